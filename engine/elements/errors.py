@@ -1,0 +1,105 @@
+"""Everything that can go wrong in the world around a job, with the exit code the command line gives it.
+
+Each error says what happened, where, why, and how to fix it. Broken invariants of Weir itself are ``AssertionError``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+EXIT_VALID, EXIT_VIOLATED, EXIT_UNKNOWN, EXIT_TOOL_ERROR = 0, 1, 2, 3
+
+
+def shorten(value: object, limit: int = 200) -> str:
+    """``repr(value)``, cut to ``limit`` characters, so that an error stays readable whatever the record is."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+class WeirError(Exception):
+    """Base of all errors that are not a bug of Weir."""
+
+    exit_code = EXIT_TOOL_ERROR
+
+
+class JobGraphError(WeirError):
+    """The job graph cannot run; the message names the vertex."""
+
+    exit_code = 10
+
+
+class ConfigurationError(WeirError):
+    """An option has a value that makes no sense, or two options contradict each other."""
+
+    exit_code = 11
+
+
+class UserFunctionError(WeirError):
+    """A user's function raised. Names the operator, the record and the attempt; the cause is chained."""
+
+    exit_code = 12
+
+    def __init__(self, operator: str, what: str, record: Any, attempt: int, cause: BaseException) -> None:
+        self.operator, self.record, self.attempt = operator, record, attempt
+        super().__init__(
+            f"{what} of operator {operator!r} raised {type(cause).__name__}: {cause}\n"
+            f"  record  {shorten(record)}\n"
+            f"  attempt {attempt}\n"
+            f"  fix the function, or filter such records out before they reach {operator!r}"
+        )
+
+
+class MalformedRecordError(WeirError):
+    """A line of a source file is not what the format says."""
+
+    exit_code = 13
+
+    def __init__(self, path: str, line_number: int, content: str, why: str) -> None:
+        self.path, self.line_number, self.content = path, line_number, content
+        super().__init__(
+            f"{path}:{line_number}: {why}\n"
+            f"  line    {shorten(content)}\n"
+            "  fix the file, or read it with on_malformed='skip' or on_malformed='side_output'"
+        )
+
+
+class KeyTypeMismatchError(WeirError):
+    """A key selector returned a key of another type than the stream's."""
+
+    exit_code = 14
+
+
+class StateError(WeirError):
+    """State cannot be written, read back or assigned to the job."""
+
+    exit_code = 15
+
+
+class StorageError(WeirError):
+    """A storage directory is not writable, in use by another run, or holds nothing that can be restored."""
+
+    exit_code = 16
+
+
+class JobChangedError(WeirError):
+    """The job does not fit the state it shall be restored from; the message says uid by uid what is missing."""
+
+    exit_code = 17
+
+
+class JobFailedError(WeirError):
+    """The job failed and its restart strategy allows no further attempt; the cause is chained."""
+
+    exit_code = 18
+
+
+class JobFileError(WeirError):
+    """A job file cannot be loaded or defines no job."""
+
+    exit_code = 19
+
+
+class MissingDependencyError(WeirError):
+    """Something that must be installed is not (a Python extra, Java)."""
+
+    exit_code = 20

@@ -1,0 +1,159 @@
+"""The operator contract: what the runtime calls, in which order, and what an operator may reach.
+
+Life cycle of one operator in one attempt of one subtask (Flink: ``StreamOperator``)::
+
+    setup -> initialize_state -> open -> { process_batch | process_watermark | timers
+                                          | prepare_snapshot_pre_barrier -> snapshot_state
+                                          | notify_checkpoint_complete | notify_checkpoint_aborted }*
+          -> finish -> { snapshot / notify }* -> close
+
+``finish`` comes once, when the last input ended; a checkpoint may follow it, and only after that checkpoint has
+completed may an operator rely on its last commit. ``close`` always comes, also after a failure, and must not
+publish anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.elements.batch import Batch
+from engine.elements.errors import UserFunctionError
+
+if TYPE_CHECKING:
+    from state_backends.filesystem import FileSystem
+    from state_backends.heap import HeapKeyedStateBackend
+    from state_backends.operator_state import OperatorStateBackend
+
+
+class Output(Protocol):
+    """Where an operator sends what it produces."""
+
+    def emit(self, batch: Batch) -> None:
+        """Pass ``batch`` on. An empty batch is allowed and goes nowhere."""
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        """Promise that no record at or below ``timestamp_ms`` follows."""
+
+    def emit_watermark_status(self, idle: bool) -> None:
+        """Say that this stream is idle, or active again."""
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Pass ``batch`` on to whoever reads side output ``tag``; dropped when nobody does."""
+
+
+class OperatorMetrics(Protocol):
+    """Counters of one operator in one subtask, under Flink's names where it has one."""
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add ``amount`` to counter ``name``."""
+
+
+class OperatorContext(Protocol):
+    """What one operator in one subtask may know and reach."""
+
+    uid: str
+    name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    incarnation: int
+    metrics: OperatorMetrics
+
+    def processing_time_ms(self) -> int:
+        """The virtual clock, in ms. Never the wall clock."""
+
+    def processing_time_ns(self) -> int:
+        """The virtual clock, in ns."""
+
+    def file_system(self) -> FileSystem:
+        """The file system that sources and sinks of this job use."""
+
+    def resolve_path(self, path: str) -> str:
+        """``path`` below the run's output directory when it is relative, else unchanged."""
+
+    def keyed_backend(self) -> HeapKeyedStateBackend:
+        """Keyed state of this operator. Only for operators behind ``key_by``."""
+
+    def operator_backend(self) -> OperatorStateBackend:
+        """Operator (non-keyed) state of this operator."""
+
+    def restored_checkpoint_id(self) -> int | None:
+        """Id of the checkpoint this attempt starts from; ``None`` for a fresh start."""
+
+    def register_processing_timer(self, time_ms: int) -> None:
+        """Have ``on_processing_time(time_ms)`` called once the virtual clock has reached ``time_ms``."""
+
+    def register_processing_timer_ns(self, time_ns: int) -> None:
+        """The same in ns: ``on_processing_time_ns(time_ns)``. The runtime cuts batches exactly at timers."""
+
+    def spend(self, virtual_ns: int) -> None:
+        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say)."""
+
+
+class Operator:
+    """Base of all operators: forwards watermarks, keeps no state. Subclasses override what they need."""
+
+    context: OperatorContext
+    output: Output
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Receive the context and the output. No state can be reached yet."""
+        self.context = context
+        self.output = output
+
+    def initialize_state(self) -> None:
+        """Declare state; what a restored checkpoint holds is there already."""
+
+    def open(self) -> None:
+        """Last step before the first element."""
+
+    def process_batch(self, batch: Batch) -> None:
+        """Handle the records of ``batch``, in order."""
+        raise TypeError(f"{type(self).__name__} takes no records")
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Event time has advanced to ``timestamp_ms`` on all inputs."""
+        self.output.emit_watermark(timestamp_ms)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        """All inputs have become idle, or one is active again."""
+        self.output.emit_watermark_status(idle)
+
+    def on_processing_time_ns(self, time_ns: int) -> None:
+        """A timer registered through the context is due."""
+        self.on_processing_time(time_ns // 1_000_000)
+
+    def on_processing_time(self, time_ms: int) -> None:
+        """The same in ms, for operators that do not care about less."""
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
+        """Last chance to emit records that belong before the barrier."""
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """Bring declared state up to date; it is captured right after this returns."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """``checkpoint_id`` is durable. May come late, twice over restarts, or never."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """``checkpoint_id`` will never be restored from."""
+
+    def finish(self) -> None:
+        """All input has ended: emit what is still held back."""
+
+    def close(self) -> None:
+        """Release resources; also called after a failure, at any point of the life cycle."""
+
+    def fingerprint(self) -> object:
+        """Whatever makes two operators behave differently beyond their declared state; ``None`` for most."""
+        return None
+
+    def user_error(self, what: str, record: Any, cause: BaseException) -> UserFunctionError:
+        """The error that says which function of this operator failed on which record."""
+        return UserFunctionError(self.context.name, what, record, self.context.attempt, cause)
+
+
+OperatorFactory = Callable[[], Operator]
+"""Makes a fresh operator for one subtask and attempt. What it captures is read-only."""

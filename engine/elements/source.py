@@ -1,0 +1,56 @@
+"""The source contract: a source is a set of splits, each read from a position that a snapshot can hold.
+
+The position a reader reports is the one to resume from: the position *behind* the last record it returned. A reader
+opened at that position returns exactly the records that the first one had not returned yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from engine.elements.batch import Batch
+from state_backends.filesystem import FileSystem
+
+
+class SourceContext(Protocol):
+    """What a source may reach while it lists and opens splits."""
+
+    name: str
+    attempt: int
+
+    def file_system(self) -> FileSystem:
+        """The file system of the job."""
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Side output of the source (malformed lines)."""
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of the source operator."""
+
+
+class SplitReader(Protocol):
+    """Reads one split in order."""
+
+    def read(self, max_records: int) -> Batch | None:
+        """Up to ``max_records`` (>= 1) further records; an empty batch when there are none right now;
+        ``None`` when the split has ended."""
+
+    def position(self) -> Any:
+        """Where to resume: behind the last record returned. A value that state can hold."""
+
+    def available_at_ns(self, now_ns: int) -> int:
+        """After an empty batch: the virtual time at which to ask again."""
+
+    def close(self) -> None:
+        """Release files."""
+
+
+class Source(Protocol):
+    """A replayable input."""
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """Ids of all splits, in a fixed order. Split ``i`` goes to subtask ``i mod parallelism``."""
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """Open ``split`` at ``position`` (``None`` = its beginning)."""

@@ -1,0 +1,27 @@
+"""Which receiving subtasks one sending subtask has a channel to, by the distribution pattern of the edge.
+
+All-to-all: everyone to everyone. Pointwise: neighbours only, split as evenly as integers allow, and every receiver
+gets a contiguous range of senders or the other way round (Flink: ``VertexInputInfoComputationUtils``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def connections(pointwise: bool, senders: int, receivers: int) -> Sequence[Sequence[int]]:
+    """For every sender the receivers it has a channel to, ascending. Parallelisms are at least 1."""
+    assert senders >= 1
+    assert receivers >= 1
+    return _pointwise(senders, receivers) if pointwise else [range(receivers)] * senders
+
+
+def _pointwise(senders: int, receivers: int) -> Sequence[Sequence[int]]:
+    if senders < receivers:
+        bounds = [(sender * receivers + senders - 1) // senders for sender in range(senders + 1)]
+        return [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
+    targets: list[Sequence[int]] = []
+    for receiver in range(receivers):
+        first, end = receiver * senders // receivers, (receiver + 1) * senders // receivers
+        targets.extend([range(receiver, receiver + 1)] * (end - first))
+    return targets

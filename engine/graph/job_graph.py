@@ -1,0 +1,213 @@
+"""The job graph: operators and the edges between them, before chaining (Flink: ``StreamGraph``).
+
+The fluent API writes it, ``validation`` judges it, ``chaining`` and ``expansion`` read it. It sits on a
+``networkx.MultiDiGraph`` (two streams may join the same two operators), which is imported when the first graph is
+made and never touched by a run. A union is no operator: it is several input edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from engine.elements.errors import JobGraphError, shorten
+from engine.elements.operator import OperatorFactory
+from engine.graph.naming import NodeLabel, resolve_labels
+from engine.graph.partitioner import ForwardPartitioner, HashPartitioner, Partitioner, RebalancePartitioner
+from state_backends.key_groups import KeyType, default_max_parallelism
+
+
+class NodeRole(Enum):
+    """Where an operator may stand: sources have no input, sinks no output."""
+
+    SOURCE = "source"
+    TRANSFORM = "transform"
+    SINK = "sink"
+
+
+class ChainingStrategy(Enum):
+    """Whether an operator may share a task with its neighbours (Flink: ``ChainingStrategy``)."""
+
+    ALWAYS = "always"
+    """With what is before it and what is behind it, whenever the edges allow."""
+    HEAD = "head"
+    """Only with what is behind it: it starts a new chain."""
+    NEVER = "never"
+    """With nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNode:
+    """One operator as it was declared.
+
+    ``kind``                     what it does (``"map"``), the stem of its name when none was given;
+    ``declared_name``, ``declared_uid``, ``declared_max_parallelism``
+                                 what the user gave, ``None`` where the engine chooses;
+    ``requires_key``             whether it reaches keyed state and so must stand right behind ``key_by``.
+    """
+
+    id: int
+    kind: str
+    factory: OperatorFactory
+    parallelism: int
+    declared_name: str | None = None
+    declared_uid: str | None = None
+    declared_max_parallelism: int | None = None
+    role: NodeRole = NodeRole.TRANSFORM
+    requires_key: bool = False
+    chaining: ChainingStrategy = ChainingStrategy.ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEdge:
+    """The records of ``source`` (its side output ``side_tag``, when there is one) flow to ``target``."""
+
+    id: int
+    source: int
+    target: int
+    partitioner: Partitioner
+    side_tag: str | None = None
+
+
+class JobGraph:
+    """Operators and edges in the order in which they were added, which is also the order every answer has."""
+
+    def __init__(self) -> None:
+        import networkx
+
+        self._digraph = networkx.MultiDiGraph()
+        self._edges: list[StreamEdge] = []
+        self._revision = 0
+        self._labels: tuple[int, dict[int, NodeLabel]] = (0, {})
+
+    @property
+    def digraph(self) -> Any:
+        """The ``networkx.MultiDiGraph``: nodes are ids with a ``node`` attribute, edge keys are ids with ``edge``."""
+        return self._digraph
+
+    @property
+    def revision(self) -> int:
+        """Grows with every change; lets a caller keep what it computed until the graph changes."""
+        return self._revision
+
+    def add_operator(
+        self,
+        kind: str,
+        factory: OperatorFactory,
+        *,
+        parallelism: int = 1,
+        name: str | None = None,
+        uid: str | None = None,
+        max_parallelism: int | None = None,
+        role: NodeRole = NodeRole.TRANSFORM,
+        requires_key: bool = False,
+        chaining: ChainingStrategy = ChainingStrategy.ALWAYS,
+    ) -> int:
+        """Add an operator without edges and return its id. Nothing is judged before ``validate``."""
+        node_id = self._digraph.number_of_nodes()
+        node = StreamNode(
+            node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining
+        )
+        self._digraph.add_node(node_id, node=node)
+        self._revision += 1
+        return node_id
+
+    def add_edge(
+        self, source: int, target: int, *, partitioner: Partitioner | None = None, side_tag: str | None = None
+    ) -> int:
+        """Connect two operators and return the id of the edge.
+
+        Without a partitioner the edge is forward between equal parallelisms and rebalance otherwise (Flink:
+        ``StreamGraph.createActualEdge``). Raises ``JobGraphError`` when an operator is not in this graph.
+        """
+        for node_id in (source, target):
+            if node_id not in self._digraph:
+                raise JobGraphError(
+                    f"edge {shorten(source)} -> {shorten(target)}: there is no operator {shorten(node_id)} in this "
+                    f"graph\n  fix: use the ids that add_operator returned (0..{len(self.nodes()) - 1})"
+                )
+        if partitioner is None:
+            equal = self.node(source).parallelism == self.node(target).parallelism
+            partitioner = ForwardPartitioner() if equal else RebalancePartitioner()
+        edge = StreamEdge(len(self._edges), source, target, partitioner, side_tag)
+        self._digraph.add_edge(source, target, key=edge.id, edge=edge)
+        self._edges.append(edge)
+        self._revision += 1
+        return edge.id
+
+    def set_chaining(self, node_id: int, strategy: ChainingStrategy) -> None:
+        """Change whether an operator may be chained."""
+        self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), chaining=strategy)
+        self._revision += 1
+
+    def node(self, node_id: int) -> StreamNode:
+        """The operator with this id."""
+        node: StreamNode = self._digraph.nodes[node_id]["node"]
+        return node
+
+    def nodes(self) -> tuple[StreamNode, ...]:
+        """All operators."""
+        return tuple(self.node(node_id) for node_id in range(self._digraph.number_of_nodes()))
+
+    def edges(self) -> tuple[StreamEdge, ...]:
+        """All edges."""
+        return tuple(self._edges)
+
+    def in_edges(self, node_id: int) -> tuple[StreamEdge, ...]:
+        """The inputs of an operator."""
+        keys = sorted(key for _, _, key in self._digraph.in_edges(node_id, keys=True))
+        return tuple(self._edges[key] for key in keys)
+
+    def out_edges(self, node_id: int) -> tuple[StreamEdge, ...]:
+        """The outputs of an operator, side outputs among them."""
+        keys = sorted(key for _, _, key in self._digraph.out_edges(node_id, keys=True))
+        return tuple(self._edges[key] for key in keys)
+
+    def labels(self) -> dict[int, NodeLabel]:
+        """Name and uid of every operator by id; see ``naming`` for how the ones not given are made."""
+        if self._labels[0] != self._revision:
+            self._labels = (self._revision, resolve_labels(self.nodes()))
+        return self._labels[1]
+
+    def name_of(self, node_id: int) -> str:
+        """Name of an operator, as it stands in messages and metrics."""
+        return self.labels()[node_id].name
+
+    def max_parallelism_of(self, node_id: int) -> int:
+        """The declared number of key groups, or Flink's default for the parallelism."""
+        node = self.node(node_id)
+        if node.declared_max_parallelism is not None:
+            return node.declared_max_parallelism
+        return default_max_parallelism(node.parallelism)
+
+    def is_keyed(self, node_id: int) -> bool:
+        """Whether every input of the operator comes through ``key_by``."""
+        edges = self.in_edges(node_id)
+        return bool(edges) and all(isinstance(edge.partitioner, HashPartitioner) for edge in edges)
+
+    def key_types_of(self, node_id: int) -> tuple[KeyType | None, ...]:
+        """The declared key types of the hash edges into the operator, in edge order (``None``: not declared)."""
+        return tuple(
+            edge.partitioner.key_type
+            for edge in self.in_edges(node_id)
+            if isinstance(edge.partitioner, HashPartitioner)
+        )
+
+    def topological_order(self) -> tuple[int, ...]:
+        """Ids so that every edge points forward; among equals the one added first. The graph has no cycle."""
+        import networkx
+
+        return tuple(networkx.lexicographical_topological_sort(self._digraph))
+
+    def find_cycle(self) -> tuple[int, ...] | None:
+        """The operators of one cycle in flow order, beginning with the one added first; ``None`` when there is none."""
+        import networkx
+
+        try:
+            edges = networkx.find_cycle(self._digraph)
+        except networkx.NetworkXNoCycle:
+            return None
+        path = [edge[0] for edge in edges]
+        first = path.index(min(path))
+        return tuple(path[first:] + path[:first])

@@ -1,0 +1,297 @@
+"""How the records of one sender are spread over the channels to the receivers (Flink: ``StreamPartitioner``).
+
+A *partitioner* is the frozen description that stands on an edge of the graph; a *router* is what one sending subtask
+makes of it for one attempt. Routers take whole batches and return ``(channel, batch)`` pairs in channel order, so
+that every router splits one batch the same way whatever came before in the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any, Protocol
+
+from engine.elements.batch import Batch
+from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, shorten
+from state_backends.errors import KeyTypeError
+from state_backends.key_groups import (
+    KeyType,
+    check_keys,
+    infer_key_type,
+    key_group_for,
+    operator_index_for_key_group,
+)
+
+Routed = list[tuple[int, Batch]]
+
+
+class Router(Protocol):
+    """Spreads the batches of one sending subtask."""
+
+    def route(self, batch: Batch) -> Routed:
+        """The non-empty parts of ``batch`` with the index of the channel each goes to."""
+
+    def fingerprint(self) -> object:
+        """The state that decides where the next record goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterContext:
+    """What a partitioner may know of the sender it works for."""
+
+    operator: str
+    subtask: int
+    attempt: int
+    channels: int
+    receiver_max_parallelism: int
+
+
+class Partitioner(Protocol):
+    """The description of one edge's partitioning."""
+
+    name: str
+    pointwise: bool
+    """Whether a sender reaches only some receivers (Flink: ``DistributionPattern.POINTWISE``)."""
+
+    def router(self, context: RouterContext) -> Router:
+        """A router for one sending subtask."""
+
+
+class _SingleChannelRouter:
+    """Everything goes to one channel: forward edges, global edges, and any edge with one receiver."""
+
+    __slots__ = ()
+
+    def route(self, batch: Batch) -> Routed:
+        return [(0, batch)]
+
+    def fingerprint(self) -> object:
+        return None
+
+
+class _RoundRobinRouter:
+    """Record ``i`` of the stream goes to channel ``i mod n``, however the stream is cut into batches."""
+
+    __slots__ = ("_channels", "_next")
+
+    def __init__(self, channels: int) -> None:
+        self._channels = channels
+        self._next = 0
+
+    def route(self, batch: Batch) -> Routed:
+        count, channels, first = len(batch), self._channels, self._next
+        self._next = (first + count) % channels
+        return [
+            (channel, batch.take(list(range(offset, count, channels))))
+            for channel in range(channels)
+            if (offset := (channel - first) % channels) < count
+        ]
+
+    def fingerprint(self) -> object:
+        return self._next
+
+
+class _BroadcastRouter:
+    __slots__ = ("_channels",)
+
+    def __init__(self, channels: int) -> None:
+        self._channels = channels
+
+    def route(self, batch: Batch) -> Routed:
+        return [(channel, batch) for channel in range(self._channels)]
+
+    def fingerprint(self) -> object:
+        return None
+
+
+class _KeyToChannel(dict[Any, int]):
+    """key -> channel, filled on a miss; cleared when full, since it is only a cache."""
+
+    __slots__ = ("channels", "max_parallelism")
+    CAPACITY = 1 << 18
+
+    def __init__(self, max_parallelism: int, channels: int) -> None:
+        self.max_parallelism = max_parallelism
+        self.channels = channels
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) >= self.CAPACITY:
+            self.clear()
+        group = key_group_for(key, self.max_parallelism)
+        channel = self[key] = operator_index_for_key_group(group, self.max_parallelism, self.channels)
+        return channel
+
+
+class _HashRouter:
+    """Keys every record and sends it to the owner of its key group (Flink: ``KeyGroupStreamPartitioner``)."""
+
+    __slots__ = ("_cache", "_channels", "_context", "_key_type", "_spec")
+
+    def __init__(self, spec: HashPartitioner, context: RouterContext) -> None:
+        self._spec = spec
+        self._context = context
+        self._channels = context.channels
+        self._key_type = spec.key_type
+        self._cache = _KeyToChannel(context.receiver_max_parallelism, context.channels)
+
+    def route(self, batch: Batch) -> Routed:
+        records = batch.values
+        keys = self._apply(self._spec.key, "key selector", records)
+        self._check(keys, records)
+        value = self._spec.value
+        values = records if value is None else self._apply(value, "value selector", records)
+        keyed = Batch(values, batch.timestamps, keys)
+        channels = self._channels
+        if channels == 1:
+            return [(0, keyed)]
+        targets = list(map(self._cache.__getitem__, keys))
+        return [
+            (channel, _select(keyed, targets, channel)) for channel in range(channels) if channel in targets
+        ]
+
+    def _apply(self, function: Callable[[Any], Any], what: str, records: list[Any]) -> list[Any]:
+        results: list[Any] = []
+        try:
+            results.extend(map(function, records))
+        except Exception as error:
+            context = self._context
+            raise UserFunctionError(
+                context.operator, what, records[len(results)], context.attempt, error
+            ) from error
+        return results
+
+    def _check(self, keys: list[Any], records: list[Any]) -> None:
+        # Per batch, not per record: Python's 1 == 1.0 == True would silently share one cell of state.
+        try:
+            if self._key_type is None:
+                self._key_type = infer_key_type(keys[0])
+            check_keys(keys, self._key_type)
+        except KeyTypeError as error:
+            index = getattr(error, "index", None) or 0
+            raise KeyTypeMismatchError(
+                f"key selector behind {self._context.operator!r} returned a key of the wrong type: {error}\n"
+                f"  record  {shorten(records[index])}\n"
+                f"  attempt {self._context.attempt}\n"
+                "  fix the selector, or declare the type with key_by(..., key_type=...)"
+            ) from error
+
+    def fingerprint(self) -> object:
+        return None
+
+
+def _select(batch: Batch, targets: list[int], channel: int) -> Batch:
+    mask = [target == channel for target in targets]
+    stamps, keys = batch.timestamps, batch.keys
+    return Batch(
+        list(compress(batch.values, mask)),
+        stamps and list(compress(stamps, mask)),
+        keys and list(compress(keys, mask)),
+    )
+
+
+class _CustomRouter:
+    __slots__ = ("_context", "_spec")
+
+    def __init__(self, spec: CustomPartitioner, context: RouterContext) -> None:
+        self._spec = spec
+        self._context = context
+
+    def route(self, batch: Batch) -> Routed:
+        context, channels, choose = self._context, self._context.channels, self._spec.choose
+        targets: list[int] = []
+        try:
+            for value in batch.values:
+                target = choose(value, channels)
+                if not 0 <= target < channels:
+                    raise ValueError(f"channel {target!r} is not in 0..{channels - 1}")
+                targets.append(target)
+        except Exception as error:
+            raise UserFunctionError(
+                context.operator, "custom partitioner", batch.values[len(targets)], context.attempt, error
+            ) from error
+        return [(channel, _select(batch, targets, channel)) for channel in range(channels) if channel in targets]
+
+    def fingerprint(self) -> object:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPartitioner:
+    """Subtask ``i`` to subtask ``i``; both sides have the same parallelism. The only edge that can be chained."""
+
+    name: str = field(default="forward", init=False)
+    pointwise: bool = field(default=True, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _SingleChannelRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class HashPartitioner:
+    """By key group. ``key`` selects the key, ``value`` what travels on (``None``: the whole record)."""
+
+    key: Callable[[Any], Any]
+    value: Callable[[Any], Any] | None = None
+    key_type: KeyType | None = None
+    name: str = field(default="hash", init=False)
+    pointwise: bool = field(default=False, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _HashRouter(self, context)
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePartitioner:
+    """Round robin over all receivers."""
+
+    name: str = field(default="rebalance", init=False)
+    pointwise: bool = field(default=False, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _SingleChannelRouter() if context.channels == 1 else _RoundRobinRouter(context.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class RescalePartitioner:
+    """Round robin over the receivers nearest to the sender."""
+
+    name: str = field(default="rescale", init=False)
+    pointwise: bool = field(default=True, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _SingleChannelRouter() if context.channels == 1 else _RoundRobinRouter(context.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastPartitioner:
+    """Every record to every receiver."""
+
+    name: str = field(default="broadcast", init=False)
+    pointwise: bool = field(default=False, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _BroadcastRouter(context.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPartitioner:
+    """Every record to receiver 0."""
+
+    name: str = field(default="global", init=False)
+    pointwise: bool = field(default=False, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _SingleChannelRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPartitioner:
+    """``choose(value, channels)`` returns the index of the receiver."""
+
+    choose: Callable[[Any, int], int]
+    name: str = field(default="custom", init=False)
+    pointwise: bool = field(default=False, init=False)
+
+    def router(self, context: RouterContext) -> Router:
+        return _CustomRouter(self, context)

@@ -1,0 +1,109 @@
+"""The plan: a job graph expanded once into vertices, subtasks and channels, as plain data that runs reuse.
+
+Nothing here depends on networkx; the runtime reads these tuples and touches the graph no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.elements.operator import OperatorFactory
+from engine.graph.partitioner import Partitioner
+from state_backends.key_groups import KeyType
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """One operator inside a vertex.
+
+    ``position``        index in the chain; the head has position 0 and chains are in topological order;
+    ``keyed``           whether it stands right behind a hash edge and so owns keyed state;
+    ``key_type``        declared type of its keys, ``None`` = that of the first key;
+    ``chained_outputs`` ``(side tag or None, position)`` of operators of the same chain that it feeds;
+    ``edge_outputs``    ``(side tag or None, edge index)`` of network edges that it feeds.
+    """
+
+    uid: str
+    name: str
+    factory: OperatorFactory
+    position: int
+    keyed: bool = False
+    key_type: KeyType | None = None
+    chained_outputs: tuple[tuple[str | None, int], ...] = ()
+    edge_outputs: tuple[tuple[str | None, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VertexPlan:
+    """A chain of operators that runs as one task per subtask (Flink: ``JobVertex``)."""
+
+    index: int
+    name: str
+    parallelism: int
+    max_parallelism: int
+    operators: tuple[OperatorPlan, ...]
+    is_source: bool
+    input_edges: tuple[int, ...] = ()
+    output_edges: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePlan:
+    """A network edge between two vertices, from one operator of the source chain to the head of the target."""
+
+    index: int
+    source_vertex: int
+    source_position: int
+    target_vertex: int
+    partitioner: Partitioner
+    side_tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPlan:
+    """One FIFO from a sending to a receiving subtask.
+
+    ``output_index`` is the position among the sender's channels of this edge, ``input_index`` the position among
+    all input channels of the receiver (edges in the order of ``VertexPlan.input_edges``, then senders in order).
+    """
+
+    index: int
+    edge: int
+    sender_vertex: int
+    sender_subtask: int
+    output_index: int
+    receiver_vertex: int
+    receiver_subtask: int
+    input_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskPlan:
+    """One parallel instance of a vertex; ``name`` is ``vertex name[subtask]``, the name that faults refer to."""
+
+    index: int
+    vertex: int
+    subtask: int
+    name: str
+    input_channels: tuple[int, ...]
+    output_channels: tuple[tuple[int, tuple[int, ...]], ...]
+    """``(edge index, channel indices in output order)`` for every output edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPlan:
+    """Everything the runtime needs to build the tasks of one attempt."""
+
+    job_name: str
+    vertices: tuple[VertexPlan, ...]
+    edges: tuple[EdgePlan, ...]
+    subtasks: tuple[SubtaskPlan, ...]
+    channels: tuple[ChannelPlan, ...]
+    fingerprint: str
+    """Digest over uids, names, parallelisms and edges: two plans with one fingerprint are restorable into each
+    other and replay each other's choices."""
+    vertex_names: tuple[str, ...] = field(default=())
+
+    def operators(self) -> tuple[tuple[VertexPlan, OperatorPlan], ...]:
+        """Every operator with the vertex it runs in, in plan order."""
+        return tuple((vertex, operator) for vertex in self.vertices for operator in vertex.operators)

@@ -1,0 +1,137 @@
+"""Judges a job graph before it is expanded: every rule a graph must keep, one function per rule.
+
+A rule yields sentences that say which operator is wrong, why, and how to fix it. All rules are asked, so that a user
+sees every problem of a job at once; only ``validate`` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from engine.elements.errors import JobGraphError
+from engine.graph.job_graph import JobGraph, NodeRole
+from engine.graph.naming import duplicates, name_problem, uid_problem
+from engine.graph.partitioner import ForwardPartitioner
+
+MAX_PARALLELISM_LIMIT = 32768
+"""Most key groups a job may have (Flink: ``KeyGroupRangeAssignment.UPPER_BOUND_MAX_PARALLELISM``)."""
+
+Rule = Callable[[JobGraph], Iterator[str]]
+
+
+def validate(graph: JobGraph, job_name: str) -> None:
+    """Raise one ``JobGraphError`` with every problem of the graph; return when there is none."""
+    problems = find_problems(graph)
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise JobGraphError(f"job {job_name!r} cannot run: {problems[0]}")
+    listed = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
+    raise JobGraphError(f"job {job_name!r} cannot run, {len(problems)} problems:\n{listed}")
+
+
+def find_problems(graph: JobGraph) -> list[str]:
+    """Every broken rule, in the order of ``RULES`` and of definition."""
+    return [problem for rule in RULES for problem in rule(graph)]
+
+
+def _has_a_source(graph: JobGraph) -> Iterator[str]:
+    if not any(node.role is NodeRole.SOURCE for node in graph.nodes()):
+        yield "it has no source; begin with job.source(...)"
+
+
+def _labels_are_usable(graph: JobGraph) -> Iterator[str]:
+    nodes = graph.nodes()
+    for node in nodes:
+        if node.declared_name is not None and (problem := name_problem(node.declared_name)):
+            yield f"a {node.kind} operator: {problem}"
+        if node.declared_uid is not None and (problem := uid_problem(node.declared_uid)):
+            yield f"operator {graph.name_of(node.id)!r}: {problem}"
+    for name, count in duplicates(node.declared_name for node in nodes):
+        yield f"{count} operators have the name {name!r}; give each its own name=, or none"
+    for uid, count in duplicates(node.declared_uid for node in nodes):
+        holders = ", ".join(repr(graph.name_of(node.id)) for node in nodes if node.declared_uid == uid)
+        yield f"{count} operators have the uid {uid!r} ({holders}); give each its own uid=, state is filed under it"
+
+
+def _parallelism_is_in_range(graph: JobGraph) -> Iterator[str]:
+    for node in graph.nodes():
+        where, declared = f"operator {graph.name_of(node.id)!r}", node.declared_max_parallelism
+        if declared is not None and not 1 <= declared <= MAX_PARALLELISM_LIMIT:
+            yield (
+                f"{where} has max_parallelism={declared}, outside 1..{MAX_PARALLELISM_LIMIT}; "
+                "choose a number of key groups in that range"
+            )
+        elif node.parallelism < 1:
+            yield f"{where} has parallelism={node.parallelism}; it must be at least 1"
+        elif node.parallelism > (limit := min(declared or MAX_PARALLELISM_LIMIT, MAX_PARALLELISM_LIMIT)):
+            yield (
+                f"{where} has parallelism={node.parallelism} above its max parallelism {limit}: some subtasks "
+                "would own no key group; lower parallelism= or raise max_parallelism="
+            )
+
+
+def _roles_are_kept(graph: JobGraph) -> Iterator[str]:
+    for node in graph.nodes():
+        name, inputs, outputs = graph.name_of(node.id), graph.in_edges(node.id), graph.out_edges(node.id)
+        if node.role is NodeRole.SOURCE and inputs:
+            yield (
+                f"source {name!r} has an input from {graph.name_of(inputs[0].source)!r}; "
+                "a source reads only its splits: join the two streams with union"
+            )
+        if node.role is not NodeRole.SOURCE and not inputs:
+            yield f"operator {name!r} has no input; connect a stream to it"
+        if node.role is NodeRole.SINK and outputs:
+            yield (
+                f"sink {name!r} feeds {graph.name_of(outputs[0].target)!r}; nothing comes out of a sink: "
+                "connect the stream before it to both"
+            )
+        if node.role is not NodeRole.SINK and not outputs:
+            yield (
+                f"operator {name!r} leads nowhere: its records would be computed and dropped; "
+                "end the stream with .sink(...), .print() or .collect(...)"
+            )
+
+
+def _forward_keeps_parallelism(graph: JobGraph) -> Iterator[str]:
+    for edge in graph.edges():
+        sender, receiver = graph.node(edge.source), graph.node(edge.target)
+        if isinstance(edge.partitioner, ForwardPartitioner) and sender.parallelism != receiver.parallelism:
+            yield (
+                f"forward edge from {graph.name_of(sender.id)!r} (parallelism {sender.parallelism}) to "
+                f"{graph.name_of(receiver.id)!r} (parallelism {receiver.parallelism}): forward joins subtask i to "
+                "subtask i; use .rebalance() or .rescale(), or give both the same parallelism"
+            )
+
+
+def _keyed_operators_have_keys(graph: JobGraph) -> Iterator[str]:
+    for node in graph.nodes():
+        if node.requires_key and graph.in_edges(node.id) and not graph.is_keyed(node.id):
+            yield (
+                f"operator {graph.name_of(node.id)!r} keeps state per key but its input is not keyed; "
+                "call .key_by(...) right before it"
+            )
+        types = {str(key_type): None for key_type in graph.key_types_of(node.id) if key_type is not None}
+        if graph.is_keyed(node.id) and len(types) > 1:
+            yield (
+                f"the inputs of operator {graph.name_of(node.id)!r} have different key types ({', '.join(types)}); "
+                "declare the same key_type= for all of them"
+            )
+
+
+def _no_cycle(graph: JobGraph) -> Iterator[str]:
+    cycle = graph.find_cycle()
+    if cycle is not None:
+        path = " -> ".join(repr(graph.name_of(node_id)) for node_id in (*cycle, cycle[0]))
+        yield f"records would run in a circle: {path}; remove one of these edges, iterations are not supported"
+
+
+RULES: tuple[Rule, ...] = (
+    _has_a_source,
+    _labels_are_usable,
+    _parallelism_is_in_range,
+    _roles_are_kept,
+    _forward_keeps_parallelism,
+    _keyed_operators_have_keys,
+    _no_cycle,
+)

@@ -1,0 +1,162 @@
+"""The trace schema: every event a run can report, as plain named tuples.
+
+Times are virtual ns. Channels and tasks are named as in the plan. An element on a channel is identified by
+``(attempt, channel, element)``, where ``element`` counts the elements ever put on that channel in that attempt: a
+``Receive`` with the same triple is the other end of a ``Send``. A batch that was cut is received in several
+``Receive`` events with the same triple whose ``records`` add up. ``queued`` is the number of records in the channel
+afterwards, so that a viewer can step forward and back without replaying from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+TRACE_VERSION = 1
+
+
+class RunStarted(NamedTuple):
+    time_ns: int
+    job: str
+    plan_fingerprint: str
+    mode: str
+    seed: str
+    incarnation: int
+
+
+class AttemptStarted(NamedTuple):
+    time_ns: int
+    attempt: int
+    restored_checkpoint: int | None
+
+
+class TaskState(NamedTuple):
+    time_ns: int
+    attempt: int
+    task: str
+    state: str
+    """``running``, ``end_of_data``, ``finished``, ``failed`` or ``canceled``."""
+    cause: str | None
+
+
+class Send(NamedTuple):
+    time_ns: int
+    attempt: int
+    channel: int
+    element: int
+    kind: str
+    """``records`` or the event's class name."""
+    records: int
+    detail: int | None
+    """Checkpoint id or watermark of an event."""
+    queued: int
+
+
+class Receive(NamedTuple):
+    time_ns: int
+    attempt: int
+    channel: int
+    element: int
+    kind: str
+    records: int
+    detail: int | None
+    queued: int
+
+
+class ChannelBlocked(NamedTuple):
+    time_ns: int
+    attempt: int
+    channel: int
+
+
+class ChannelResumed(NamedTuple):
+    time_ns: int
+    attempt: int
+    channel: int
+
+
+class TimerFired(NamedTuple):
+    time_ns: int
+    attempt: int
+    task: str
+    operator: str
+
+
+class CheckpointTriggered(NamedTuple):
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+
+
+class SnapshotTaken(NamedTuple):
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+    task: str
+    alignment_ns: int
+    start_delay_ns: int
+
+
+class SnapshotAcknowledged(NamedTuple):
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+    task: str
+    size_bytes: int
+
+
+class CheckpointCompleted(NamedTuple):
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+    size_bytes: int
+
+
+class CheckpointAborted(NamedTuple):
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+    reason: str
+
+
+class CheckpointCut(NamedTuple):
+    """The channel counters inside a completed checkpoint.
+
+    ``differences`` lists ``(channel, sent, received)`` only where the two differ: ``received > sent`` are orphans
+    (effects without a cause, duplicates after a restore), ``sent > received`` records in transit (lost unless they
+    are stored).
+    """
+
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+    channels: int
+    records_sent: int
+    differences: tuple[tuple[int, int, int], ...]
+
+
+class RunEnded(NamedTuple):
+    time_ns: int
+    state: str
+
+
+TraceEvent = (
+    RunStarted
+    | AttemptStarted
+    | TaskState
+    | Send
+    | Receive
+    | ChannelBlocked
+    | ChannelResumed
+    | TimerFired
+    | CheckpointTriggered
+    | SnapshotTaken
+    | SnapshotAcknowledged
+    | CheckpointCompleted
+    | CheckpointAborted
+    | CheckpointCut
+    | RunEnded
+)
+
+Instrument = Callable[[TraceEvent], None]
+"""Called with each event as it happens. Must not change the run."""

@@ -1,0 +1,29 @@
+"""What the runtime asks of a checkpoint protocol."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine.checkpoint.barrier_handler import BarrierHandler
+from engine.elements.events import CheckpointOptions
+
+
+class CheckpointProtocol(Protocol):
+    """How the tasks of a job agree on a cut.
+
+    ``name``               what ``--mode`` calls it;
+    ``takes_checkpoints``  whether a coordinator runs at all;
+    ``consistent_cut``     whether a completed checkpoint may hold no effect of a record behind its cut. The cut
+                           oracle takes a difference for a violation where this is true, and for a prediction of
+                           duplicates where it is not.
+    """
+
+    name: str
+    takes_checkpoints: bool
+    consistent_cut: bool
+
+    def options(self) -> CheckpointOptions:
+        """What the barriers of a checkpoint carry."""
+
+    def barrier_handler(self, channels: int) -> BarrierHandler:
+        """The input side of a task with ``channels`` input channels."""

@@ -1,0 +1,26 @@
+"""The protocols by the names that ``--mode`` takes."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from engine.elements.errors import ConfigurationError
+from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers, NoCheckpoints
+from engine.protocols.interface import CheckpointProtocol
+
+PROTOCOLS: dict[str, CheckpointProtocol] = {
+    protocol.name: protocol for protocol in (AlignedBarriers(), AtLeastOnceBarriers(), NoCheckpoints())
+}
+
+_ALIASES = {"exactly-once": "aligned"}
+
+
+def protocol_named(name: str) -> CheckpointProtocol:
+    """The protocol called ``name``. Raises :class:`ConfigurationError` with a suggestion when there is none."""
+    protocol = PROTOCOLS.get(_ALIASES.get(name, name))
+    if protocol is None:
+        known = [*PROTOCOLS, *_ALIASES]
+        close = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigurationError(f"there is no mode {name!r}{hint} Known modes: {', '.join(known)}")
+    return protocol

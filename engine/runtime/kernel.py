@@ -1,0 +1,118 @@
+"""The discrete-event kernel: a virtual clock and the events still to come.
+
+Rules.
+1. An event is data, ``(time, sequence, operation, target, payload)``: at ``time``, the method named ``operation`` of
+   ``target`` is called with ``payload``. No closures, no generators: a pending simulation can be copied, compared
+   and searched.
+2. Events at one instant are *ready* together. Without a choice recorder they run in the order they were scheduled.
+   With one, the recorder picks which target goes next; the events of one target always keep their order, for the
+   order of two messages to one receiver is the channel's or the mailbox's to decide, not the scheduler's.
+3. The clock never goes back and never stands for the wall clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from engine.runtime.choices import ChoiceRecorder
+
+START_NS = 1_000_000_000 * 1_000_000_000
+"""Virtual time of a fresh start (2001-09-09T01:46:40Z): far from 0, so that "never" can be an early time."""
+
+
+class ScheduledEvent(NamedTuple):
+    """One pending event, for inspection; inside the kernel it is a bare tuple of the same shape."""
+
+    time_ns: int
+    sequence: int
+    operation: str
+    target: Any
+    payload: Any
+
+
+_Entry = tuple[int, int, str, Any, Any]
+
+
+class Kernel:
+    """Runs events in virtual time until none is left or :meth:`stop` is called."""
+
+    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_stopped", "executed", "now_ns")
+
+    def __init__(self, start_ns: int = START_NS, choices: ChoiceRecorder | None = None) -> None:
+        self.now_ns = start_ns
+        self.executed = 0
+        self._sequence = 0
+        self._ready: deque[_Entry] = deque()
+        self._future: list[_Entry] = []
+        self._choices = choices
+        self._stopped = False
+
+    def schedule(self, time_ns: int, operation: str, target: Any, payload: Any = None) -> None:
+        """Have ``target.operation(payload)`` called at ``time_ns`` (not before now)."""
+        self._sequence = sequence = self._sequence + 1
+        now = self.now_ns
+        if time_ns == now:
+            # Everything in the heap for this instant was moved to `ready` when the clock got here, so appending
+            # keeps the sequence order without a trip through the heap.
+            self._ready.append((time_ns, sequence, operation, target, payload))
+        else:
+            assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
+            heappush(self._future, (time_ns, sequence, operation, target, payload))
+
+    def stop(self) -> None:
+        """End :meth:`run` after the current event."""
+        self._stopped = True
+
+    def run(self) -> int:
+        """Run until no event is left or the kernel was stopped. Returns the number of events executed."""
+        self._stopped = False
+        ready, future, choices = self._ready, self._future, self._choices
+        before = self.executed
+        executed = before
+        try:
+            while not self._stopped:
+                if not ready:
+                    if not future:
+                        break
+                    first = heappop(future)
+                    now = self.now_ns = first[0]
+                    ready.append(first)
+                    while future and future[0][0] == now:
+                        ready.append(heappop(future))
+                if choices is None or len(ready) == 1:
+                    event = ready.popleft()
+                else:
+                    event = self._choose()
+                executed += 1
+                getattr(event[3], event[2])(event[4])
+        finally:
+            self.executed = executed
+        return executed - before
+
+    def _choose(self) -> _Entry:
+        ready = self._ready
+        assert self._choices is not None
+        chosen = self._choices.draw("schedule", len(ready))
+        target = ready[chosen][3]
+        for position, event in enumerate(ready):
+            if event[3] is target:
+                del ready[position]
+                return event
+        raise AssertionError("the chosen event is in the ready queue")
+
+    def pending(self) -> list[ScheduledEvent]:
+        """All events still to come, in order of time and sequence."""
+        return [ScheduledEvent(*event) for event in sorted([*self._ready, *self._future], key=_order)]
+
+    def fingerprint(self) -> object:
+        """What is still to come, relative to now: two kernels with one fingerprint behave alike."""
+        return tuple(
+            (event.time_ns - self.now_ns, event.operation, getattr(event.target, "name", None))
+            for event in self.pending()
+        )
+
+
+def _order(event: _Entry) -> tuple[int, int]:
+    return event[0], event[1]

@@ -1,0 +1,72 @@
+"""The task of a source: its own driver instead of input channels.
+
+A source works in slices of at most one batch. The records of a slice are read when its virtual time is over, or when
+mail cuts it, so the position in a snapshot is exactly that of the last record sent before the barrier.
+"""
+
+from __future__ import annotations
+
+from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.runtime.task import RUNNING, Task
+from operators.source_operator import SourceOperator
+
+
+class SourceTask(Task):
+    """A subtask whose chain starts with a source operator."""
+
+    @property
+    def source(self) -> SourceOperator:
+        """The head of the chain."""
+        head = self.operators[0]
+        assert isinstance(head, SourceOperator)
+        return head
+
+    def _run_once(self) -> None:
+        if self.input_ended or self.full_outputs:
+            return
+        records = self.environment.slice_records()
+        if self.record_cost_ns:
+            self._begin_slice(records)
+        else:
+            self.advance(records)
+
+    def advance(self, records: int) -> None:
+        """Emit ``records`` records, fewer only when the source ends or pauses."""
+        emit_next = self.source.emit_next
+        emitted = 0
+        while emitted < records:
+            count = emit_next(records - emitted)
+            if count is None:
+                self._count(emitted)
+                self.operators[0].output.emit_watermark(MAX_TIMESTAMP_MS)
+                self.end_input()
+                return
+            if count == 0:
+                self._count(emitted)
+                self._pause()
+                return
+            emitted += count
+        self._count(emitted)
+        self.wake()
+
+    def _pause(self) -> None:
+        now = self.kernel.now_ns
+        resume_ns = self.source.available_at_ns(now)
+        assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
+        self.rest(resume_ns - now)
+        self.wake()
+
+    def _count(self, emitted: int) -> None:
+        if emitted:
+            self.records_out += emitted
+            self.environment.master.source_emitted(emitted)
+
+    @property
+    def records_in(self) -> int:
+        """Records read."""
+        return self.records_out
+
+    def end_of_job(self) -> None:
+        """The last checkpoint is confirmed."""
+        assert self.state is RUNNING
+        self.finish()

@@ -1,0 +1,474 @@
+"""A task: one subtask of a vertex in one attempt, with its inputs, barrier handler, operator chain and outputs.
+
+Theory of operation.
+
+* A task is woken when there may be something to do. Woken, it handles one element and, if more is there, wakes
+  itself again; between two elements everything else of the same instant may happen.
+* Mail (triggers, notifications, timers, failures) comes as kernel events and is handled between two records: if
+  records cost virtual time, the part of the running *slice* that is over by now is carried out first, so mail cuts
+  a batch at exactly the right record, whatever the batch size.
+* An element is started only while every output has credit; priority events are the exception.
+* A failed, cancelled or finished task ignores whatever is still on its way to it: that is the fence between
+  attempts on the data plane.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from engine.checkpoint.barrier_handler import BarrierHandler
+from engine.checkpoint.instructions import (
+    AbortCheckpoint,
+    BlockChannel,
+    HandlerInstruction,
+    ResumeChannels,
+    TriggerSnapshot,
+)
+from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.events import (
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    Watermark,
+    WatermarkStatus,
+)
+from engine.elements.operator import Operator
+from engine.observe.events import TaskState, TimerFired
+from engine.runtime.channel import Channel, Element
+from engine.runtime.outputs import ChainOutput, RecordWriter
+from engine.runtime.task_checkpoint import TaskCheckpointing
+from engine.runtime.task_context import TaskOperatorContext
+from engine.runtime.watermark_valve import WatermarkValve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from engine.graph.plan import SubtaskPlan, VertexPlan
+    from engine.runtime.environment import TaskEnvironment
+    from engine.runtime.restored_state import RestoredOperator
+
+CREATED, RUNNING, FINISHED, FAILED, CANCELED = "created", "running", "finished", "failed", "canceled"
+
+
+class Task:
+    """One subtask in one attempt. Driven by kernel events; see the module's theory of operation."""
+
+    def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
+        self.plan = plan
+        self.vertex = vertex
+        self.environment = environment
+        self.name = plan.name
+        self.attempt = environment.attempt
+        self.kernel = environment.kernel
+        self.state = CREATED
+        self.inputs: list[Channel] = []
+        self.writers: list[RecordWriter] = []
+        self.operators: list[Operator] = []
+        self.contexts: list[TaskOperatorContext] = []
+        self.full_outputs = 0
+        self.records_out = 0
+        self.input_ended = False
+        self.record_cost_ns = environment.cost.record_cost_ns(
+            plan.name, vertex.name, is_source=vertex.is_source
+        )
+        self.handler: BarrierHandler | None = None
+        self.checkpointing: TaskCheckpointing
+        self._valve = WatermarkValve(0)
+        self._readable: deque[Channel] = deque()
+        self._ended_channels = 0
+        self._closed_channels = 0
+        self._woken = False
+        self._slice_channel: Channel | None = None
+        self._slice_start_ns = 0
+        self._slice_records = 0
+        self._slice_number = 0
+        self._resting_until_ns = 0
+        self._timers: list[tuple[int, int]] = []
+
+    # -- building ---------------------------------------------------------------------------------------------
+
+    def wire(self, inputs: Iterable[Channel], writers: Iterable[RecordWriter]) -> None:
+        """Attach channels; then the operators can be built."""
+        self.inputs = list(inputs)
+        self.writers = list(writers)
+        self._valve = WatermarkValve(len(self.inputs))
+        if self.inputs:
+            self.handler = self.environment.protocol.barrier_handler(len(self.inputs))
+        self._build_chain()
+        self.checkpointing = TaskCheckpointing(self)
+
+    def _build_chain(self) -> None:
+        writers = {writer.edge: writer for writer in self.writers}
+        plans = self.vertex.operators
+        outputs = [ChainOutput() for _ in plans]
+        self.operators = [plan.factory() for plan in plans]
+        self.contexts = [TaskOperatorContext(self, plan, outputs[plan.position]) for plan in plans]
+        for plan, operator, context, output in zip(
+            plans, self.operators, self.contexts, outputs, strict=True
+        ):
+            for tag, position in plan.chained_outputs:
+                output.connect_operator(tag, self.operators[position])
+            for tag, edge in plan.edge_outputs:
+                output.connect_writer(tag, writers[edge])
+            output.seal()
+            operator.setup(context, output)
+
+    def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
+        """Restore state, open the operators and begin to run. Errors fail the task."""
+        try:
+            for context in self.contexts:
+                context.restore(restored.get(context.uid), checkpoint_id)
+            for operator in self.operators:
+                operator.initialize_state()
+            for operator in self.operators:
+                operator.open()
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.fail(error)
+            return
+        self._set_state(RUNNING)
+        self.wake()
+
+    # -- waking up and choosing an element --------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Make sure that the task looks for work at the current instant."""
+        if not self._woken:
+            self._woken = True
+            self.kernel.schedule(self.kernel.now_ns, "run", self)
+
+    def channel_readable(self, channel: Channel) -> None:
+        """``channel`` has an element and is not blocked."""
+        channel.listed = True
+        if channel.priority_events:
+            self._readable.appendleft(channel)
+        else:
+            self._readable.append(channel)
+        self.wake()
+
+    def credit_returned(self) -> None:
+        """One full output channel has credit again."""
+        self.full_outputs -= 1
+        if not self.full_outputs:
+            self.wake()
+
+    def run(self, _payload: None = None) -> None:
+        """Handle one element, if there is one and it may be started."""
+        self._woken = False
+        if self.state is not RUNNING or self._slice_records:
+            return
+        if self.kernel.now_ns < self._resting_until_ns:
+            self._woken = True
+            self.kernel.schedule(self._resting_until_ns, "run", self)
+            return
+        try:
+            self._run_once()
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.fail(error)
+
+    def _run_once(self) -> None:
+        channel = self._next_channel()
+        if channel is None or (self.full_outputs and not channel.priority_events):
+            return
+        element = channel.head()
+        if element.__class__ is Batch:
+            if self.record_cost_ns:
+                self._slice_channel = channel
+                self._begin_slice(len(element))
+                return
+            batch = channel.take()
+            self.operators[0].process_batch(batch)
+        else:
+            channel.take()
+            self.handle_event(channel, element)
+        self._pass_turn(channel)
+
+    def _next_channel(self) -> Channel | None:
+        readable = self._readable
+        while readable:
+            channel = readable[0]
+            if channel.queue and not channel.blocked:
+                return channel
+            channel.listed = False
+            readable.popleft()
+        return None
+
+    def _pass_turn(self, channel: Channel) -> None:
+        """Fairness: the channel just read goes behind the others (unless it holds further priority events)."""
+        readable = self._readable
+        if readable and readable[0] is channel and not channel.priority_events:
+            readable.rotate(-1)
+        if readable:
+            self.wake()
+
+    # -- slices: work that takes virtual time -------------------------------------------------------------------
+
+    def _begin_slice(self, records: int) -> None:
+        assert not self._slice_records
+        self._slice_start_ns = now = self.kernel.now_ns
+        self._slice_records = records
+        self._slice_number += 1
+        self.kernel.schedule(now + records * self.record_cost_ns, "end_slice", self, self._slice_number)
+
+    def end_slice(self, number: int) -> None:
+        """The slice is over (kernel event); void when mail has cut the slice meanwhile."""
+        if number != self._slice_number or self.state is not RUNNING:
+            return
+        records, self._slice_records = self._slice_records, 0
+        try:
+            self.advance(records)
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.fail(error)
+
+    def interrupt(self) -> None:
+        """Carry out the part of the running slice that is over by now, and give up the rest of it."""
+        planned = self._slice_records
+        if planned:
+            self._slice_records = 0
+            self._slice_number += 1
+            done = min(planned, (self.kernel.now_ns - self._slice_start_ns) // self.record_cost_ns)
+            if done:
+                self.advance(done)
+            self.wake()
+
+    def advance(self, records: int) -> None:
+        """Handle ``records`` records of the batch at the head; their virtual time has passed."""
+        channel = self._slice_channel
+        assert channel is not None
+        batch = channel.take_records(records)
+        self.operators[0].process_batch(batch)
+        self._pass_turn(channel)
+
+    def rest(self, virtual_ns: int) -> None:
+        """Start no further element for ``virtual_ns``."""
+        self._resting_until_ns = max(self._resting_until_ns, self.kernel.now_ns) + virtual_ns
+
+    # -- events in the stream -----------------------------------------------------------------------------------
+
+    def handle_event(self, channel: Channel, event: Element) -> None:
+        """An event was taken from ``channel``."""
+        index, now = channel.input_index, self.kernel.now_ns
+        handler = self.handler
+        assert handler is not None
+        match event:
+            case Watermark(timestamp_ms):
+                advanced = self._valve.on_watermark(index, timestamp_ms)
+                if advanced is not None:
+                    self.operators[0].process_watermark(advanced)
+            case CheckpointBarrier():
+                self.execute(handler.on_barrier(index, event, now))
+            case CancelCheckpointMarker():
+                self.execute(handler.on_cancel(index, event, now))
+            case WatermarkStatus(idle):
+                watermark, status = self._valve.on_status(index, idle)
+                if watermark is not None:
+                    self.operators[0].process_watermark(watermark)
+                if status is not None:
+                    self.operators[0].process_watermark_status(status)
+            case EndOfData():
+                self._ended_channels += 1
+                if self._ended_channels == len(self.inputs):
+                    self.end_input()
+            case EndOfPartition():
+                self._closed_channels += 1
+                self.execute(handler.on_end_of_partition(index, now))
+                if self._closed_channels == len(self.inputs):
+                    self.finish()
+            case _:
+                raise AssertionError(f"{event!r} is no event of a stream")
+
+    def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
+        """Do what the barrier handler says, in its order."""
+        for instruction in instructions:
+            match instruction:
+                case BlockChannel(channel):
+                    self.inputs[channel].block()
+                case ResumeChannels(channels):
+                    for index in channels:
+                        self.inputs[index].resume()
+                case TriggerSnapshot():
+                    self.checkpointing.barrier_complete(instruction)
+                case AbortCheckpoint(checkpoint_id, reason):
+                    self.checkpointing.barrier_aborted(checkpoint_id, reason)
+                case _:
+                    raise AssertionError(f"unknown instruction {instruction!r}")
+
+    def broadcast(self, event: Event) -> None:
+        """Send ``event`` on all outputs."""
+        for writer in self.writers:
+            writer.broadcast(event)
+
+    def end_input(self) -> None:
+        """The last record has come: finish the operators, and say so downstream."""
+        assert not self.input_ended
+        self.input_ended = True
+        for operator in self.operators:
+            operator.finish()
+        self.broadcast(EndOfData())
+        self._trace_state("end_of_data")
+        self.environment.master.task_reached_end(self)
+
+    def finish(self) -> None:
+        """Nothing more will come and nothing more is expected: close, and end the outputs."""
+        if self.state is not RUNNING:
+            return
+        self.broadcast(EndOfPartition())
+        try:
+            self._close_operators()
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.fail(error)
+            return
+        self._set_state(FINISHED)
+        self.environment.master.task_finished(self)
+
+    # -- mail -----------------------------------------------------------------------------------------------------
+
+    def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
+        """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``."""
+        if self.state is not RUNNING:
+            return
+        operation, arguments = mail
+        try:
+            self.interrupt()
+            if self.state is RUNNING:
+                getattr(self, operation)(*arguments)
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.fail(error)
+
+    def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """The coordinator triggers this task directly, without barriers on its inputs."""
+        if self.handler is None:
+            self.checkpointing.trigger_at_source(barrier)
+        else:
+            self.execute(self.handler.on_trigger(barrier, self.kernel.now_ns))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The coordinator says that a checkpoint is durable."""
+        self.checkpointing.notify_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
+        """The coordinator says that a checkpoint will never complete."""
+        self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)
+
+    def end_of_job(self) -> None:
+        """The last checkpoint is confirmed: sources end their outputs, the others follow."""
+        if not self.inputs:
+            self.finish()
+
+    def register_timer(self, time_ns: int, position: int) -> None:
+        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``."""
+        time_ns = max(time_ns, self.kernel.now_ns)
+        entry = (time_ns, position)
+        if entry not in self._timers:
+            heappush(self._timers, entry)
+            self.kernel.schedule(time_ns, "receive_mail", self, ("fire_timers", (time_ns,)))
+
+    def fire_timers(self, time_ns: int) -> None:
+        """Fire every timer due at ``time_ns``."""
+        while self._timers and self._timers[0][0] <= time_ns and self.state is RUNNING:
+            due_ns, position = heappop(self._timers)
+            operator = self.operators[position]
+            if self.environment.instrument is not None:
+                self.environment.instrument(
+                    TimerFired(self.kernel.now_ns, self.attempt, self.name, self.contexts[position].name)
+                )
+            operator.on_processing_time_ns(due_ns)
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def kill(self, cause: Exception) -> None:
+        """Die at this very record (fault injection)."""
+        self.fail(cause)
+
+    def fail(self, error: Exception) -> None:
+        """Stop at once and tell the job manager."""
+        if self.state in (FINISHED, FAILED, CANCELED):
+            return
+        self._set_state(FAILED, error)
+        self._abandon()
+        self.kernel.schedule(
+            self.kernel.now_ns, "task_failed", self.environment.master, (self.attempt, self.name, error)
+        )
+
+    def cancel(self) -> None:
+        """Stop at once because the attempt is over."""
+        if self.state in (FINISHED, FAILED, CANCELED):
+            return
+        self._set_state(CANCELED)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        self.checkpointing.abandon()
+        for operator in self.operators:
+            # The task is dead already; what closing still complains about must not hide why.
+            try:
+                operator.close()
+            except AssertionError:
+                raise
+            except Exception as error:
+                self.environment.master.note(f"closing {self.name} after a failure: {error}")
+
+    def _close_operators(self) -> None:
+        for operator in self.operators:
+            operator.close()
+
+    def _set_state(self, state: str, cause: Exception | None = None) -> None:
+        self.state = state
+        self._trace_state(state, cause)
+
+    def _trace_state(self, state: str, cause: Exception | None = None) -> None:
+        if self.environment.instrument is not None:
+            text = None if cause is None else f"{type(cause).__name__}: {cause}"
+            self.environment.instrument(TaskState(self.kernel.now_ns, self.attempt, self.name, state, text))
+
+    @property
+    def watermark_ms(self) -> int:
+        """Current event time of the task."""
+        return MAX_TIMESTAMP_MS if self.input_ended else self._valve.watermark_ms
+
+    @property
+    def records_in(self) -> int:
+        """Records taken from all inputs."""
+        return sum(channel.received_records for channel in self.inputs)
+
+    def validate(self) -> None:
+        """Assert what must hold between two events."""
+        for channel in self.inputs:
+            channel.validate()
+        full = sum(channel.full for writer in self.writers for channel in writer.channels)
+        assert full == self.full_outputs, (self.name, full, self.full_outputs)
+        if self.handler is not None:
+            self.handler.validate()
+
+    def fingerprint(self) -> object:
+        """Everything that decides how the task goes on, apart from its declared state."""
+        now = self.kernel.now_ns
+        return (
+            self.name,
+            self.state,
+            self.input_ended,
+            self.full_outputs,
+            (self._slice_records, self._slice_records and now - self._slice_start_ns),
+            max(0, self._resting_until_ns - now),
+            tuple(sorted((time_ns - now, position) for time_ns, position in self._timers)),
+            tuple(channel.fingerprint() for channel in self.inputs),
+            tuple(channel.input_index for channel in self._readable),
+            self._valve.fingerprint(),
+            None if self.handler is None else self.handler.fingerprint(),
+            tuple(writer.router.fingerprint() for writer in self.writers),
+            tuple(operator.fingerprint() for operator in self.operators),
+            self.checkpointing.fingerprint(),
+        )

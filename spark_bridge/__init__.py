@@ -1,0 +1,55 @@
+"""Spark beside the engine: the session, the way rows cross into it and back, whole-batch functions, and the
+oracle.
+
+Nothing here imports PySpark, PyArrow or starts a JVM until the first batch does.
+"""
+
+from __future__ import annotations
+
+from spark_bridge.batch import run_batch
+from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, rows_on_spark
+from spark_bridge.errors import (
+    JavaMissingError,
+    OracleInputError,
+    OracleSchemaError,
+    PySparkMissingError,
+    SparkBridgeError,
+    SparkTransformError,
+)
+from spark_bridge.oracle import (
+    OracleReport,
+    RowDifference,
+    compare_multisets,
+    read_committed,
+    visible_part_files,
+)
+from spark_bridge.session import (
+    SessionSettings,
+    get_session,
+    session_is_running,
+    session_log_tail,
+    stop_session,
+)
+
+__all__ = [
+    "SessionSettings",
+    "get_session",
+    "session_is_running",
+    "session_log_tail",
+    "stop_session",
+    "DEFAULT_PARQUET_THRESHOLD_ROWS",
+    "rows_on_spark",
+    "collect_canonical",
+    "run_batch",
+    "OracleReport",
+    "RowDifference",
+    "compare_multisets",
+    "read_committed",
+    "visible_part_files",
+    "SparkBridgeError",
+    "PySparkMissingError",
+    "JavaMissingError",
+    "SparkTransformError",
+    "OracleInputError",
+    "OracleSchemaError",
+]

@@ -1,0 +1,181 @@
+"""Runs one function from DataFrame to DataFrame on one batch of rows, and explains it when it fails.
+
+This is the whole contact between a stream and Spark: rows in, rows out, in canonical order. When a batch is
+cut, how often it is retried and what its output means to a checkpoint is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spark_bridge.crossing import (
+    DEFAULT_PARQUET_THRESHOLD_ROWS,
+    collect_canonical,
+    parse_schema,
+    rows_on_spark,
+)
+from spark_bridge.errors import SparkBridgeError, SparkTransformError
+from spark_bridge.session import get_session, session_is_running, session_log_tail
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CAUSE_LINES_MAX = 8
+_CAUSE_LINE_CHARACTERS_MAX = 400
+
+
+def run_batch(
+    fn: Callable[[DataFrame], DataFrame],
+    rows: Any,
+    schema: str,
+    *,
+    label: str = "batch",
+    result_schema: str | None = None,
+    session: SparkSession | None = None,
+    parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
+) -> list[dict[str, Any]]:
+    """Runs `fn` on `rows` in Spark and returns the result as dicts in canonical order.
+
+    Args:
+        fn: takes and returns a DataFrame; runs on the driver, once per call.
+        rows: dicts or sequences in column order, or a `pyarrow` Table or RecordBatch.
+        schema: DDL string of `rows`.
+        label: names the batch in errors, e.g. `"month 3"`.
+        result_schema: DDL string the result must have, column by column; None takes what comes.
+        session: the session to use; None takes the process's own.
+        parquet_threshold_rows: batches of at least this many rows cross as Parquet.
+
+    Raises:
+        SparkTransformError: `fn` failed, returned something else, or Spark failed on its result.
+        SparkBridgeError: the rows do not fit `schema`, or there is no Spark.
+    """
+    spark = session or get_session()
+    with rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame:
+        try:
+            result = fn(frame)
+            _check_result(result, result_schema)
+            return collect_canonical(result)
+        except Exception as error:
+            raise _transform_error(label, fn, error) from _short_cause(error)
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """Module and name of a function, the same in every process (no addresses), also for partials and objects."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    named = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _check_result(result: Any, result_schema: str | None) -> None:
+    from pyspark.sql import DataFrame
+
+    if not isinstance(result, DataFrame):
+        raise SparkBridgeError(
+            f"it returned {type(result).__name__}, not a DataFrame: return the DataFrame itself"
+        )
+    if result_schema is None:
+        return
+    expected = _column_types(parse_schema(result_schema).spark)
+    found = _column_types(result.schema)
+    if expected != found:
+        raise SparkBridgeError(
+            f"it returned the columns ({_shown_columns(found)}), declared are ({_shown_columns(expected)}): "
+            "select and cast them at the end of the function, or correct the declaration"
+        )
+
+
+def _column_types(schema: Any) -> list[tuple[str, str]]:
+    # Nullability is left out: Spark infers it and changes its mind between versions.
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def _shown_columns(columns: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
+def _transform_error(label: str, fn: Callable[..., Any], error: Exception) -> SparkTransformError:
+    lines = condensed_lines(error)
+    if not session_is_running():
+        tail = session_log_tail().splitlines()[-3:]
+        lines = (
+            *lines,
+            "the Spark process has died; if it ran out of memory, give driver_memory more",
+            *tail,
+        )
+    return SparkTransformError(label, function_name(fn), lines, location=_location_in(fn, error), cause=error)
+
+
+def _short_cause(error: Exception) -> Exception | None:
+    """The error to chain: a Python error keeps its traceback, one of Spark's would print a page of Java frames."""
+    return None if _is_spark_error(error) or isinstance(error, SparkBridgeError) else error
+
+
+def _is_spark_error(error: BaseException) -> bool:
+    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+
+
+def condensed_lines(error: BaseException) -> tuple[str, ...]:
+    """The first lines of an error without Java frames; for an error inside a Python worker, its last line too."""
+    if isinstance(error, SparkBridgeError):
+        return (str(error),)
+    text = _message_of(error).split("JVM stacktrace:")[0]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _is_java_frame(line)]
+    worker_lines = _python_worker_lines(lines)
+    kept = worker_lines or lines[:_CAUSE_LINES_MAX]
+    shortened = [line[:_CAUSE_LINE_CHARACTERS_MAX] for line in kept]
+    name = type(error).__name__
+    if not shortened:
+        return (name,)
+    return (f"{name}: {shortened[0].lstrip()}", *shortened[1:])
+
+
+def _message_of(error: BaseException) -> str:
+    java_exception = getattr(error, "java_exception", None)
+    if java_exception is not None:
+        # The text of a Py4JJavaError holds the whole stack; the exception itself knows its message.
+        try:
+            return str(java_exception.toString())
+        except Exception as nested:
+            # The JVM is gone, and with it what it had to say.
+            return f"{type(nested).__name__} while asking the Spark process for its error"
+    return str(error)
+
+
+def _is_java_frame(line: str) -> bool:
+    stripped = line.strip()
+    return stripped.startswith(("at org.", "at java.", "at scala.", "at jdk.", "at py4j.", "at sun.", "... "))
+
+
+def _python_worker_lines(lines: list[str]) -> list[str]:
+    """Of a Python function that failed inside Spark: the user's last frame and the exception."""
+    starts = [
+        index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")
+    ]
+    if not starts:
+        return []
+    # Chained exceptions print several tracebacks; the last one is what reached Spark.
+    body = lines[starts[-1] + 1 :]
+    final = next((line for line in body if not line.startswith(" ")), None)
+    frames = [line.strip() for line in body if line.startswith("  File ") and "/pyspark/" not in line]
+    kept = [line for line in (final, frames[-1] if frames else None) if line is not None]
+    return [kept[0], *(f"    {line}" for line in kept[1:])] if kept else []
+
+
+def _location_in(fn: Callable[..., Any], error: BaseException) -> str | None:
+    """`file:line` of the deepest frame in the file of the user's function."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    called = fn if hasattr(fn, "__code__") else getattr(type(fn), "__call__", None)
+    code = getattr(called, "__code__", None)
+    if code is None:
+        return None
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == code.co_filename and code.co_filename != __file__
+    ]
+    return f"{code.co_filename.rsplit('/', 1)[-1]}:{lines[-1]}" if lines else None

@@ -1,0 +1,299 @@
+"""Rows into Spark and results out of it.
+
+Rows cross as one Arrow table: small ones inside the plan, large ones as a Parquet file that Spark reads
+itself. Measured on two cores (10 runs warm, rows of four columns, one aggregation included): 1,000 rows take
+0.09 s either way, 20,000 rows 0.16 s as Arrow and 0.2 s as Parquet, 100,000 rows 0.31 s against 0.16 s,
+1,000,000 rows 2.4 s against 0.55 s, and Arrow needs several times the heap. Hence the default threshold.
+
+Types are those of a DDL string ("carrier string, dep_delay double, ts timestamp"). A value of another type
+is an error with its row and column, never a silent conversion: Arrow alone would cut a datetime down to a
+date, read an int as microseconds and drop a field it does not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import decimal
+import functools
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_bridge.canonical import python_rows, sort_canonically
+from spark_bridge.errors import SparkBridgeError
+from spark_bridge.session import get_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEFAULT_PARQUET_THRESHOLD_ROWS = 20_000
+
+Row = Mapping[str, Any] | Sequence[Any]
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """A schema in the three forms a crossing needs: as written, as Spark's `StructType`, as a `pyarrow.Schema`."""
+
+    ddl: str
+    spark: Any
+    arrow: Any
+
+    @property
+    def names(self) -> list[str]:
+        """The column names in order."""
+        return list(self.arrow.names)
+
+
+@functools.lru_cache(maxsize=256)
+def parse_schema(ddl: str) -> RowSchema:
+    """Reads a DDL schema string; starts the session when there is none, for the parser is Spark's own.
+
+    Raises:
+        SparkBridgeError: the string is not a schema, or names a column twice.
+    """
+    get_session()
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import DataType, StructType
+
+    try:
+        struct = DataType.fromDDL(ddl)
+        if not isinstance(struct, StructType) or not struct.fields:
+            raise SparkBridgeError(_not_a_schema(ddl, f"it describes {struct.simpleString()!r}, not columns"))
+        arrow = to_arrow_schema(struct, timezone="UTC", error_on_duplicated_field_names_in_struct=True)
+    except PySparkException as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise SparkBridgeError(_not_a_schema(ddl, first_line)) from None
+    if len(set(struct.names)) < len(struct.names):
+        raise SparkBridgeError(_not_a_schema(ddl, "a column name appears twice"))
+    return RowSchema(ddl, struct, arrow)
+
+
+def _not_a_schema(ddl: str, why: str) -> str:
+    return f"{ddl!r} is not a schema: {why}. Write it as column definitions: 'carrier string, delay int, ts timestamp'."
+
+
+@contextlib.contextmanager
+def rows_on_spark(
+    rows: Any,
+    schema: str,
+    *,
+    session: SparkSession | None = None,
+    parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
+) -> Iterator[DataFrame]:
+    """Gives `rows` as a DataFrame, usable inside the `with` block only (its file is deleted at the end).
+
+    Args:
+        rows: dicts (exactly the columns of the schema), sequences in column order, or a `pyarrow` Table or
+            RecordBatch.
+        schema: DDL string.
+        session: the session to use; None takes the process's own.
+        parquet_threshold_rows: batches of at least this many rows cross as Parquet.
+
+    Raises: SparkBridgeError: bad schema or threshold, or a row that does not fit; the message names row and
+        column.
+    """
+    if parquet_threshold_rows < 0:
+        raise SparkBridgeError(f"parquet_threshold_rows must not be negative, it is {parquet_threshold_rows}")
+    spark = session or get_session()
+    row_schema = parse_schema(schema)
+    table = arrow_table(rows, row_schema)
+    if table.num_rows < parquet_threshold_rows:
+        yield spark.createDataFrame(table, row_schema.spark)
+        return
+    with batch_directory(spark) as directory:
+        write_parquet(table, directory, 0)
+        yield spark.read.schema(row_schema.spark).parquet(str(directory))
+
+
+def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
+    """Runs a DataFrame and returns its rows as dicts in canonical order (see `spark_bridge.canonical`).
+
+    Raises:
+        SparkBridgeError: two columns have one name, so that a dict cannot hold a row.
+    """
+    repeated = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    if repeated:
+        raise SparkBridgeError(
+            f"the result has more than one column named {', '.join(repeated)}: rename or drop them before returning"
+        )
+    return python_rows(sort_canonically(frame.toArrow()))
+
+
+@contextlib.contextmanager
+def batch_directory(spark: SparkSession) -> Iterator[Path]:
+    """A directory for one batch's files, deleted at the end of the block.
+
+    It lies inside Spark's own temporary directory, which the JVM deletes when it ends: nothing is left
+    behind even when this process is killed in the middle of a batch.
+    """
+    directory = new_session_directory(spark)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def new_session_directory(spark: SparkSession) -> Path:
+    """A fresh directory that lives as long as the session's JVM."""
+    context: Any = spark.sparkContext
+    return Path(tempfile.mkdtemp(prefix="rows-", dir=context._temp_dir))
+
+
+def write_parquet(table: Any, directory: Path, part: int) -> None:
+    """Writes one table as one uncompressed file: it is read once, at once, on the same machine."""
+    from pyarrow import parquet
+
+    parquet.write_table(
+        table, directory / f"part-{part:05d}.parquet", compression="none", use_dictionary=False
+    )
+
+
+def arrow_table(rows: Any, schema: RowSchema, *, first_row: int = 0) -> Any:
+    """Builds the `pyarrow.Table` of `rows`, checking every value's type.
+
+    Args:
+        rows: as for `rows_on_spark`.
+        schema: a parsed schema.
+        first_row: number of the first row in error messages.
+
+    Raises:
+        SparkBridgeError: naming row, column, value and expected type.
+    """
+    import pyarrow as pa
+
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return _cast_table(rows, schema)
+    columns = _columns_of(list(rows), schema, first_row)
+    arrays = [
+        _arrow_array(field, values, first_row) for field, values in zip(schema.arrow, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _cast_table(table: Any, schema: RowSchema) -> Any:
+    import pyarrow as pa
+
+    if table.column_names != schema.names:
+        raise SparkBridgeError(
+            f"the table has the columns {table.column_names}, the schema says {schema.names}: select and rename first"
+        )
+    try:
+        cast = table.cast(schema.arrow)
+    except (pa.ArrowException, ValueError) as error:
+        raise SparkBridgeError(f"the table does not fit the schema {schema.ddl!r}: {error}") from None
+    for field, column in zip(schema.arrow, cast.columns, strict=True):
+        if column.null_count and not field.nullable:
+            raise SparkBridgeError(f"column {field.name!r} is NOT NULL in the schema and holds a null")
+    return cast
+
+
+def _columns_of(rows: list[Row], schema: RowSchema, first_row: int) -> list[Sequence[Any]]:
+    """Turns rows into columns; every row must have exactly the schema's columns."""
+    names = schema.names
+    if not rows:
+        return [()] * len(names)
+    if isinstance(rows[0], Mapping):
+        return _columns_of_mappings(rows, names, first_row)
+    for position, row in enumerate(rows):
+        if isinstance(row, (Mapping, str, bytes)) or not isinstance(row, Sequence) or len(row) != len(names):
+            raise SparkBridgeError(
+                f"row {first_row + position} is {_shown(row)}: expected a sequence of {len(names)} values "
+                f"({', '.join(names)})"
+            )
+    return list(zip(*rows, strict=True))
+
+
+def _columns_of_mappings(rows: list[Row], names: list[str], first_row: int) -> list[Sequence[Any]]:
+    wanted = set(names)
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise SparkBridgeError(
+                f"row {first_row + position} is {_shown(row)} among rows that are dicts: give one kind of row"
+            )
+        if row.keys() != wanted:
+            missing = [name for name in names if name not in row]
+            unknown = sorted(str(name) for name in row if name not in wanted)
+            raise SparkBridgeError(
+                f"row {first_row + position} does not have the schema's columns: missing {missing}, unknown {unknown}"
+            )
+    return [[row[name] for row in rows] for name in names]  # type: ignore[call-overload]
+
+
+def _arrow_array(field: Any, values: Sequence[Any], first_row: int) -> Any:
+    import pyarrow as pa
+
+    refused = _refused_types(field.type, values)
+    if refused:
+        position = next(index for index, value in enumerate(values) if type(value) in refused)
+        raise SparkBridgeError(_misfit(field, values[position], first_row + position, "it has another type"))
+    try:
+        array = pa.array(values, type=field.type)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        position, reason = _first_misfit(field.type, values)
+        raise SparkBridgeError(_misfit(field, values[position], first_row + position, reason)) from None
+    if array.null_count and not field.nullable:
+        position = next(index for index, value in enumerate(values) if value is None)
+        raise SparkBridgeError(_misfit(field, None, first_row + position, "the column is NOT NULL"))
+    return array
+
+
+def _refused_types(arrow_type: Any, values: Sequence[Any]) -> set[type]:
+    """The types among `values` that Arrow would convert silently, or not at all, into `arrow_type`."""
+    allowed = _allowed_types(arrow_type)
+    if allowed is None:
+        return set()
+    found = set(map(type, values)) - {type(None), *allowed}
+    # A subclass is welcome (an IntEnum, a numpy float64), except the two that Python inherits by accident.
+    banned = {bool} if bool not in allowed else set()
+    if datetime.datetime not in allowed:
+        banned.add(datetime.datetime)
+    return {kind for kind in found if not issubclass(kind, allowed) or issubclass(kind, tuple(banned))}
+
+
+def _allowed_types(arrow_type: Any) -> tuple[type, ...] | None:
+    """The Python types of a column; None for nested and rare types, which are left to Arrow's own checks."""
+    import pyarrow.types as kinds
+
+    table: tuple[tuple[Any, tuple[type, ...]], ...] = (
+        (kinds.is_boolean, (bool,)),
+        (kinds.is_integer, (int,)),
+        (kinds.is_floating, (float, int)),
+        (kinds.is_string, (str,)),
+        (kinds.is_binary, (bytes, bytearray)),
+        (kinds.is_date, (datetime.date,)),
+        (kinds.is_timestamp, (datetime.datetime,)),
+        (kinds.is_decimal, (decimal.Decimal, int)),
+    )
+    return next((allowed for is_kind, allowed in table if is_kind(arrow_type)), None)
+
+
+def _first_misfit(arrow_type: Any, values: Sequence[Any]) -> tuple[int, str]:
+    """Which value Arrow refused, and why; only asked for after it refused the column."""
+    import pyarrow as pa
+
+    for position, value in enumerate(values):
+        try:
+            pa.array([value], type=arrow_type)
+        except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+            return position, str(error).splitlines()[0]
+    raise AssertionError(f"Arrow refused a column of {arrow_type} whose values it takes one by one")
+
+
+def _misfit(field: Any, value: Any, row: int, reason: str) -> str:
+    return (
+        f"row {row}, column {field.name!r}: {_shown(value)} does not fit type {field.type} ({reason}). "
+        "Convert the value before the batch, or change the schema."
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:77] + '...'} of type {type(value).__name__}"

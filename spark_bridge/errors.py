@@ -1,0 +1,56 @@
+"""The errors of the bridge to Spark.
+
+Every one of them is meant for the person at the keyboard: what went wrong, where, why, and what to install
+or change. A Java stack of two hundred lines is none of these, so Spark's own errors are condensed here and
+never chained.
+"""
+
+from __future__ import annotations
+
+
+class SparkBridgeError(Exception):
+    """Base of all errors raised by `spark_bridge`: bad settings, bad rows, a Spark process that died."""
+
+
+class PySparkMissingError(SparkBridgeError):
+    """PySpark or PyArrow is not installed; the message names the extra that brings it."""
+
+
+class JavaMissingError(SparkBridgeError):
+    """No Java of the required version was found; the message says where was looked and what to install."""
+
+
+class SparkTransformError(SparkBridgeError):
+    """A function from DataFrame to DataFrame failed on one batch.
+
+    Attributes: label: name of the batch, as given by the caller (`"month 3"`). function: module and
+        qualified name of the user's function. location: `file:line` inside the user's function where the
+        error surfaced, or None when it surfaced in Spark. cause_lines: the first lines of the cause, without
+        Java frames. cause: the original exception, for programs that want to look closer.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        function: str,
+        cause_lines: tuple[str, ...],
+        *,
+        location: str | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        self.label = label
+        self.function = function
+        self.location = location
+        self.cause_lines = cause_lines
+        self.cause = cause
+        where = f"{function} ({location})" if location else function
+        body = "\n  ".join(cause_lines)
+        super().__init__(f"Spark batch {label!r} failed in {where}:\n  {body}")
+
+
+class OracleInputError(SparkBridgeError):
+    """Committed output that an oracle cannot read: a torn line, a field too many, a value of another type."""
+
+
+class OracleSchemaError(SparkBridgeError):
+    """Two DataFrames that cannot be compared because their columns differ."""

@@ -1,0 +1,1 @@
+"""Weir's own tests; `tests/README.md` says which directory a test belongs to. Never installed."""

@@ -1,0 +1,27 @@
+"""Settings of the whole test run: where Spark tests run and how hypothesis searches."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# Two cores and a Spark session share a test run, so wall time says nothing: no deadline. The default search is the
+# same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
+settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Send every test that needs Spark to one worker.
+
+    A session takes about ten seconds to start and there is one per process; with `--dist loadgroup` a shared group
+    name keeps its tests together. A test that asks for the `spark` fixture is marked even when its author forgot.
+    """
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("spark") is None:
+            item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -1,0 +1,1 @@
+"""Tests of the house itself: tidiness, imports, layers, packaging and documentation, not behaviour."""
