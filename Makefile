@@ -42,9 +42,11 @@ test-all: $(VENV)/.ready-test java ## Run all tests, the slow ones too
 	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS) 2>&1
 
 lint: $(VENV)/.ready-test ## Check style (ruff), types (mypy) and layers (import-linter)
-	@$(PYTHON) -m ruff check .
-	@$(PYTHON) -m mypy
-	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-logo
+	@status=0; \
+	$(PYTHON) -m ruff check . || status=1; \
+	$(PYTHON) -m mypy || status=1; \
+	PYTHONPATH=. $(VENV)/bin/lint-imports --no-logo || status=1; \
+	exit $$status
 
 bench: $(VENV)/.ready-test java ## Run the benchmarks (minutes; numbers are explained in benchmarks/README.md)
 	@$(PYTHON) -m benchmarks
@@ -71,12 +73,12 @@ $(VENV)/bin/python:
 # Stamps: .venv follows setup.cfg. The test environment is built on the demo's, so they never install side by side.
 $(VENV)/.ready-demo: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'Installing weirstream[$(DEMO_EXTRAS)] into $(VENV) ...'
-	@$(PYTHON) -m pip install --quiet --editable '.[$(DEMO_EXTRAS)]'
+	@$(PYTHON) -m pip install -qq --editable '.[$(DEMO_EXTRAS)]'
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready-demo
 	@echo 'Installing weirstream[$(TEST_EXTRAS)] into $(VENV) ...'
-	@$(PYTHON) -m pip install --quiet --editable '.[$(TEST_EXTRAS)]'
+	@$(PYTHON) -m pip install -qq --editable '.[$(TEST_EXTRAS)]'
 	@touch $@
 
 # JAVA_HOME wins over PATH because Spark sees it the same way.

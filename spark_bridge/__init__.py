@@ -7,22 +7,18 @@ Nothing here imports PySpark, PyArrow or starts a JVM until the first batch does
 from __future__ import annotations
 
 from spark_bridge.batch import run_batch
+from spark_bridge.committed import read_committed, visible_part_files
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, rows_on_spark
 from spark_bridge.errors import (
     JavaMissingError,
     OracleInputError,
     OracleSchemaError,
     PySparkMissingError,
+    RowMisfitError,
     SparkBridgeError,
     SparkTransformError,
 )
-from spark_bridge.oracle import (
-    OracleReport,
-    RowDifference,
-    compare_multisets,
-    read_committed,
-    visible_part_files,
-)
+from spark_bridge.oracle import OracleReport, RowDifference, compare_multisets
 from spark_bridge.session import (
     SessionSettings,
     get_session,
@@ -49,6 +45,7 @@ __all__ = [
     "SparkBridgeError",
     "PySparkMissingError",
     "JavaMissingError",
+    "RowMisfitError",
     "SparkTransformError",
     "OracleInputError",
     "OracleSchemaError",

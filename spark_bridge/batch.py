@@ -18,11 +18,14 @@ from spark_bridge.crossing import (
     rows_on_spark,
 )
 from spark_bridge.errors import SparkBridgeError, SparkTransformError
-from spark_bridge.session import get_session, session_is_running, session_log_tail
+from spark_bridge.jvm import is_connection_error, is_spark_error
+from spark_bridge.session import get_session, session_has_died, session_log_tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# The end of a process is seen on its connection first and in the process table a moment later.
+_DEATH_WAIT_SECONDS = 5.0
 _CAUSE_LINES_MAX = 8
 _CAUSE_LINE_CHARACTERS_MAX = 400
 
@@ -53,17 +56,25 @@ def run_batch(
         SparkBridgeError: the rows do not fit `schema`, or there is no Spark.
     """
     spark = session or get_session()
-    with rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame:
-        try:
-            result = fn(frame)
-            _check_result(result, result_schema)
-            return collect_canonical(result)
-        except Exception as error:
-            raise _transform_error(label, fn, error) from _short_cause(error)
+    try:
+        with rows_on_spark(
+            rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows
+        ) as frame:
+            try:
+                result = fn(frame)
+                _check_result(result, result_schema)
+                return collect_canonical(result)
+            except Exception as error:
+                raise _transform_error(label, fn, error) from _short_cause(error)
+    except Exception as error:
+        # Rows that do not fit have their own error; what is left is a Spark that failed while they crossed.
+        if is_spark_error(error):
+            raise _transform_error(label, fn, error) from None
+        raise
 
 
 def function_name(fn: Callable[..., Any]) -> str:
-    """Module and name of a function, the same in every process (no addresses), also for partials and objects."""
+    """Module and name of a function, without addresses, so the same in every process."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     named = fn if hasattr(fn, "__qualname__") else type(fn)
@@ -99,8 +110,8 @@ def _shown_columns(columns: list[tuple[str, str]]) -> str:
 
 def _transform_error(label: str, fn: Callable[..., Any], error: Exception) -> SparkTransformError:
     lines = condensed_lines(error)
-    if not session_is_running():
-        tail = session_log_tail().splitlines()[-3:]
+    if is_connection_error(error) and session_has_died(_DEATH_WAIT_SECONDS):
+        tail = [line for line in session_log_tail().splitlines() if not _is_java_frame(line)][-3:]
         lines = (
             *lines,
             "the Spark process has died; if it ran out of memory, give driver_memory more",
@@ -110,16 +121,12 @@ def _transform_error(label: str, fn: Callable[..., Any], error: Exception) -> Sp
 
 
 def _short_cause(error: Exception) -> Exception | None:
-    """The error to chain: a Python error keeps its traceback, one of Spark's would print a page of Java frames."""
-    return None if _is_spark_error(error) or isinstance(error, SparkBridgeError) else error
-
-
-def _is_spark_error(error: BaseException) -> bool:
-    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+    """The error to chain: a Python error keeps its traceback, Spark's would print pages of Java."""
+    return None if is_spark_error(error) or isinstance(error, SparkBridgeError) else error
 
 
 def condensed_lines(error: BaseException) -> tuple[str, ...]:
-    """The first lines of an error without Java frames; for an error inside a Python worker, its last line too."""
+    """The first lines of an error without Java frames; of a Python worker's error, its last one."""
     if isinstance(error, SparkBridgeError):
         return (str(error),)
     text = _message_of(error).split("JVM stacktrace:")[0]
@@ -169,8 +176,8 @@ def _location_in(fn: Callable[..., Any], error: BaseException) -> str | None:
     """`file:line` of the deepest frame in the file of the user's function."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    called = fn if hasattr(fn, "__code__") else getattr(type(fn), "__call__", None)
-    code = getattr(called, "__code__", None)
+    # A bare function has the code; an object with `__call__` has it there.
+    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "__call__", None), "__code__", None)  # noqa: B004
     if code is None:
         return None
     lines = [

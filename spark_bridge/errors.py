@@ -20,13 +20,29 @@ class JavaMissingError(SparkBridgeError):
     """No Java of the required version was found; the message says where was looked and what to install."""
 
 
+class RowMisfitError(SparkBridgeError):
+    """A row that does not fit the declared schema.
+
+    Attributes:
+        row: its position in the batch, from 0.
+        problem: what is wrong with it, and how to repair that.
+    """
+
+    def __init__(self, row: int, problem: str) -> None:
+        self.row = row
+        self.problem = problem
+        super().__init__(f"row {row}: {problem}")
+
+
 class SparkTransformError(SparkBridgeError):
     """A function from DataFrame to DataFrame failed on one batch.
 
-    Attributes: label: name of the batch, as given by the caller (`"month 3"`). function: module and
-        qualified name of the user's function. location: `file:line` inside the user's function where the
-        error surfaced, or None when it surfaced in Spark. cause_lines: the first lines of the cause, without
-        Java frames. cause: the original exception, for programs that want to look closer.
+    Attributes:
+        label: name of the batch, as given by the caller (`"month 3"`).
+        function: module and qualified name of the user's function.
+        location: `file:line` in the user's function where the error surfaced; None when it surfaced in Spark.
+        cause_lines: the first lines of the cause, without Java frames.
+        cause: the original exception, for programs that want to look closer.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ _VERSION_PATTERN = re.compile(r'version "(?P<version>[^"]+)"')
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """A usable Java: its home directory (None when only `java` on the PATH is known) and its major version."""
+    """A usable Java: home directory (None when it stands alone on the PATH) and major version."""
 
     home: str | None
     executable: str
@@ -47,8 +47,9 @@ def parse_java_major(version_output: str) -> int | None:
 def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
     """Finds Java 17 or newer: `JAVA_HOME` first, then the PATH.
 
-    Raises: JavaMissingError: nothing found, or only versions that are too old; the message lists what was
-        looked at.
+    Raises:
+        JavaMissingError: nothing found, or only versions that are too old; the message lists what was
+            looked at.
     """
     variables = os.environ if environment is None else environment
     looked_at: list[str] = []
@@ -70,9 +71,9 @@ def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
             return JavaRuntime(_home_of(on_path), on_path, major)
         looked_at.append(f"{on_path} ({_describe(major)})")
     raise JavaMissingError(
-        f"Spark needs Java {MINIMUM_JAVA_MAJOR} or newer and none was found; looked at: {'; '.join(looked_at)}. "
-        "Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
-        "or point JAVA_HOME at it."
+        f"Spark needs Java {MINIMUM_JAVA_MAJOR} or newer and none was found; looked at: "
+        f"{'; '.join(looked_at)}. Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+        "macOS: brew install openjdk@17) or point JAVA_HOME at it."
     )
 
 

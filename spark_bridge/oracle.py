@@ -1,33 +1,33 @@
 """Compares what a job committed with what batch DataFrame code says the answer is.
 
-The oracle reads a sink's directory the way any stranger would: part files of JSON lines in bucket
-directories, names that start with `.` or `_` are not there (Hadoop's rule, which Spark and Hive follow too).
-It runs no code of the engine, so it cannot share its mistakes; and it compares multisets, so that a row
-committed twice shows.
-
-Reading is stricter than Spark's JSON reader, which takes the first object of a line and ignores what
-follows, and fills missing fields with nulls: both would hide a torn or doubled write.
+The oracle runs no code of the engine, so it cannot share its mistakes, and it compares multisets, so that a
+row that was committed twice shows as such.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_bridge.canonical import python_rows, sort_canonically
-from spark_bridge.crossing import RowSchema, arrow_table, new_session_directory, parse_schema, write_parquet
-from spark_bridge.errors import OracleInputError, OracleSchemaError, SparkBridgeError
-from spark_bridge.session import get_session
+from spark_bridge.canonical import python_rows
+from spark_bridge.errors import OracleSchemaError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-_ROWS_PER_CHUNK = 200_000
-# Name of the column that holds a row's multiplicity; no user column is called this.
+# Columns of the comparison's own; no user column is called these.
 _COUNT = "__weir_count__"
+_EXPECTED = "__weir_expected__"
+_ACTUAL = "__weir_actual__"
+_KEY_RANK = "__weir_key_rank__"
+_ROW_RANK = "__weir_row_rank__"
+
+_ROWS_PER_EXAMPLE = 10
+
+# A row and how many times it occurs.
+CountedRow = tuple[dict[str, Any], int]
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class RowDifference:
     """
 
     key: dict[str, Any]
-    missing: tuple[tuple[dict[str, Any], int], ...]
-    unexpected: tuple[tuple[dict[str, Any], int], ...]
+    missing: tuple[CountedRow, ...]
+    unexpected: tuple[CountedRow, ...]
 
 
 @dataclass(frozen=True)
@@ -85,60 +85,6 @@ class OracleReport:
         return "\n".join(lines)
 
 
-def visible_part_files(root: str) -> list[str]:
-    """Paths of the finished part files below `root`, sorted: `part-*` in any depth of visible directories.
-
-    Raises:
-        OracleInputError: `root` is no directory, or holds a visible file that is no part file.
-    """
-    if not os.path.isdir(root):
-        raise OracleInputError(f"{root} is not a directory: has the job committed anything yet?")
-    found = []
-    for directory, names_below, file_names in os.walk(root):
-        names_below[:] = sorted(name for name in names_below if not _is_hidden(name))
-        for name in sorted(file_names):
-            if _is_hidden(name):
-                continue
-            path = os.path.join(directory, name)
-            if not name.startswith("part-"):
-                raise OracleInputError(
-                    f"{path} is visible to every reader of {root} and is no part file: a sink hides unfinished files "
-                    "behind a leading '.' or '_'. Read the sink's own directory, or move the file away."
-                )
-            found.append(path)
-    return sorted(found)
-
-
-def read_committed(
-    root: str, schema: str, *, bucket_column: str | None = None, session: SparkSession | None = None
-) -> DataFrame:
-    """Reads the committed part files of a sink (one JSON object per line) into a DataFrame.
-
-    Every line must be one JSON object with exactly the columns of the schema. The rows are copied to Parquet
-    files that live as long as the session, so later commits do not change the DataFrame.
-
-    Args: root: the sink's directory; part files lie in it or in bucket directories of any depth. schema: DDL
-        string of the JSON fields. JSON has no dates: declare them as they were written (string, bigint)
-            and cast afterwards.
-        bucket_column: adds a first column with each row's bucket path relative to `root` (`""` for the root).
-        session: the session to use; None takes the process's own.
-
-    Raises:
-        OracleInputError: naming file, line and what is wrong there.
-    """
-    spark = session or get_session()
-    row_schema = parse_schema(schema)
-    if bucket_column is not None:
-        row_schema = parse_schema(f"`{bucket_column}` string, {schema}")
-    directory = new_session_directory(spark)
-    for part, path in enumerate(visible_part_files(root)):
-        bucket = None if bucket_column is None else _bucket_of(root, path)
-        for chunk, (first_line, rows) in enumerate(_line_chunks(path)):
-            table = _table_of_lines(rows, row_schema, bucket_column, bucket, path, first_line)
-            write_parquet(table, directory, part * 1000 + chunk)
-    return spark.read.schema(row_schema.spark).parquet(str(directory))
-
-
 def compare_multisets(
     expected: DataFrame, actual: DataFrame, key_columns: Sequence[str], *, examples_max: int = 10
 ) -> OracleReport:
@@ -167,14 +113,14 @@ def compare_multisets(
     # +1 for each expected row and -1 for each actual one: what does not cancel is the difference.
     groups = sides.groupBy(*columns).agg(
         f.sum(_COUNT).alias(_COUNT),
-        f.sum(f.greatest(f.col(_COUNT), f.lit(0))).alias("__weir_expected__"),
-        f.sum(f.greatest(-f.col(_COUNT), f.lit(0))).alias("__weir_actual__"),
+        f.sum(f.greatest(f.col(_COUNT), f.lit(0))).alias(_EXPECTED),
+        f.sum(f.greatest(-f.col(_COUNT), f.lit(0))).alias(_ACTUAL),
     )
     groups = groups.cache()
     try:
         totals = groups.agg(
-            f.sum("__weir_expected__"),
-            f.sum("__weir_actual__"),
+            f.sum(_EXPECTED),
+            f.sum(_ACTUAL),
             f.sum(f.greatest(f.col(_COUNT), f.lit(0))),
             f.sum(f.greatest(-f.col(_COUNT), f.lit(0))),
         ).collect()[0]
@@ -187,27 +133,31 @@ def compare_multisets(
 
 
 def _examples(differing: DataFrame, key_columns: list[str], examples_max: int) -> tuple[RowDifference, ...]:
-    keys = differing.select(*key_columns).distinct().orderBy(*key_columns).limit(examples_max)
-    wanted = python_rows(sort_canonically(keys.toArrow()))
-    # Null-safe: a key column may be null.
-    condition = None
-    for name in key_columns:
-        same = differing[name].eqNullSafe(keys[name])
-        condition = same if condition is None else condition & same
-    rows = python_rows(sort_canonically(differing.join(keys, condition, "left_semi").toArrow()))
-    return tuple(_difference_of(key, rows) for key in wanted)
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    keys_in_order = Window.orderBy(*key_columns)
+    rows_in_order = Window.partitionBy(_KEY_RANK).orderBy(*differing.columns)
+    quoted = (
+        differing.withColumn(_KEY_RANK, f.dense_rank().over(keys_in_order))
+        .where(f.col(_KEY_RANK) <= examples_max)
+        # A coarse key may have millions of differing rows.
+        .withColumn(_ROW_RANK, f.row_number().over(rows_in_order))
+        .where(f.col(_ROW_RANK) <= _ROWS_PER_EXAMPLE)
+        .orderBy(_KEY_RANK, _ROW_RANK)
+        .drop(_ROW_RANK)
+    )
+    by_key = itertools.groupby(python_rows(quoted.toArrow()), key=lambda row: row[_KEY_RANK])
+    return tuple(_difference_of(list(rows), key_columns) for _, rows in by_key)
 
 
-def _difference_of(key: dict[str, Any], rows: list[dict[str, Any]]) -> RowDifference:
-    missing = []
-    unexpected = []
+def _difference_of(rows: list[dict[str, Any]], key_columns: list[str]) -> RowDifference:
+    missing: list[CountedRow] = []
+    unexpected: list[CountedRow] = []
     for row in rows:
-        if any(repr(row[name]) != repr(value) for name, value in key.items()):
-            continue
-        shown = {name: value for name, value in row.items() if name != _COUNT}
-        count = row[_COUNT]
-        (missing if count > 0 else unexpected).append((shown, abs(count)))
-    return RowDifference(key, tuple(missing), tuple(unexpected))
+        shown = {name: value for name, value in row.items() if name not in (_COUNT, _KEY_RANK)}
+        (missing if row[_COUNT] > 0 else unexpected).append((shown, abs(row[_COUNT])))
+    return RowDifference({name: rows[0][name] for name in key_columns}, tuple(missing), tuple(unexpected))
 
 
 def _check_comparable(expected: DataFrame, actual: DataFrame, key_columns: Sequence[str]) -> None:
@@ -217,12 +167,17 @@ def _check_comparable(expected: DataFrame, actual: DataFrame, key_columns: Seque
         raise OracleSchemaError("a column name appears twice: rename or drop one before comparing")
     if expected_types != actual_types:
         different = [
-            f"{name}: expected {expected_types.get(name, 'no such column')}, found {actual_types.get(name, 'none')}"
+            f"{name}: expected {expected_types.get(name, 'none')}, found {actual_types.get(name, 'none')}"
             for name in sorted(expected_types.keys() | actual_types.keys())
             if expected_types.get(name) != actual_types.get(name)
         ]
         raise OracleSchemaError(
             f"the columns differ ({'; '.join(different)}): select and cast one side first"
+        )
+    maps = sorted(name for name, kind in expected_types.items() if "map<" in kind)
+    if maps:
+        raise OracleSchemaError(
+            f"maps have no order ({', '.join(maps)}): compare array_sort(map_entries(...))"
         )
     unknown = [name for name in key_columns if name not in expected_types]
     if unknown or not key_columns:
@@ -230,67 +185,3 @@ def _check_comparable(expected: DataFrame, actual: DataFrame, key_columns: Seque
             f"key columns must be some of {expected.columns}"
             + (f", not {unknown}" if unknown else "; none was given")
         )
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
-
-
-def _bucket_of(root: str, path: str) -> str:
-    bucket = os.path.relpath(os.path.dirname(path), root)
-    return "" if bucket == "." else bucket.replace(os.sep, "/")
-
-
-def _line_chunks(path: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The JSON objects of a file in chunks, each with the number of its first line."""
-    rows: list[dict[str, Any]] = []
-    first_line = 1
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            rows.append(_object_of(line, path, number))
-            if len(rows) == _ROWS_PER_CHUNK:
-                yield first_line, rows
-                rows, first_line = [], number + 1
-    if rows:
-        yield first_line, rows
-
-
-def _object_of(line: bytes, path: str, number: int) -> dict[str, Any]:
-    if not line.endswith(b"\n"):
-        raise OracleInputError(
-            f"{path}:{number}: the last line has no line end: the file is torn or still written"
-        )
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise OracleInputError(f"{path}:{number}: not one JSON object: {error}: {line[:80]!r}") from None
-    if not isinstance(value, dict):
-        raise OracleInputError(
-            f"{path}:{number}: {type(value).__name__} instead of a JSON object: {line[:80]!r}"
-        )
-    return value
-
-
-def _table_of_lines(
-    rows: list[dict[str, Any]],
-    schema: RowSchema,
-    bucket_column: str | None,
-    bucket: str | None,
-    path: str,
-    first_line: int,
-) -> Any:
-    if bucket_column is not None:
-        for row in rows:
-            # A row that brings this column itself would be overwritten silently.
-            if bucket_column in row:
-                raise OracleInputError(
-                    f"{path}: rows have a field {bucket_column!r}: give bucket_column another name"
-                )
-            row[bucket_column] = bucket
-    try:
-        return arrow_table(rows, schema, first_row=first_line)
-    except OracleInputError:
-        raise
-    except SparkBridgeError as error:
-        # Rows are numbered from the first line of the chunk, so a row's number is its line's.
-        raise OracleInputError(f"{path}: {error} (rows are lines)") from None

@@ -35,7 +35,7 @@ def _find(value: Any, path: str, registry: TypeRegistry, depth: int) -> tuple[st
     """The path of the first part to blame and the reason, or ``None`` when each part is fine."""
     kind = type(value)
     if depth > _MAX_DEPTH:
-        return path, "it is nested too deeply, or contains itself. Store a flat form of it."
+        return path[:_MAX_REPR_CHARS] + "...", "it is nested too deeply, or contains itself. Store a flat form."
     if kind is int:
         return None if -(1 << 63) <= value < (1 << 64) else (path, _too_big(value))
     if kind is str:
@@ -57,7 +57,7 @@ def _find_in_dict(
     value: dict[Any, Any], path: str, registry: TypeRegistry, depth: int
 ) -> tuple[str, str] | None:
     for key, element in value.items():
-        found = _find(key, f"key {_short(key)} of {path}", registry, depth + 1)
+        found = _find(key, f"{path}.key({_short(key)})", registry, depth + 1)
         if found is None:
             found = _find(element, f"{path}[{_short(key)}]", registry, depth + 1)
         if found is not None:
@@ -84,7 +84,7 @@ def _find_in_object(value: Any, path: str, registry: TypeRegistry, depth: int) -
         state = registered.to_state(value)
     except Exception as problem:
         return path, f"to_state of {type(value).__qualname__} failed: {problem}."
-    return _find(state, f"state of {path}", registry, depth + 1)
+    return _find(state, f"{path}.state", registry, depth + 1)
 
 
 def _too_big(value: int) -> str:
@@ -95,7 +95,6 @@ def _unknown_type(value: Any) -> str:
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
     for base, hint in (
-        (bool, ""),
         (int, "Store int(value), or register the class with register_type."),
         (str, "Store str(value) or value.value, or register the class with register_type."),
         (float, "Store float(value)."),
@@ -114,7 +113,7 @@ def _unknown_type(value: Any) -> str:
     if hasattr(value, "item") and hasattr(value, "dtype"):
         return f"it is a {name}. Store value.item() or value.tolist()."
     return (
-        f"{_short(value)} is a {name}, which is not registered. "
+        f"it is a {name}, which is not registered. "
         "Register the class with register_type or register_record_type, or store plain values."
     )
 

@@ -136,7 +136,8 @@ def _tuples_are_good(keys: Sequence[tuple[Any, ...]], key_type: KeyType) -> bool
 
 
 def _has_type(key: Any, key_type: KeyType) -> bool:
-    if type(key) is not key_type.python_type:
+    kind: type = type(key)
+    if kind is not key_type.python_type:
         return False
     if key_type.name != "TUPLE":
         return True

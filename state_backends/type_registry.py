@@ -157,7 +157,7 @@ def _datetime_to_state(moment: datetime.datetime) -> list[Any]:
 
 def _datetime_from_state(state: list[Any], version: int) -> datetime.datetime:
     *fields, fold, zone = state
-    return datetime.datetime(*fields, tzinfo=_timezone_from_state(zone), fold=fold)
+    return datetime.datetime(*fields).replace(tzinfo=_timezone_from_state(zone), fold=fold)
 
 
 def _timedelta_to_state(span: datetime.timedelta) -> list[int]:

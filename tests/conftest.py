@@ -7,18 +7,21 @@ import os
 import pytest
 from hypothesis import settings
 
-# Two cores and a Spark session share a test run, so wall time says nothing: no deadline. The default search is the
-# same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
+# Other tests and a Spark session share the cores, so wall time says nothing: no deadline. The default search
+# is the same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+# First, because pytest-xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Send every test that needs Spark to one worker.
 
-    A session takes about ten seconds to start and there is one per process; with `--dist loadgroup` a shared group
-    name keeps its tests together. A test that asks for the `spark` fixture is marked even when its author forgot.
+    A session takes about ten seconds to start and there is one per process; with `--dist loadgroup` a shared
+    group name keeps its tests together. A test that asks for the `spark` fixture is marked even when its
+    author forgot.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("spark") is None:

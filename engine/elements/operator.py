@@ -59,6 +59,8 @@ class OperatorContext(Protocol):
     max_parallelism: int
     attempt: int
     incarnation: int
+    checkpointing_enabled: bool
+    """Whether a checkpoint will follow ``finish``; without one a sink publishes what it has when it finishes."""
     metrics: OperatorMetrics
 
     def processing_time_ms(self) -> int:

@@ -1,12 +1,14 @@
 """Which receiving subtasks one sending subtask has a channel to, by the distribution pattern of the edge.
 
-All-to-all: everyone to everyone. Pointwise: neighbours only, split as evenly as integers allow, and every receiver
-gets a contiguous range of senders or the other way round (Flink: ``VertexInputInfoComputationUtils``).
+All-to-all: everyone to everyone. Pointwise: neighbours only, split as evenly as integers allow, and every
+receiver gets a contiguous range of senders or the other way round (Flink:
+``VertexInputInfoComputationUtils``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 
 def connections(pointwise: bool, senders: int, receivers: int) -> Sequence[Sequence[int]]:
@@ -19,7 +21,7 @@ def connections(pointwise: bool, senders: int, receivers: int) -> Sequence[Seque
 def _pointwise(senders: int, receivers: int) -> Sequence[Sequence[int]]:
     if senders < receivers:
         bounds = [(sender * receivers + senders - 1) // senders for sender in range(senders + 1)]
-        return [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
+        return [range(first, end) for first, end in pairwise(bounds)]
     targets: list[Sequence[int]] = []
     for receiver in range(receivers):
         first, end = receiver * senders // receivers, (receiver + 1) * senders // receivers

@@ -1,13 +1,14 @@
 """Expands a valid job graph, once, into the plan of vertices, subtasks and channels that every run reuses.
 
-Order is part of the result, since the runtime's choices count in it: vertices in topological order, edges as they
-were added, channels by (edge, sender, receiver).
+Order is part of the result, since the runtime's choices count in it: vertices in topological order, edges
+as they were added, channels by (edge, sender, receiver).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 
 from engine.graph.chaining import Chain, build_chains
 from engine.graph.channels import connections
@@ -22,89 +23,86 @@ Place = tuple[int, int]
 """Vertex index and position in its chain."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where everything went: what building one vertex needs to know of the others."""
+
+    graph: JobGraph
+    places: dict[int, Place]
+    edges: tuple[EdgePlan, ...]
+    edge_indices: dict[int, int]
+    """Id of an edge of the graph -> its index in the plan, for the edges between vertices."""
+
+
 def expand(graph: JobGraph, job_name: str) -> ExecutionPlan:
     """The execution plan of a graph that ``validation.validate`` has accepted."""
     chains = build_chains(graph)
+    layout = _lay_out(graph, chains)
+    vertices = tuple(_vertex(index, chain, layout) for index, chain in enumerate(chains))
+    channels = _channels(vertices, layout.edges)
+    return ExecutionPlan(
+        job_name=job_name,
+        vertices=vertices,
+        edges=layout.edges,
+        subtasks=_subtasks(vertices, channels),
+        channels=channels,
+        fingerprint=plan_fingerprint(vertices, layout.edges),
+        vertex_names=tuple(vertex.name for vertex in vertices),
+    )
+
+
+def _lay_out(graph: JobGraph, chains: tuple[Chain, ...]) -> _Layout:
     places: dict[int, Place] = {
         node_id: (vertex, position)
         for vertex, chain in enumerate(chains)
         for position, node_id in enumerate(chain.members)
     }
-    edges, edge_indices = _network_edges(graph, places)
-    vertices = tuple(
-        _vertex(graph, index, chain, places, edges, edge_indices) for index, chain in enumerate(chains)
-    )
-    channels = _channels(vertices, edges)
-    return ExecutionPlan(
-        job_name=job_name,
-        vertices=vertices,
-        edges=edges,
-        subtasks=_subtasks(vertices, channels),
-        channels=channels,
-        fingerprint=plan_fingerprint(vertices, edges),
-        vertex_names=tuple(vertex.name for vertex in vertices),
-    )
-
-
-def _network_edges(
-    graph: JobGraph, places: dict[int, Place]
-) -> tuple[tuple[EdgePlan, ...], dict[int, int]]:
-    """The edges between vertices, and for the id of each in the graph its index in the plan."""
     edges: list[EdgePlan] = []
     indices: dict[int, int] = {}
     for edge in graph.edges():
-        source_vertex, source_position = places[edge.source]
-        target_vertex, target_position = places[edge.target]
+        (sender, position), (receiver, entry) = places[edge.source], places[edge.target]
         # Chains are trees entered at the head, so an edge within one vertex is a chained edge.
-        if source_vertex == target_vertex:
+        if sender == receiver:
             continue
-        assert target_position == 0, edge
+        assert entry == 0, edge
         indices[edge.id] = len(edges)
-        edges.append(
-            EdgePlan(len(edges), source_vertex, source_position, target_vertex, edge.partitioner, edge.side_tag)
-        )
-    return tuple(edges), indices
+        edges.append(EdgePlan(len(edges), sender, position, receiver, edge.partitioner, edge.side_tag))
+    return _Layout(graph, places, tuple(edges), indices)
 
 
-def _vertex(
-    graph: JobGraph,
-    index: int,
-    chain: Chain,
-    places: dict[int, Place],
-    edges: tuple[EdgePlan, ...],
-    edge_indices: dict[int, int],
-) -> VertexPlan:
-    head = graph.node(chain.members[0])
+def _vertex(index: int, chain: Chain, layout: _Layout) -> VertexPlan:
+    graph, head = layout.graph, layout.graph.node(chain.members[0])
+    operators = tuple(_operator(node_id, layout) for node_id in chain.members)
     return VertexPlan(
         index=index,
         name=chain.name,
         parallelism=head.parallelism,
         max_parallelism=graph.max_parallelism_of(head.id),
-        operators=tuple(_operator(graph, node_id, places, edge_indices) for node_id in chain.members),
+        operators=operators,
         is_source=head.role is NodeRole.SOURCE,
-        input_edges=tuple(edge.index for edge in edges if edge.target_vertex == index),
-        output_edges=tuple(edge.index for edge in edges if edge.source_vertex == index),
+        input_edges=tuple(
+            layout.edge_indices[edge.id]
+            for edge in graph.in_edges(head.id)  # only the head of a chain has network inputs
+        ),
+        output_edges=tuple(sorted(edge for operator in operators for _, edge in operator.edge_outputs)),
     )
 
 
-def _operator(
-    graph: JobGraph, node_id: int, places: dict[int, Place], edge_indices: dict[int, int]
-) -> OperatorPlan:
-    label, outputs = graph.labels()[node_id], graph.out_edges(node_id)
-    declared_key_types = [key_type for key_type in graph.key_types_of(node_id) if key_type is not None]
+def _operator(node_id: int, layout: _Layout) -> OperatorPlan:
+    graph, places, indices = layout.graph, layout.places, layout.edge_indices
+    label, outputs, keyed = graph.labels()[node_id], graph.out_edges(node_id), graph.is_keyed(node_id)
     return OperatorPlan(
         uid=label.uid,
         name=label.name,
         factory=graph.node(node_id).factory,
         position=places[node_id][1],
-        keyed=graph.is_keyed(node_id),
-        key_type=declared_key_types[0] if declared_key_types and graph.is_keyed(node_id) else None,
+        keyed=keyed,
+        # Validation has seen to it that all inputs declare the same type.
+        key_type=graph.key_types_of(node_id)[0] if keyed else None,
         chained_outputs=tuple(
-            (edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in edge_indices
+            (edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in indices
         ),
-        edge_outputs=tuple(
-            (edge.side_tag, edge_indices[edge.id]) for edge in outputs if edge.id in edge_indices
-        ),
+        edge_outputs=tuple((edge.side_tag, indices[edge.id]) for edge in outputs if edge.id in indices),
     )
 
 
@@ -113,8 +111,8 @@ def _channels(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ...]) -> 
     next_input = [[0] * vertex.parallelism for vertex in vertices]
     for edge in edges:
         source, target = edge.source_vertex, edge.target_vertex
-        # Edges come in ascending order here as in VertexPlan.input_edges, senders too: counting up per receiver
-        # gives exactly the input order that ChannelPlan promises.
+        # Edges come in ascending order here as in VertexPlan.input_edges, and so do senders: counting up per
+        # receiver gives exactly the input order that ChannelPlan promises.
         inputs = next_input[target]
         receivers_of = connections(
             edge.partitioner.pointwise, vertices[source].parallelism, vertices[target].parallelism
@@ -123,16 +121,21 @@ def _channels(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ...]) -> 
             for output_index, receiver in enumerate(receivers):
                 channels.append(
                     ChannelPlan(
-                        len(channels), edge.index, source, sender, output_index, target, receiver, inputs[receiver]
+                        len(channels),
+                        edge.index,
+                        source,
+                        sender,
+                        output_index,
+                        target,
+                        receiver,
+                        inputs[receiver],
                     )
                 )
                 inputs[receiver] += 1
     return tuple(channels)
 
 
-def _subtasks(
-    vertices: tuple[VertexPlan, ...], channels: tuple[ChannelPlan, ...]
-) -> tuple[SubtaskPlan, ...]:
+def _subtasks(vertices: tuple[VertexPlan, ...], channels: tuple[ChannelPlan, ...]) -> tuple[SubtaskPlan, ...]:
     inputs: dict[Place, list[int]] = {}
     outputs: dict[tuple[int, int], list[int]] = {}
     for channel in channels:
@@ -181,7 +184,13 @@ def plan_fingerprint(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ..
             for vertex in vertices
         ],
         [
-            [edge.source_vertex, edge.source_position, edge.target_vertex, edge.partitioner.name, edge.side_tag]
+            [
+                edge.source_vertex,
+                edge.source_position,
+                edge.target_vertex,
+                edge.partitioner.name,
+                edge.side_tag,
+            ]
             for edge in edges
         ],
     ]

@@ -1,8 +1,8 @@
 """The job graph: operators and the edges between them, before chaining (Flink: ``StreamGraph``).
 
 The fluent API writes it, ``validation`` judges it, ``chaining`` and ``expansion`` read it. It sits on a
-``networkx.MultiDiGraph`` (two streams may join the same two operators), which is imported when the first graph is
-made and never touched by a run. A union is no operator: it is several input edges.
+``networkx.MultiDiGraph`` (two streams may join the same two operators), which is imported when the first
+graph is made and never touched by a run. A union is no operator: it is several input edges.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class JobGraph:
 
     @property
     def digraph(self) -> Any:
-        """The ``networkx.MultiDiGraph``: nodes are ids with a ``node`` attribute, edge keys are ids with ``edge``."""
+        """The ``networkx.MultiDiGraph``: nodes are ids with a ``node`` attribute, edge keys are ids with
+        ``edge``."""
         return self._digraph
 
     @property
@@ -105,7 +106,7 @@ class JobGraph:
         chaining: ChainingStrategy = ChainingStrategy.ALWAYS,
     ) -> int:
         """Add an operator without edges and return its id. Nothing is judged before ``validate``."""
-        node_id = self._digraph.number_of_nodes()
+        node_id: int = self._digraph.number_of_nodes()
         node = StreamNode(
             node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining
         )
@@ -124,17 +125,22 @@ class JobGraph:
         for node_id in (source, target):
             if node_id not in self._digraph:
                 raise JobGraphError(
-                    f"edge {shorten(source)} -> {shorten(target)}: there is no operator {shorten(node_id)} in this "
-                    f"graph\n  fix: use the ids that add_operator returned (0..{len(self.nodes()) - 1})"
+                    f"edge {shorten(source)} -> {shorten(target)}: "
+                    f"this graph has no operator {shorten(node_id)}\n"
+                    f"  fix: use the ids that add_operator returned; there are {len(self.nodes())}"
                 )
         if partitioner is None:
-            equal = self.node(source).parallelism == self.node(target).parallelism
-            partitioner = ForwardPartitioner() if equal else RebalancePartitioner()
+            partitioner = self._default_partitioner(source, target)
         edge = StreamEdge(len(self._edges), source, target, partitioner, side_tag)
         self._digraph.add_edge(source, target, key=edge.id, edge=edge)
         self._edges.append(edge)
         self._revision += 1
         return edge.id
+
+    def _default_partitioner(self, source: int, target: int) -> Partitioner:
+        if self.node(source).parallelism == self.node(target).parallelism:
+            return ForwardPartitioner()
+        return RebalancePartitioner()
 
     def set_chaining(self, node_id: int, strategy: ChainingStrategy) -> None:
         """Change whether an operator may be chained."""
@@ -187,7 +193,8 @@ class JobGraph:
         return bool(edges) and all(isinstance(edge.partitioner, HashPartitioner) for edge in edges)
 
     def key_types_of(self, node_id: int) -> tuple[KeyType | None, ...]:
-        """The declared key types of the hash edges into the operator, in edge order (``None``: not declared)."""
+        """The declared key types of the hash edges into the operator, in edge order (``None``: not
+        declared)."""
         return tuple(
             edge.partitioner.key_type
             for edge in self.in_edges(node_id)
@@ -201,7 +208,8 @@ class JobGraph:
         return tuple(networkx.lexicographical_topological_sort(self._digraph))
 
     def find_cycle(self) -> tuple[int, ...] | None:
-        """The operators of one cycle in flow order, beginning with the one added first; ``None`` when there is none."""
+        """The operators of one cycle in flow order, beginning with the one added first; ``None`` when there
+        is none."""
         import networkx
 
         try:

@@ -2,11 +2,11 @@
 
 Rules:
 
-* A name that the user gives is taken as it is. All others are made from the kind of the operator, numbered in the
-  order of definition: ``map``, ``map-2``, ``map-3``; a name that somebody gave is stepped over.
-* A uid that the user gives is taken as it is. All others are made from the name, with every character that does not
-  belong in a file name replaced, and numbered the same way. Renaming or reordering operators therefore changes where
-  their state is looked for, unless they have a uid (Flink gives the same advice).
+* A name that the user gives is taken as it is. All others are made from the kind of the operator, numbered
+  in the order of definition: ``map``, ``map-2``, ``map-3``; a name that somebody gave is stepped over.
+* A uid that the user gives is taken as it is. All others are made from the name, with every character that
+  does not belong in a file name replaced, and numbered the same way. Renaming or reordering operators
+  therefore changes where their state is looked for, unless they have a uid (Flink gives the same advice).
 * Given names, and given uids, must be unique; made ones are by construction.
 """
 
@@ -47,7 +47,8 @@ class NodeLabel:
 
 
 def resolve_labels(nodes: Sequence[Declared]) -> dict[int, NodeLabel]:
-    """Name and uid of every operator by id, all the made ones different from each other and from the given ones."""
+    """Name and uid of every operator by id, all the made ones different from each other and from the given
+    ones."""
     given_names = {node.declared_name for node in nodes if node.declared_name is not None}
     names = [
         node.declared_name if node.declared_name is not None else _free(node.kind, given_names)
@@ -55,7 +56,7 @@ def resolve_labels(nodes: Sequence[Declared]) -> dict[int, NodeLabel]:
     ]
     given_uids = {node.declared_uid for node in nodes if node.declared_uid is not None}
     uids = [
-        node.declared_uid if node.declared_uid is not None else _free(uid_stem(name, node.kind), given_uids)
+        node.declared_uid if node.declared_uid is not None else _free(uid_stem(name), given_uids)
         for node, name in zip(nodes, names, strict=True)
     ]
     return {node.id: NodeLabel(name, uid) for node, name, uid in zip(nodes, names, uids, strict=True)}
@@ -71,16 +72,15 @@ def _free(stem: str, taken: set[str]) -> str:
     return candidate
 
 
-def uid_stem(name: str, kind: str) -> str:
-    """``name`` with only the characters that a uid may have; ``kind`` when nothing of it is left."""
-    stem = _NOT_IN_A_UID.sub("-", name)[:LABEL_LIMIT].strip("-._")
-    return stem or kind
+def uid_stem(name: str) -> str:
+    """``name`` with only the characters that a uid may have."""
+    return _NOT_IN_A_UID.sub("-", name)[:LABEL_LIMIT].strip("-._") or "operator"
 
 
 def name_problem(name: object) -> str | None:
     """What is wrong with a given name, and how to fix it; ``None`` when nothing is."""
     if not isinstance(name, str):
-        return f"name must be a str, not {type(name).__name__}; give name=\"…\""
+        return f'name must be a str, not {type(name).__name__}; give name="…"'
     if not name.strip() or not name.isprintable():
         return f"name {name!r} is blank or has characters that cannot be printed; give it a readable name"
     if _RESERVED.search(name):
@@ -96,11 +96,11 @@ def name_problem(name: object) -> str | None:
 def uid_problem(uid: object) -> str | None:
     """What is wrong with a given uid, and how to fix it; ``None`` when nothing is."""
     if not isinstance(uid, str):
-        return f"uid must be a str, not {type(uid).__name__}; give uid=\"…\""
+        return f'uid must be a str, not {type(uid).__name__}; give uid="…"'
     if not UID_PATTERN.fullmatch(uid):
         return (
             f"uid {uid!r} cannot stand in a file name; use letters, digits, '.', '_' and '-' only, "
-            f"for instance uid={uid_stem(uid, 'operator')!r}"
+            f"for instance uid={uid_stem(uid)!r}"
         )
     if len(uid) > LABEL_LIMIT:
         return f"uid {uid[:40] + '…'!r} has {len(uid)} characters; keep it to {LABEL_LIMIT}"

@@ -1,8 +1,8 @@
 """How the records of one sender are spread over the channels to the receivers (Flink: ``StreamPartitioner``).
 
-A *partitioner* is the frozen description that stands on an edge of the graph; a *router* is what one sending subtask
-makes of it for one attempt. Routers take whole batches and return ``(channel, batch)`` pairs in channel order, so
-that every router splits one batch the same way whatever came before in the process.
+A *partitioner* is the frozen description that stands on an edge of the graph; a *router* is what one sending
+subtask makes of it for one attempt. Routers take whole batches and return ``(channel, batch)`` pairs in
+channel order, so that every router splits one batch the same way whatever came before in the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from state_backends.key_groups import (
     KeyType,
     check_keys,
     infer_key_type,
-    key_group_for,
+    key_group_function,
     operator_index_for_key_group,
 )
 
@@ -50,9 +50,13 @@ class RouterContext:
 class Partitioner(Protocol):
     """The description of one edge's partitioning."""
 
-    name: str
-    pointwise: bool
-    """Whether a sender reaches only some receivers (Flink: ``DistributionPattern.POINTWISE``)."""
+    @property
+    def name(self) -> str:
+        """How drawings and fingerprints call it."""
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a sender reaches only some receivers (Flink: ``DistributionPattern.POINTWISE``)."""
 
     def router(self, context: RouterContext) -> Router:
         """A router for one sending subtask."""
@@ -108,18 +112,19 @@ class _BroadcastRouter:
 class _KeyToChannel(dict[Any, int]):
     """key -> channel, filled on a miss; cleared when full, since it is only a cache."""
 
-    __slots__ = ("channels", "max_parallelism")
+    __slots__ = ("channels", "group_of", "max_parallelism")
     CAPACITY = 1 << 18
 
-    def __init__(self, max_parallelism: int, channels: int) -> None:
+    def __init__(self, key_type: KeyType, max_parallelism: int, channels: int) -> None:
+        self.group_of = key_group_function(key_type, max_parallelism)
         self.max_parallelism = max_parallelism
         self.channels = channels
 
     def __missing__(self, key: Any) -> int:
         if len(self) >= self.CAPACITY:
             self.clear()
-        group = key_group_for(key, self.max_parallelism)
-        channel = self[key] = operator_index_for_key_group(group, self.max_parallelism, self.channels)
+        group = self.group_of(key)
+        channel = self[key] = operator_index_for_key_group(self.max_parallelism, self.channels, group)
         return channel
 
 
@@ -132,11 +137,13 @@ class _HashRouter:
         self._spec = spec
         self._context = context
         self._channels = context.channels
+        self._cache: _KeyToChannel | None = None
         self._key_type = spec.key_type
-        self._cache = _KeyToChannel(context.receiver_max_parallelism, context.channels)
 
     def route(self, batch: Batch) -> Routed:
         records = batch.values
+        if not records:
+            return []
         keys = self._apply(self._spec.key, "key selector", records)
         self._check(keys, records)
         value = self._spec.value
@@ -145,15 +152,31 @@ class _HashRouter:
         channels = self._channels
         if channels == 1:
             return [(0, keyed)]
-        targets = list(map(self._cache.__getitem__, keys))
+        targets = self._targets(keys, records)
         return [
             (channel, _select(keyed, targets, channel)) for channel in range(channels) if channel in targets
         ]
+
+    def _targets(self, keys: list[Any], records: list[Any]) -> list[int]:
+        """The channel of every key."""
+        if self._cache is None:
+            assert self._key_type is not None
+            max_parallelism = self._context.receiver_max_parallelism
+            self._cache = _KeyToChannel(self._key_type, max_parallelism, self._channels)
+        targets: list[int] = []
+        try:
+            targets.extend(map(self._cache.__getitem__, keys))
+        except KeyTypeError as error:  # an int too wide for its declared type
+            raise self._key_error(records[len(targets)], error) from error
+        return targets
 
     def _apply(self, function: Callable[[Any], Any], what: str, records: list[Any]) -> list[Any]:
         results: list[Any] = []
         try:
             results.extend(map(function, records))
+            if len(results) != len(records):
+                # A StopIteration out of the function would end map quietly and lose the rest of the batch.
+                raise StopIteration("the function let a StopIteration escape")
         except Exception as error:
             context = self._context
             raise UserFunctionError(
@@ -168,13 +191,23 @@ class _HashRouter:
                 self._key_type = infer_key_type(keys[0])
             check_keys(keys, self._key_type)
         except KeyTypeError as error:
-            index = getattr(error, "index", None) or 0
-            raise KeyTypeMismatchError(
-                f"key selector behind {self._context.operator!r} returned a key of the wrong type: {error}\n"
-                f"  record  {shorten(records[index])}\n"
-                f"  attempt {self._context.attempt}\n"
-                "  fix the selector, or declare the type with key_by(..., key_type=...)"
-            ) from error
+            index = next((i for i, key in enumerate(keys) if not self._has_the_type(key)), 0)
+            raise self._key_error(records[index], error) from error
+
+    def _has_the_type(self, key: Any) -> bool:
+        try:
+            check_keys([key], self._key_type or infer_key_type(key))
+        except KeyTypeError:
+            return False
+        return True
+
+    def _key_error(self, record: Any, error: KeyTypeError) -> KeyTypeMismatchError:
+        return KeyTypeMismatchError(
+            f"key selector behind {self._context.operator!r} returned a key of the wrong type: {error}\n"
+            f"  record  {shorten(record)}\n"
+            f"  attempt {self._context.attempt}\n"
+            "  fix the selector, or declare the type with key_by(..., key_type=...)"
+        )
 
     def fingerprint(self) -> object:
         return None
@@ -210,7 +243,9 @@ class _CustomRouter:
             raise UserFunctionError(
                 context.operator, "custom partitioner", batch.values[len(targets)], context.attempt, error
             ) from error
-        return [(channel, _select(batch, targets, channel)) for channel in range(channels) if channel in targets]
+        return [
+            (channel, _select(batch, targets, channel)) for channel in range(channels) if channel in targets
+        ]
 
     def fingerprint(self) -> object:
         return None
@@ -218,7 +253,7 @@ class _CustomRouter:
 
 @dataclass(frozen=True, slots=True)
 class ForwardPartitioner:
-    """Subtask ``i`` to subtask ``i``; both sides have the same parallelism. The only edge that can be chained."""
+    """Subtask ``i`` to subtask ``i``; both sides have the same parallelism. Only this edge can be chained."""
 
     name: str = field(default="forward", init=False)
     pointwise: bool = field(default=True, init=False)

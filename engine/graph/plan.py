@@ -49,7 +49,7 @@ class VertexPlan:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlan:
-    """A network edge between two vertices, from one operator of the source chain to the head of the target."""
+    """A network edge between vertices, from one operator of the source chain to the head of the target."""
 
     index: int
     source_vertex: int
@@ -63,8 +63,9 @@ class EdgePlan:
 class ChannelPlan:
     """One FIFO from a sending to a receiving subtask.
 
-    ``output_index`` is the position among the sender's channels of this edge, ``input_index`` the position among
-    all input channels of the receiver (edges in the order of ``VertexPlan.input_edges``, then senders in order).
+    ``output_index`` is the position among the sender's channels of this edge, ``input_index`` the position
+    among all input channels of the receiver (edges in the order of ``VertexPlan.input_edges``, then senders in
+    order).
     """
 
     index: int
@@ -79,7 +80,7 @@ class ChannelPlan:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskPlan:
-    """One parallel instance of a vertex; ``name`` is ``vertex name[subtask]``, the name that faults refer to."""
+    """One parallel instance of a vertex; ``name`` is ``vertex name[subtask]``, which faults refer to."""
 
     index: int
     vertex: int
@@ -100,8 +101,8 @@ class ExecutionPlan:
     subtasks: tuple[SubtaskPlan, ...]
     channels: tuple[ChannelPlan, ...]
     fingerprint: str
-    """Digest over uids, names, parallelisms and edges: two plans with one fingerprint are restorable into each
-    other and replay each other's choices."""
+    """Digest over uids, names, parallelisms and edges: two plans with one fingerprint are restorable into
+    each other and replay each other's choices."""
     vertex_names: tuple[str, ...] = field(default=())
 
     def operators(self) -> tuple[tuple[VertexPlan, OperatorPlan], ...]:

@@ -1,7 +1,7 @@
 """Judges a job graph before it is expanded: every rule a graph must keep, one function per rule.
 
-A rule yields sentences that say which operator is wrong, why, and how to fix it. All rules are asked, so that a user
-sees every problem of a job at once; only ``validate`` raises.
+A rule yields sentences that say which operator is wrong, why, and how to fix it. All rules are asked, so
+that a user sees every problem of a job at once; only ``validate`` raises.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from engine.elements.errors import JobGraphError
 from engine.graph.job_graph import JobGraph, NodeRole
 from engine.graph.naming import duplicates, name_problem, uid_problem
 from engine.graph.partitioner import ForwardPartitioner
-
-MAX_PARALLELISM_LIMIT = 32768
-"""Most key groups a job may have (Flink: ``KeyGroupRangeAssignment.UPPER_BOUND_MAX_PARALLELISM``)."""
+from state_backends.key_groups import UPPER_BOUND_MAX_PARALLELISM
 
 Rule = Callable[[JobGraph], Iterator[str]]
 
@@ -51,23 +49,27 @@ def _labels_are_usable(graph: JobGraph) -> Iterator[str]:
         yield f"{count} operators have the name {name!r}; give each its own name=, or none"
     for uid, count in duplicates(node.declared_uid for node in nodes):
         holders = ", ".join(repr(graph.name_of(node.id)) for node in nodes if node.declared_uid == uid)
-        yield f"{count} operators have the uid {uid!r} ({holders}); give each its own uid=, state is filed under it"
+        yield (
+            f"{count} operators have the uid {uid!r} ({holders}), under which state is filed; "
+            "give each its own uid="
+        )
 
 
 def _parallelism_is_in_range(graph: JobGraph) -> Iterator[str]:
     for node in graph.nodes():
         where, declared = f"operator {graph.name_of(node.id)!r}", node.declared_max_parallelism
-        if declared is not None and not 1 <= declared <= MAX_PARALLELISM_LIMIT:
+        limit = UPPER_BOUND_MAX_PARALLELISM if declared is None else declared
+        if not 1 <= limit <= UPPER_BOUND_MAX_PARALLELISM:
             yield (
-                f"{where} has max_parallelism={declared}, outside 1..{MAX_PARALLELISM_LIMIT}; "
+                f"{where} has max_parallelism={declared}, outside 1..{UPPER_BOUND_MAX_PARALLELISM}; "
                 "choose a number of key groups in that range"
             )
         elif node.parallelism < 1:
             yield f"{where} has parallelism={node.parallelism}; it must be at least 1"
-        elif node.parallelism > (limit := min(declared or MAX_PARALLELISM_LIMIT, MAX_PARALLELISM_LIMIT)):
+        elif node.parallelism > limit:
             yield (
-                f"{where} has parallelism={node.parallelism} above its max parallelism {limit}: some subtasks "
-                "would own no key group; lower parallelism= or raise max_parallelism="
+                f"{where} has parallelism={node.parallelism} above its max parallelism {limit}: some "
+                "subtasks would own no key group; lower parallelism= or raise max_parallelism="
             )
 
 
@@ -99,8 +101,8 @@ def _forward_keeps_parallelism(graph: JobGraph) -> Iterator[str]:
         if isinstance(edge.partitioner, ForwardPartitioner) and sender.parallelism != receiver.parallelism:
             yield (
                 f"forward edge from {graph.name_of(sender.id)!r} (parallelism {sender.parallelism}) to "
-                f"{graph.name_of(receiver.id)!r} (parallelism {receiver.parallelism}): forward joins subtask i to "
-                "subtask i; use .rebalance() or .rescale(), or give both the same parallelism"
+                f"{graph.name_of(receiver.id)!r} (parallelism {receiver.parallelism}): forward joins "
+                "subtask i to subtask i; use .rebalance() or .rescale(), or give both the same parallelism"
             )
 
 
@@ -111,11 +113,12 @@ def _keyed_operators_have_keys(graph: JobGraph) -> Iterator[str]:
                 f"operator {graph.name_of(node.id)!r} keeps state per key but its input is not keyed; "
                 "call .key_by(...) right before it"
             )
-        types = {str(key_type): None for key_type in graph.key_types_of(node.id) if key_type is not None}
+        types = dict.fromkeys(str(key_type or "not declared") for key_type in graph.key_types_of(node.id))
         if graph.is_keyed(node.id) and len(types) > 1:
+            # -1 as an INT and as an undeclared LONG have different hash codes: one key would have two owners.
             yield (
-                f"the inputs of operator {graph.name_of(node.id)!r} have different key types ({', '.join(types)}); "
-                "declare the same key_type= for all of them"
+                f"the inputs of operator {graph.name_of(node.id)!r} have different key types "
+                f"({', '.join(types)}); declare the same key_type= for all of them"
             )
 
 
@@ -123,7 +126,7 @@ def _no_cycle(graph: JobGraph) -> Iterator[str]:
     cycle = graph.find_cycle()
     if cycle is not None:
         path = " -> ".join(repr(graph.name_of(node_id)) for node_id in (*cycle, cycle[0]))
-        yield f"records would run in a circle: {path}; remove one of these edges, iterations are not supported"
+        yield f"records would run in a circle: {path}; iterations are not supported, remove one of the edges"
 
 
 RULES: tuple[Rule, ...] = (

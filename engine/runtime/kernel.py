@@ -61,18 +61,27 @@ class Kernel:
             assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
             heappush(self._future, (time_ns, sequence, operation, target, payload))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` ended the last :meth:`run`."""
+        return self._stopped
+
     def stop(self) -> None:
         """End :meth:`run` after the current event."""
         self._stopped = True
 
-    def run(self) -> int:
-        """Run until no event is left or the kernel was stopped. Returns the number of events executed."""
+    def run(self, max_events: int | None = None) -> int:
+        """Run until no event is left, the kernel was stopped, or ``max_events`` were executed.
+
+        Returns the number of events executed.
+        """
         self._stopped = False
         ready, future, choices = self._ready, self._future, self._choices
         before = self.executed
         executed = before
+        last = None if max_events is None else before + max_events
         try:
-            while not self._stopped:
+            while not self._stopped and executed != last:
                 if not ready:
                     if not future:
                         break

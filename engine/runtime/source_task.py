@@ -24,7 +24,7 @@ class SourceTask(Task):
     def _run_once(self) -> None:
         if self.input_ended or self.full_outputs:
             return
-        records = self.environment.slice_records()
+        records = self.environment.master.slice_records()
         if self.record_cost_ns:
             self._begin_slice(records)
         else:

@@ -22,7 +22,7 @@ from engine.checkpoint.barrier_handler import BarrierHandler
 from engine.checkpoint.instructions import (
     AbortCheckpoint,
     BlockChannel,
-    HandlerInstruction,
+    Instruction,
     ResumeChannels,
     TriggerSnapshot,
 )
@@ -62,6 +62,7 @@ class Task:
         self.vertex = vertex
         self.environment = environment
         self.name = plan.name
+        self.task_id = (plan.vertex, plan.subtask)
         self.attempt = environment.attempt
         self.kernel = environment.kernel
         self.state = CREATED
@@ -75,8 +76,9 @@ class Task:
         self.record_cost_ns = environment.cost.record_cost_ns(
             plan.name, vertex.name, is_source=vertex.is_source
         )
-        self.handler: BarrierHandler | None = None
+        self.handler: BarrierHandler
         self.checkpointing: TaskCheckpointing
+        self._record_bytes = environment.cost.record_bytes
         self._valve = WatermarkValve(0)
         self._readable: deque[Channel] = deque()
         self._ended_channels = 0
@@ -96,10 +98,9 @@ class Task:
         self.inputs = list(inputs)
         self.writers = list(writers)
         self._valve = WatermarkValve(len(self.inputs))
-        if self.inputs:
-            self.handler = self.environment.protocol.barrier_handler(len(self.inputs))
+        self.handler = self.environment.protocol.barrier_handler(len(self.inputs))
+        self.checkpointing = TaskCheckpointing(self, None)
         self._build_chain()
-        self.checkpointing = TaskCheckpointing(self)
 
     def _build_chain(self) -> None:
         writers = {writer.edge: writer for writer in self.writers}
@@ -119,6 +120,7 @@ class Task:
 
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         """Restore state, open the operators and begin to run. Errors fail the task."""
+        self.checkpointing = TaskCheckpointing(self, checkpoint_id)
         try:
             for context in self.contexts:
                 context.restore(restored.get(context.uid), checkpoint_id)
@@ -183,8 +185,9 @@ class Task:
                 self._slice_channel = channel
                 self._begin_slice(len(element))
                 return
-            batch = channel.take()
-            self.operators[0].process_batch(batch)
+            channel.take()
+            self.handler.on_bytes(len(element) * self._record_bytes)
+            self.operators[0].process_batch(element)
         else:
             channel.take()
             self.handle_event(channel, element)
@@ -245,6 +248,7 @@ class Task:
         channel = self._slice_channel
         assert channel is not None
         batch = channel.take_records(records)
+        self.handler.on_bytes(records * self._record_bytes)
         self.operators[0].process_batch(batch)
         self._pass_turn(channel)
 
@@ -258,7 +262,6 @@ class Task:
         """An event was taken from ``channel``."""
         index, now = channel.input_index, self.kernel.now_ns
         handler = self.handler
-        assert handler is not None
         match event:
             case Watermark(timestamp_ms):
                 advanced = self._valve.on_watermark(index, timestamp_ms)
@@ -286,7 +289,7 @@ class Task:
             case _:
                 raise AssertionError(f"{event!r} is no event of a stream")
 
-    def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
+    def execute(self, instructions: Iterable[Instruction]) -> None:
         """Do what the barrier handler says, in its order."""
         for instruction in instructions:
             match instruction:
@@ -294,11 +297,13 @@ class Task:
                     self.inputs[channel].block()
                 case ResumeChannels(channels):
                     for index in channels:
-                        self.inputs[index].resume()
+                        # An obsolete barrier resumes its channel, which only the sender's side may have blocked.
+                        if self.inputs[index].blocked:
+                            self.inputs[index].resume()
                 case TriggerSnapshot():
                     self.checkpointing.barrier_complete(instruction)
-                case AbortCheckpoint(checkpoint_id, reason):
-                    self.checkpointing.barrier_aborted(checkpoint_id, reason)
+                case AbortCheckpoint():
+                    self.checkpointing.barrier_aborted(instruction)
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
 
@@ -313,6 +318,7 @@ class Task:
         self.input_ended = True
         for operator in self.operators:
             operator.finish()
+        self.checkpointing.end_of_data()
         self.broadcast(EndOfData())
         self._trace_state("end_of_data")
         self.environment.master.task_reached_end(self)
@@ -350,18 +356,15 @@ class Task:
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
-        if self.handler is None:
-            self.checkpointing.trigger_at_source(barrier)
-        else:
-            self.execute(self.handler.on_trigger(barrier, self.kernel.now_ns))
+        self.execute(self.handler.on_trigger(barrier, self.kernel.now_ns))
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed: int | None) -> None:
         """The coordinator says that a checkpoint is durable."""
-        self.checkpointing.notify_complete(checkpoint_id)
+        self.checkpointing.notify_complete(checkpoint_id, last_subsumed)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed: int | None) -> None:
         """The coordinator says that a checkpoint will never complete."""
-        self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)
+        self.checkpointing.notify_aborted(checkpoint_id, latest_completed)
 
     def end_of_job(self) -> None:
         """The last checkpoint is confirmed: sources end their outputs, the others follow."""
@@ -450,8 +453,7 @@ class Task:
             channel.validate()
         full = sum(channel.full for writer in self.writers for channel in writer.channels)
         assert full == self.full_outputs, (self.name, full, self.full_outputs)
-        if self.handler is not None:
-            self.handler.validate()
+        self.handler.validate()
 
     def fingerprint(self) -> object:
         """Everything that decides how the task goes on, apart from its declared state."""
@@ -467,7 +469,7 @@ class Task:
             tuple(channel.fingerprint() for channel in self.inputs),
             tuple(channel.input_index for channel in self._readable),
             self._valve.fingerprint(),
-            None if self.handler is None else self.handler.fingerprint(),
+            self.handler.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
             tuple(operator.fingerprint() for operator in self.operators),
             self.checkpointing.fingerprint(),

@@ -11,7 +11,7 @@ Rules (each has a name, shown in the finding):
 * `set-order` anything that depends on the iteration order of a set;
 * `files`     files reached another way than through the file-system port;
 * `dynamic`   `eval`, `exec` and imports by name, which would hide all of the above;
-* `process`   counters that live as long as the process and so leak from one run into the next.
+* `process`   what belongs to the process: its environment, and counters that leak from one run into the next.
 
 It works on the syntax tree, so comments, strings and look-alike names do not disturb it. A line that is right
 for a reason the check cannot see says so: `# deterministic: <reason>`. A pragma without reason, or with
@@ -36,14 +36,16 @@ _MODULES = {
         "socket", "select", "selectors",
     ),
     "pickle": ("pickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "copyreg"),
-    "files": ("os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "fcntl", "mmap"),
+    "files": ("pathlib", "shutil", "tempfile", "glob", "fileinput", "fcntl", "mmap"),
+    "process": ("platform", "getpass", "pwd"),
 }  # fmt: skip
 _NAMES = {
     "clock": (
         "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today",
     ),
-    "random": ("uuid.uuid1", "uuid.uuid4", "uuid.getnode"),
+    "random": ("uuid.uuid1", "uuid.uuid4", "uuid.getnode", "os.urandom", "os.getrandom"),
     "files": ("io.open", "io.FileIO"),
+    "process": ("os.environ", "os.getenv", "os.getpid", "os.getcwd", "os.cpu_count", "os.uname", "sys.argv"),
 }  # fmt: skip
 _BUILTINS = {
     "hash": "hash", "id": "id", "open": "files",
@@ -51,6 +53,16 @@ _BUILTINS = {
 }  # fmt: skip
 _MODULE_RULE = {module: rule for rule, modules in _MODULES.items() for module in modules}
 _NAME_RULE = {name: rule for rule, names in _NAMES.items() for name in names}
+
+# What `os` offers beside the operating system: names, constants and the handling of path strings.
+_PURE_OS = frozenset(
+    "os." + name
+    for name in (
+        "strerror", "fspath", "fsencode", "fsdecode", "PathLike", "SEEK_SET", "SEEK_CUR", "SEEK_END", "sep",
+        "path.join", "path.split", "path.splitext", "path.basename", "path.dirname", "path.normpath",
+        "path.commonpath", "path.relpath",
+    )
+)  # fmt: skip
 
 _ADVICE = {
     "clock": "ask the run's clock",
@@ -62,7 +74,7 @@ _ADVICE = {
     "set-order": "the order of a set differs between processes; sort it, or use a dict",
     "files": "go through the file-system port",
     "dynamic": "name what you import or call",
-    "process": "outlives a run; keep it in the run's own object",
+    "process": "belongs to the process, not to the run: hand it in, or keep it in the run's own object",
 }
 
 _PRAGMA = "# deterministic:"
@@ -177,8 +189,8 @@ class _Checker(ast.NodeVisitor):
         for alias in node.names:
             full_name = f"{node.module}.{alias.name}"
             self.imported[alias.asname or alias.name] = full_name
-            if not self._check_module(node, full_name) and full_name in _NAME_RULE:
-                self.report(node, _NAME_RULE[full_name], f"import of {full_name}")
+            if not self._check_module(node, full_name):
+                self._check_name(node, full_name)
 
     def _check_module(self, node: ast.AST, dotted: str) -> bool:
         for module, rule in _MODULE_RULE.items():
@@ -206,11 +218,20 @@ class _Checker(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         full_name = self._dotted(node)
+        if full_name in _MODULE_RULE:
+            self.report(node, _MODULE_RULE[full_name], full_name)
+        elif not self._check_name(node, full_name):
+            self.generic_visit(node)
+
+    def _check_name(self, node: ast.AST, full_name: str) -> bool:
+        """Report a banned name; whether the parts of the name need no further look."""
         if full_name in _NAME_RULE:
             self.report(node, _NAME_RULE[full_name], full_name)
-        elif full_name in _MODULE_RULE and "." in full_name:
-            self.report(node, _MODULE_RULE[full_name], full_name)
-        self.generic_visit(node)
+        elif full_name.startswith("os.") and full_name not in _PURE_OS and full_name != "os.path":
+            self.report(node, "files", full_name)
+        else:
+            return full_name in _PURE_OS
+        return True
 
     # --- calls
 

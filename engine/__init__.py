@@ -1,0 +1,165 @@
+"""Weir: a deterministic stream-processing engine you can stop, crash, rewind and audit.
+
+The public API in one place. Names are loaded when they are first asked for (PEP 562): ``import engine``
+loads neither networkx nor click, rich or Spark, and a program pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.elements.batch import Batch
+    from engine.elements.errors import (
+        ConfigurationError,
+        JobChangedError,
+        JobFailedError,
+        JobFileError,
+        JobGraphError,
+        KeyTypeMismatchError,
+        MalformedRecordError,
+        MissingDependencyError,
+        StateError,
+        StorageError,
+        UserFunctionError,
+        WeirError,
+    )
+    from engine.elements.operator import Operator
+    from engine.graph.job import Job
+    from engine.graph.keyed_stream import KeyedStream
+    from engine.graph.options import StreamTransform
+    from engine.graph.plan import ExecutionPlan
+    from engine.graph.stream import Stream
+    from engine.graph.windowed_stream import WindowedStream
+    from operators import aggregates
+    from operators.file_formats import CsvFormat, JsonLinesFormat, TextFormat
+    from operators.file_sink import FileSink, read_committed
+    from operators.file_source import FileSource
+    from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
+    from operators.row_formats import CsvRowFormat, JsonLinesRowFormat
+    from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink
+    from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
+    from operators.watermarks import WatermarkStrategy
+    from operators.windows import TimeWindow, TumblingEventTimeWindows
+    from state_backends.key_groups import BOOL, BYTES, INT, LONG, STRING, KeyType, tuple_of
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "__version__",
+    # building a job
+    "Job",
+    "Stream",
+    "KeyedStream",
+    "WindowedStream",
+    "StreamTransform",
+    "ExecutionPlan",
+    # time
+    "WatermarkStrategy",
+    "TumblingEventTimeWindows",
+    "TimeWindow",
+    # functions and operators
+    "aggregates",
+    "AggregateFunction",
+    "ProcessFunction",
+    "KeyedProcessFunction",
+    "Operator",
+    "Batch",
+    # key types
+    "INT",
+    "LONG",
+    "STRING",
+    "BYTES",
+    "BOOL",
+    "KeyType",
+    "tuple_of",
+    # sources
+    "CollectionSource",
+    "Pause",
+    "SequenceSource",
+    "GeneratorSource",
+    "FileSource",
+    "CsvFormat",
+    "JsonLinesFormat",
+    "TextFormat",
+    # sinks
+    "CollectSink",
+    "CollectedResults",
+    "PrintSink",
+    "CountingSink",
+    "CountedRecords",
+    "FileSink",
+    "JsonLinesRowFormat",
+    "CsvRowFormat",
+    "read_committed",
+    # errors
+    "WeirError",
+    "JobGraphError",
+    "ConfigurationError",
+    "UserFunctionError",
+    "MalformedRecordError",
+    "KeyTypeMismatchError",
+    "StateError",
+    "StorageError",
+    "JobChangedError",
+    "JobFailedError",
+    "JobFileError",
+    "MissingDependencyError",
+]
+
+_ROOMS: dict[str, tuple[str, ...]] = {
+    "engine.elements.batch": ("Batch",),
+    "engine.elements.errors": (
+        "ConfigurationError",
+        "JobChangedError",
+        "JobFailedError",
+        "JobFileError",
+        "JobGraphError",
+        "KeyTypeMismatchError",
+        "MalformedRecordError",
+        "MissingDependencyError",
+        "StateError",
+        "StorageError",
+        "UserFunctionError",
+        "WeirError",
+    ),
+    "engine.elements.operator": ("Operator",),
+    "engine.graph.job": ("Job",),
+    "engine.graph.keyed_stream": ("KeyedStream",),
+    "engine.graph.options": ("StreamTransform",),
+    "engine.graph.plan": ("ExecutionPlan",),
+    "engine.graph.stream": ("Stream",),
+    "engine.graph.windowed_stream": ("WindowedStream",),
+    "operators.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
+    "operators.file_sink": ("FileSink", "read_committed"),
+    "operators.file_source": ("FileSource",),
+    "operators.functions": ("AggregateFunction", "KeyedProcessFunction", "ProcessFunction"),
+    "operators.row_formats": ("CsvRowFormat", "JsonLinesRowFormat"),
+    "operators.sinks": ("CollectSink", "CollectedResults", "CountedRecords", "CountingSink", "PrintSink"),
+    "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
+    "operators.watermarks": ("WatermarkStrategy",),
+    "operators.windows": ("TimeWindow", "TumblingEventTimeWindows"),
+    "state_backends.key_groups": ("BOOL", "BYTES", "INT", "LONG", "STRING", "KeyType", "tuple_of"),
+}
+"""Module -> the public names that come from it."""
+
+_MODULES = {"aggregates": "operators.aggregates"}
+"""Public names that are modules themselves."""
+
+_HOMES = {name: module for module, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value  # the next access finds it without asking here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

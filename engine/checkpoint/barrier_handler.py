@@ -1,0 +1,111 @@
+"""The face that all barrier handlers show to a task, and what they share: open channels and the alignment clock.
+
+Theory of operation. A task has ``channels`` inputs, all gates together. Its driver hands over every barrier, cancel
+marker and end of partition in the order it consumes them, and carries out the returned instructions before it
+consumes anything else. Records do not pass through here: a blocked channel yields none, and of the others only the
+size is reported (``on_bytes``). ``EndOfData`` has no effect on barriers. The coordinator's abort notifications are
+not a handler's business either (as in Flink): the barriers of such a checkpoint go on being aligned and the task
+protocol then sends a cancel marker instead of taking a snapshot.
+
+A task without inputs (a source) has ``channels = 0`` and is only ever triggered by the coordinator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from engine.checkpoint.alignment import AlignmentClock
+from engine.checkpoint.instructions import AlignmentMetrics, HandlerInstructions, TriggerSnapshot
+from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
+
+
+def barrier_fingerprint(barrier: CheckpointBarrier) -> tuple[object, ...]:
+    """What of the barrier decides how a task goes on, as plain values. (Its timestamp is only measured by.)"""
+    options = barrier.options
+    return (
+        barrier.checkpoint_id,
+        options.alignment.value,
+        options.kind.value,
+        options.aligned_timeout_ns,
+    )
+
+
+class BarrierHandler(ABC):
+    """Decides when a task's snapshot is due (Flink: ``CheckpointBarrierHandler``).
+
+    ``channels``  number of input channels, 0 for a source;
+    ``checkpoints_after_tasks_finish``  whether the end of a channel counts as its barrier (Flink's default) or
+    aborts what is pending.
+    """
+
+    def __init__(self, channels: int, checkpoints_after_tasks_finish: bool = True) -> None:
+        assert channels >= 0, channels
+        self._is_open = [True] * channels
+        self._open_count = channels
+        self._counts_ends = checkpoints_after_tasks_finish
+        self._clock = AlignmentClock()
+
+    @abstractmethod
+    def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
+        """A barrier was taken from ``channel``."""
+
+    @abstractmethod
+    def on_cancel(self, channel: int, marker: CancelCheckpointMarker, now_ns: int) -> HandlerInstructions:
+        """A cancel marker was taken from ``channel``."""
+
+    @abstractmethod
+    def on_end_of_partition(self, channel: int, now_ns: int) -> HandlerInstructions:
+        """``channel`` has ended: neither records nor barriers will come on it any more."""
+
+    @abstractmethod
+    def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
+        """The coordinator triggers this task itself: a barrier on every open channel that blocks none of them."""
+
+    @property
+    @abstractmethod
+    def pending_checkpoint_ids(self) -> tuple[int, ...]:
+        """Ids that are being aligned, oldest first."""
+
+    @property
+    @abstractmethod
+    def latest_checkpoint_id(self) -> int:
+        """The highest id seen, -1 before the first."""
+
+    @property
+    @abstractmethod
+    def blocked_channels(self) -> tuple[int, ...]:
+        """Channels that wait for a resume, in order."""
+
+    @abstractmethod
+    def validate(self) -> None:
+        """Assert the invariants."""
+
+    @abstractmethod
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next; what is merely measured is left out."""
+
+    def on_bytes(self, count: int) -> None:
+        """The task took a batch of ``count`` bytes."""
+        self._clock.add_bytes(count)
+
+    def alignment_ns(self, now_ns: int) -> int:
+        """Flink's gauge ``checkpointAlignmentTime``: elapsed while aligning, else the last duration."""
+        return self._clock.gauge_ns(now_ns)
+
+    @property
+    def open_channels(self) -> tuple[int, ...]:
+        """Channels that have not ended."""
+        return tuple(channel for channel, is_open in enumerate(self._is_open) if is_open)
+
+    def _close_channel(self, channel: int) -> None:
+        assert self._is_open[channel], f"channel {channel} ends twice"
+        self._is_open[channel] = False
+        self._open_count -= 1
+
+    @staticmethod
+    def _snapshot_without_alignment(barrier: CheckpointBarrier, now_ns: int) -> TriggerSnapshot:
+        """No channel is open: the trigger itself is the cut (Flink: ``StreamTask.triggerCheckpointAsync``)."""
+        return TriggerSnapshot(barrier, AlignmentMetrics(max(0, now_ns - barrier.timestamp_ns)))
+
+    def _validate_channels(self) -> None:
+        assert self._open_count == sum(self._is_open), (self._open_count, self._is_open)

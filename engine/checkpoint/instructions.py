@@ -1,0 +1,147 @@
+"""What the machines of a task tell its driver to do. Plain values; the tuple they come in is the order of execution.
+
+The first group comes from a barrier handler, the second from the task's checkpoint protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.events import CheckpointBarrier
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentMetrics:
+    """How long barriers of one checkpoint took to meet in one task (Flink: ``CheckpointMetrics``).
+
+    ``start_delay_ns``  from the creation of the barrier to the first channel aligned, never negative;
+    ``alignment_ns``    from the first to the last channel aligned, 0 with a single open channel;
+    ``bytes_processed_during_alignment``  size of the records the task took in between.
+    """
+
+    start_delay_ns: int = 0
+    alignment_ns: int = 0
+    bytes_processed_during_alignment: int = 0
+
+
+# --- from the barrier handler -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChannel:
+    """The channel yields nothing more until it is resumed. (In Flink the sender blocks itself once an aligned barrier
+    has been taken from its queue; a driver that does the same may ignore this.)"""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeChannels:
+    """These channels may yield again; resuming one that is not blocked changes nothing."""
+
+    channels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerSnapshot:
+    """All barriers are here: hand ``barrier`` to the task's checkpoint protocol."""
+
+    barrier: CheckpointBarrier
+    metrics: AlignmentMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCheckpoint:
+    """The handler gave up on the checkpoint: tell the task's checkpoint protocol."""
+
+    checkpoint_id: int
+    reason: CheckpointFailureReason
+
+
+HandlerInstruction = BlockChannel | ResumeChannels | TriggerSnapshot | AbortCheckpoint
+HandlerInstructions = tuple[HandlerInstruction, ...]
+
+
+# --- from the task's checkpoint protocol --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Pre-barrier hook of the operators, barrier to all outputs, synchronous part, asynchronous part; then report
+    ``on_snapshot_written`` or ``on_snapshot_failed``. ``final``: the first snapshot after the end of data."""
+
+    barrier: CheckpointBarrier
+    metrics: AlignmentMetrics
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastCancelMarker:
+    """Send ``CancelCheckpointMarker(checkpoint_id)`` on all outputs, before any further record."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeCheckpoint:
+    """Send the finished snapshot to the coordinator."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineCheckpoint:
+    """Tell the coordinator that there will be no snapshot from this task."""
+
+    checkpoint_id: int
+    reason: CheckpointFailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSnapshot:
+    """Cancel the running asynchronous part and delete what it wrote."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardSnapshot:
+    """A snapshot was finished although it had been cancelled: delete it."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOperatorsComplete:
+    """Call ``notify_checkpoint_complete`` of operators and state backends."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOperatorsSubsumed:
+    """Tell operators and state backends that this and older checkpoints are no longer retained."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOperatorsAborted:
+    """Call ``notify_checkpoint_aborted`` of operators and state backends."""
+
+    checkpoint_id: int
+
+
+TaskInstruction = (
+    TakeSnapshot
+    | BroadcastCancelMarker
+    | AcknowledgeCheckpoint
+    | DeclineCheckpoint
+    | CancelSnapshot
+    | DiscardSnapshot
+    | NotifyOperatorsComplete
+    | NotifyOperatorsSubsumed
+    | NotifyOperatorsAborted
+)
+TaskInstructions = tuple[TaskInstruction, ...]

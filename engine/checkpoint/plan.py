@@ -1,0 +1,166 @@
+"""Which tasks a checkpoint triggers, waits for and notifies (Flink: ``DefaultCheckpointPlanCalculator``).
+
+Rules
+-----
+* All tasks running: trigger the sources, wait for and notify all.
+* A finished task, with checkpoints after tasks finish switched off, refuses the plan. So does any task that would
+  have to be waited for and does not run.
+* Otherwise finished tasks are left out, and triggered are the unfinished tasks that have no unfinished predecessor:
+  over an all-to-all edge any unfinished subtask of the vertex before counts, over a pointwise edge only connected ones.
+* At completion: all subtasks of a vertex finished (before the plan was made, or by their own report) means fully
+  finished, state dropped; some finished means these are marked. A vertex with union list state must not be partly
+  finished: the share of the finished ones would be lost (Flink: ``DefaultCheckpointPlan.fulfillFinishedTaskStatus``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from engine.checkpoint.messages import Acknowledge, FinishedState, TaskId
+from engine.graph.plan import ExecutionPlan
+
+
+class TaskStatus(Enum):
+    """As far as a checkpoint cares (Flink: ``ExecutionState``)."""
+
+    DEPLOYING = "deploying"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class TasksNotRunningError(Exception):
+    """No plan can be made now (reason NOT_ALL_REQUIRED_TASKS_RUNNING). Handled by the coordinator."""
+
+
+class PartlyFinishedUnionStateError(Exception):
+    """A vertex with union list state is partly finished. Handled by the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEdge:
+    """An edge between two vertices.
+
+    ``connections``  pointwise: for each target subtask the source subtasks that feed it; ``None``: all to all.
+    """
+
+    source: int
+    target: int
+    connections: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointGraph:
+    """Vertices (by parallelism, index = vertex, topologically ordered or not) and edges."""
+
+    parallelisms: tuple[int, ...]
+    edges: tuple[CheckpointEdge, ...] = ()
+
+    def tasks(self) -> tuple[TaskId, ...]:
+        """All tasks in order."""
+        return tuple(
+            (vertex, subtask)
+            for vertex, parallelism in enumerate(self.parallelisms)
+            for subtask in range(parallelism)
+        )
+
+    @classmethod
+    def of(cls, plan: ExecutionPlan) -> CheckpointGraph:
+        """The part of an execution plan that matters here."""
+        feeders: dict[int, dict[int, list[int]]] = {}
+        for edge in plan.edges:
+            if edge.partitioner.pointwise:
+                feeders[edge.index] = {}
+        for channel in plan.channels:
+            if channel.edge in feeders:
+                feeders[channel.edge].setdefault(channel.receiver_subtask, []).append(channel.sender_subtask)
+        edges = []
+        for edge in plan.edges:
+            connections = None
+            if edge.index in feeders:
+                by_target = feeders[edge.index]
+                targets = range(plan.vertices[edge.target_vertex].parallelism)
+                connections = tuple(tuple(by_target.get(target, ())) for target in targets)
+            edges.append(CheckpointEdge(edge.source_vertex, edge.target_vertex, connections))
+        return cls(tuple(vertex.parallelism for vertex in plan.vertices), tuple(edges))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """Tasks to trigger, to wait for (and to notify), and those that have finished; all in task order."""
+
+    trigger: tuple[TaskId, ...]
+    wait: tuple[TaskId, ...]
+    finished: tuple[TaskId, ...] = ()
+    fully_finished_vertices: tuple[int, ...] = ()
+    parallelisms: tuple[int, ...] = ()
+
+    @property
+    def commit(self) -> tuple[TaskId, ...]:
+        """Tasks that hear of completion or abort: those that were waited for."""
+        return self.wait
+
+
+def compute_checkpoint_plan(
+    graph: CheckpointGraph, statuses: Mapping[TaskId, TaskStatus], *, after_tasks_finish: bool = True
+) -> CheckpointPlan:
+    """The plan for a checkpoint triggered now; raises :class:`TasksNotRunningError`."""
+    tasks = graph.tasks()
+    finished = tuple(task for task in tasks if statuses[task] is TaskStatus.FINISHED)
+    if finished and not after_tasks_finish:
+        raise TasksNotRunningError(finished[0])
+    unfinished = tuple(task for task in tasks if statuses[task] is not TaskStatus.FINISHED)
+    for task in unfinished:
+        if statuses[task] is not TaskStatus.RUNNING:
+            raise TasksNotRunningError(task)
+    open_subtasks: list[list[int]] = [[] for _ in graph.parallelisms]
+    for vertex, subtask in unfinished:
+        open_subtasks[vertex].append(subtask)
+    incoming: list[list[CheckpointEdge]] = [[] for _ in graph.parallelisms]
+    for edge in graph.edges:
+        incoming[edge.target].append(edge)
+    trigger = tuple(
+        (vertex, subtask)
+        for vertex, subtask in unfinished
+        if not any(_has_unfinished_source(edge, subtask, statuses, open_subtasks) for edge in incoming[vertex])
+    )
+    fully_finished = tuple(vertex for vertex, subtasks in enumerate(open_subtasks) if not subtasks)
+    return CheckpointPlan(trigger, unfinished, finished, fully_finished, graph.parallelisms)
+
+
+def _has_unfinished_source(
+    edge: CheckpointEdge,
+    subtask: int,
+    statuses: Mapping[TaskId, TaskStatus],
+    open_subtasks: list[list[int]],
+) -> bool:
+    if edge.connections is None:
+        return bool(open_subtasks[edge.source])
+    return any(
+        statuses[edge.source, source] is not TaskStatus.FINISHED for source in edge.connections[subtask]
+    )
+
+
+def finished_state(plan: CheckpointPlan, acknowledgements: Mapping[TaskId, Acknowledge]) -> FinishedState:
+    """What a completing checkpoint records about finished operators; raises
+    :class:`PartlyFinishedUnionStateError`."""
+    by_vertex: list[list[TaskId]] = [[] for _ in plan.parallelisms]
+    for task in plan.finished:
+        by_vertex[task[0]].append(task)
+    uses_union = [False] * len(plan.parallelisms)
+    for task, acknowledgement in acknowledgements.items():
+        uses_union[task[0]] = uses_union[task[0]] or acknowledgement.uses_union_state
+        if acknowledgement.operators_finished:
+            by_vertex[task[0]].append(task)
+    fully: list[int] = []
+    partly: list[TaskId] = []
+    for vertex, finished in enumerate(by_vertex):
+        if len(finished) == plan.parallelisms[vertex]:
+            fully.append(vertex)
+        elif finished:
+            if uses_union[vertex]:
+                raise PartlyFinishedUnionStateError(vertex)
+            partly += sorted(finished)
+    return FinishedState(tuple(fully), tuple(partly))

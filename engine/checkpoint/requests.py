@@ -1,0 +1,165 @@
+"""The queue of trigger requests and the choice of the next one (Flink: ``CheckpointRequestDecider``).
+
+Rules
+-----
+R1  Order: savepoints before checkpoints, forced before others, requested by somebody before periodic, older before
+    younger (by timestamp, then by submission: Flink leaves that tie open).
+R2  At most ``max_queued`` wait. When full: if the last in order was requested by somebody, the new request fails
+    whatever its rank; else it is inserted and the last fails. Reason TOO_MANY_CHECKPOINT_REQUESTS.
+R3  Nothing is chosen while another trigger is on its way to the tasks, while nothing waits, or while more than
+    ``max_concurrent`` checkpoints are still being deleted: a slow file system throttles checkpoints.
+R4  With ``max_concurrent`` or more pending only the head, and only if forced, is chosen.
+R5  A periodic, not forced head that comes before ``last completion + min_pause`` fails (only it) with
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS, and the periodic timer is armed anew with exactly the rest. Equality of times
+    lets it pass.
+R6  Otherwise the head is chosen.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from enum import Enum
+
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.events import SnapshotKind
+
+DEFAULT_MAX_QUEUED = 1000
+"""Requests that may wait (Flink: ``DEFAULT_MAX_QUEUED_REQUESTS``)."""
+
+
+class RequestedForm(Enum):
+    """What a user asks for when requesting a checkpoint (Flink: ``CheckpointType``)."""
+
+    CONFIGURED = "configured"
+    FULL = "full"
+    INCREMENTAL = "incremental"
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRequest:
+    """One wish for a snapshot.
+
+    ``sequence``     order of submission, unique;
+    ``label``        by which the requester wants to hear the outcome, ``None`` when nobody waits for it;
+    ``is_forced``    may exceed ``max_concurrent`` (a savepoint while unaligned checkpoints are off);
+    ``is_synchronous``  a savepoint that stops the job (Flink: stop-with-savepoint).
+    """
+
+    sequence: int
+    timestamp_ns: int
+    label: str | None = None
+    is_periodic: bool = False
+    is_savepoint: bool = False
+    is_forced: bool = False
+    is_synchronous: bool = False
+    form: RequestedForm = RequestedForm.CONFIGURED
+
+    def rank(self) -> tuple[bool, bool, bool, int, int]:
+        """R1 as a sort key."""
+        return (
+            not self.is_savepoint,
+            not self.is_forced,
+            self.is_periodic,
+            self.timestamp_ns,
+            self.sequence,
+        )
+
+    def kind(self, full_required: bool) -> SnapshotKind:
+        """The kind of snapshot that serves it; ``full_required``: earlier files must not be referenced."""
+        if self.is_savepoint:
+            return SnapshotKind.SAVEPOINT
+        if full_required or self.form is RequestedForm.FULL:
+            return SnapshotKind.FULL_CHECKPOINT
+        return SnapshotKind.CHECKPOINT
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """As plain values, without the timestamp: the queue's order already tells what follows from it."""
+        by_rank = (self.is_savepoint, self.is_forced, self.is_periodic)
+        return (*by_rank, self.label, self.is_synchronous, self.form.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the choice depends on besides the queue. ``last_completion_ns``: ``None`` before the first."""
+
+    now_ns: int
+    is_triggering: bool = False
+    pending: int = 0
+    being_deleted: int = 0
+    last_completion_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``chosen`` is to be triggered now, ``failed`` will not be; ``rearm_after_ns``: new delay of the periodic timer."""
+
+    chosen: TriggerRequest | None = None
+    failed: tuple[tuple[TriggerRequest, CheckpointFailureReason], ...] = ()
+    rearm_after_ns: int | None = None
+
+
+class CheckpointRequestDecider:
+    """Holds the waiting requests; see the rules at the top of the module."""
+
+    def __init__(
+        self, max_concurrent: int = 1, min_pause_ns: int = 0, max_queued: int = DEFAULT_MAX_QUEUED
+    ) -> None:
+        assert max_concurrent >= 1, max_concurrent
+        assert max_queued >= 1, max_queued
+        self._max_concurrent = max_concurrent
+        self._min_pause_ns = min_pause_ns
+        self._max_queued = max_queued
+        self._queue: list[TriggerRequest] = []
+
+    @property
+    def queued(self) -> tuple[TriggerRequest, ...]:
+        """The waiting requests in order."""
+        return tuple(self._queue)
+
+    def submit(self, request: TriggerRequest, situation: Situation) -> Decision:
+        """Take in a new request and choose."""
+        if len(self._queue) >= self._max_queued and not self._queue[-1].is_periodic:
+            return Decision(failed=((request, CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS),))
+        insort(self._queue, request, key=TriggerRequest.rank)
+        evicted: tuple[tuple[TriggerRequest, CheckpointFailureReason], ...] = ()
+        if len(self._queue) > self._max_queued:
+            evicted = ((self._queue.pop(), CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS),)
+        decision = self.choose(situation)
+        return Decision(decision.chosen, evicted + decision.failed, decision.rearm_after_ns)
+
+    def choose(self, situation: Situation) -> Decision:
+        """Choose among the waiting requests."""
+        if situation.is_triggering or not self._queue or situation.being_deleted > self._max_concurrent:
+            return Decision()
+        head = self._queue[0]
+        if situation.pending >= self._max_concurrent and not head.is_forced:
+            return Decision()
+        if head.is_periodic and not head.is_forced:
+            rest_ns = self._rest_of_pause_ns(situation)
+            if rest_ns > 0:
+                self._queue.pop(0)
+                too_early = CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+                return Decision(failed=((head, too_early),), rearm_after_ns=rest_ns)
+        return Decision(chosen=self._queue.pop(0))
+
+    def _rest_of_pause_ns(self, situation: Situation) -> int:
+        if situation.last_completion_ns is None:
+            return 0
+        return situation.last_completion_ns + self._min_pause_ns - situation.now_ns
+
+    def drain(self) -> tuple[TriggerRequest, ...]:
+        """Take out all waiting requests, in order."""
+        drained = tuple(self._queue)
+        self._queue.clear()
+        return drained
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        ranks = [request.rank() for request in self._queue]
+        assert ranks == sorted(ranks), ranks
+        assert len(ranks) <= self._max_queued, len(ranks)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        return tuple(request.fingerprint() for request in self._queue)

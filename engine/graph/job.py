@@ -1,0 +1,122 @@
+"""``Job``: the root of the fluent API. It owns the job graph and turns it into a plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from engine.elements.errors import JobGraphError
+from engine.elements.operator import OperatorFactory
+from engine.elements.source import Source
+from engine.graph.expansion import expand
+from engine.graph.explain import explain_mermaid, explain_text
+from engine.graph.job_graph import ChainingStrategy, JobGraph, NodeRole
+from engine.graph.naming import name_problem
+from engine.graph.options import OperatorOptions, check_count, check_methods, check_options, check_type
+from engine.graph.plan import ExecutionPlan
+from engine.graph.stream import Outlet, Stream
+from engine.graph.validation import validate
+
+if TYPE_CHECKING:
+    from operators.watermarks import WatermarkStrategy
+
+
+class Job:
+    """A stream-processing program: sources, what happens to their records, and sinks.
+
+    ``name``             what the run and its storage directory are called;
+    ``parallelism``      number of subtasks of every operator that does not say otherwise;
+    ``max_parallelism``  number of key groups of every operator that does not say otherwise; Flink's default
+                         for the parallelism of each operator without it. State can never be spread over
+                         more subtasks.
+
+    Building a job runs nothing, and the graph may be looked at with ``explain`` before it runs. Every
+    method raises ``JobGraphError`` when what it is asked for cannot be run.
+    """
+
+    def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int | None = None) -> None:
+        problem = name_problem(name) or _directory_problem(name)
+        if problem:
+            raise JobGraphError(f"Job: {problem}")
+        check_count("Job", "parallelism", parallelism)
+        if max_parallelism is not None:
+            check_count("Job", "max_parallelism", max_parallelism)
+        self.name = name
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self.graph = JobGraph()
+        self._planned: tuple[int, ExecutionPlan] | None = None
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, {len(self.graph.nodes())} operators)"
+
+    def source(
+        self,
+        source: Source,
+        *,
+        watermarks: WatermarkStrategy | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """The records of ``source``, with the event times and watermarks of ``watermarks`` when it is
+        given."""
+        from operators.source_operator import SourceOperator
+
+        check_methods("source", "source", source, "splits", "open_split")
+        if watermarks is not None:
+            from operators.watermarks import WatermarkStrategy
+
+            check_type("source", "watermarks", watermarks, WatermarkStrategy)
+        check_options("source", options)
+        factory = partial(SourceOperator, source, watermarks)
+        node_id = self.add_operator("source", factory, options, role=NodeRole.SOURCE)
+        return Stream(self, (Outlet(node_id),))
+
+    def add_operator(
+        self,
+        kind: str,
+        factory: OperatorFactory,
+        options: OperatorOptions,
+        *,
+        role: NodeRole = NodeRole.TRANSFORM,
+        requires_key: bool = False,
+    ) -> int:
+        """Add an operator to the graph with the job's defaults for what ``options`` leave out; returns its
+        id."""
+        parallelism, max_parallelism = options.get("parallelism"), options.get("max_parallelism")
+        return self.graph.add_operator(
+            kind,
+            factory,
+            parallelism=self.parallelism if parallelism is None else parallelism,
+            max_parallelism=self.max_parallelism if max_parallelism is None else max_parallelism,
+            name=options.get("name"),
+            uid=options.get("uid"),
+            role=role,
+            requires_key=requires_key,
+            chaining=ChainingStrategy.ALWAYS if options.get("chain", True) else ChainingStrategy.NEVER,
+        )
+
+    def validate(self) -> None:
+        """Raise one ``JobGraphError`` that names every problem of the graph and how to fix it."""
+        validate(self.graph, self.name)
+
+    def plan(self) -> ExecutionPlan:
+        """The valid graph expanded into subtasks and channels; computed once, until the graph changes."""
+        if self._planned is None or self._planned[0] != self.graph.revision:
+            self.validate()
+            self._planned = (self.graph.revision, expand(self.graph, self.name))
+        return self._planned[1]
+
+    def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
+        """The plan drawn as text, or as a Mermaid flowchart for a page."""
+        if format == "text":
+            return explain_text(self.plan())
+        if format == "mermaid":
+            return explain_mermaid(self.plan())
+        raise JobGraphError(f"explain: there is no format {format!r}; use 'text' or 'mermaid'")
+
+
+def _directory_problem(name: str) -> str | None:
+    """Checkpoints of a job lie in a directory of its name."""
+    if "/" in name or "\\" in name or name.startswith("."):
+        return f"name {name!r} cannot be the name of a directory; leave out '/', '\\' and a leading '.'"
+    return None

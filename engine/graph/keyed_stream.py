@@ -1,0 +1,74 @@
+"""``KeyedStream``: what may be done with records that have a key (Flink: ``KeyedStream``).
+
+Operators right behind ``key_by`` own keyed state and timers. Anything that routes the records anew loses
+the key, so those methods refuse; put an operator in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from engine.graph.options import (
+    OperatorOptions,
+    check_callable,
+    check_callable_or_methods,
+    check_methods,
+    check_type,
+)
+from engine.graph.stream import Stream
+
+if TYPE_CHECKING:
+    from engine.graph.windowed_stream import WindowedStream
+    from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
+    from operators.windows import TumblingEventTimeWindows
+
+
+class KeyedStream(Stream):
+    """A stream partitioned by key."""
+
+    __slots__ = ()
+
+    def reduce(self, fn: Callable[[Any, Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
+        """For every record the reduction so far of its key: ``fn(reduced, value)``, the first value as it
+        is."""
+        from operators.keyed import ReduceOperator
+
+        check_callable("reduce", "fn", fn)
+        return self._transform("reduce", partial(ReduceOperator, fn), options, requires_key=True)
+
+    def aggregate(self, aggregate_function: AggregateFunction, **options: Unpack[OperatorOptions]) -> Stream:
+        """For every record ``(key, result so far)`` of an aggregate function."""
+        from operators.functions import AggregateFunction
+        from operators.keyed import KeyedAggregateOperator
+
+        check_type("aggregate", "aggregate_function", aggregate_function, AggregateFunction)
+        factory = partial(KeyedAggregateOperator, aggregate_function)
+        return self._transform("aggregate", factory, options, requires_key=True)
+
+    def process(
+        self,
+        function: KeyedProcessFunction
+        | type[KeyedProcessFunction]
+        | ProcessFunction
+        | type[ProcessFunction]
+        | Callable[[Any, Any], Any],
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """The records that a process function emits; it may keep state per key and set timers.
+
+        ``function`` is a ``KeyedProcessFunction`` (every subtask gets its own copy), its class, or a plain
+        ``function(value, context)`` that returns the records or ``None``.
+        """
+        from operators.keyed_process import KeyedProcessOperator
+
+        check_callable_or_methods("process", "function", function, "process_element")
+        return self._transform("process", partial(KeyedProcessOperator, function), options, requires_key=True)
+
+    def window(self, assigner: TumblingEventTimeWindows) -> WindowedStream:
+        """Group the records of each key by window; then ``reduce``, ``aggregate`` or ``process`` them."""
+        from engine.graph.windowed_stream import WindowedStream
+
+        check_methods("window", "assigner", assigner)
+        return WindowedStream(self, assigner)

@@ -1,0 +1,321 @@
+"""``Stream``: the fluent API over the job graph, as far as it needs no key (Flink: ``DataStream``).
+
+A stream is a value: a list of *outlets*, each an operator (or one of its side outputs) with the partitioner
+that the next edge from it shall have. Methods that transform records add an operator and edges to the graph
+at once; methods that only route (``union``, ``key_by``, ``rebalance``, …) return another stream over the
+same operators. Operators are imported where they are used, so that building a job loads only what the job
+needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from engine.elements.errors import JobGraphError
+from engine.elements.operator import OperatorFactory
+from engine.graph.job_graph import ChainingStrategy, NodeRole
+from engine.graph.options import (
+    OperatorOptions,
+    StreamTransform,
+    TransformDemands,
+    check_callable,
+    check_callable_or_methods,
+    check_options,
+    check_type,
+    operator_factory,
+    operator_stem,
+)
+from engine.graph.partitioner import (
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    HashPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+    RescalePartitioner,
+)
+from state_backends.key_groups import KeyType
+
+if TYPE_CHECKING:
+    from engine.graph.job import Job
+    from engine.graph.keyed_stream import KeyedStream
+    from operators.functions import ProcessFunction
+    from operators.watermarks import WatermarkStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where records of a stream come from, and how the next edge shall spread them (``None``: by default)."""
+
+    node_id: int
+    side_tag: str | None = None
+    partitioner: Partitioner | None = None
+
+
+class NotKeyedError(JobGraphError, AttributeError):
+    """A method of keyed streams was called on a stream that has no key."""
+
+
+class Stream:
+    """Records flowing out of one or several operators of a job.
+
+    Methods that add an operator take the keywords of ``OperatorOptions`` (``name=``, ``uid=``,
+    ``parallelism=``, ``max_parallelism=``, ``chain=``). Functions are called once per record, in order, and
+    must not keep state.
+    """
+
+    __slots__ = ("_job", "_outlets")
+
+    def __init__(self, job: Job, outlets: tuple[Outlet, ...]) -> None:
+        self._job = job
+        self._outlets = outlets
+
+    def __repr__(self) -> str:
+        names = [self._job.graph.name_of(outlet.node_id) for outlet in self._outlets]
+        return f"{type(self).__name__}({', '.join(names)})"
+
+    # --- one record in, some records out ------------------------------------------------------------------
+
+    def map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
+        """One record out for each record in: ``fn(value)``."""
+        from operators.transforms import MapOperator
+
+        check_callable("map", "fn", fn)
+        return self._transform("map", partial(MapOperator, fn), options)
+
+    def flat_map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
+        """Any number of records out for each record in: those that ``fn(value)`` returns or yields."""
+        from operators.transforms import FlatMapOperator
+
+        check_callable("flat_map", "fn", fn)
+        return self._transform("flat-map", partial(FlatMapOperator, fn), options)
+
+    def filter(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
+        """The records for which ``fn(value)`` is true."""
+        from operators.transforms import FilterOperator
+
+        check_callable("filter", "fn", fn)
+        return self._transform("filter", partial(FilterOperator, fn), options)
+
+    def process(
+        self,
+        function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Any],
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """The records that a process function emits; it may also emit side outputs.
+
+        ``function`` is a ``ProcessFunction`` (every subtask gets its own copy), its class, or a plain
+        ``function(value, context)`` that returns the records or ``None``.
+        """
+        from operators.transforms import ProcessOperator
+
+        check_callable_or_methods("process", "function", function, "process_element")
+        return self._transform("process", partial(ProcessOperator, function), options)
+
+    def via(self, transform: StreamTransform | OperatorFactory, **options: Unpack[OperatorOptions]) -> Stream:
+        """The output of an operator that the graph does not know: a ``StreamTransform``, or a function that
+        makes one.
+
+        What the transform demands (a parallelism, a partitioner, a key) is met here; see ``StreamTransform``.
+        """
+        return self._attach("via", transform, options, NodeRole.TRANSFORM)
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def assign_timestamps(
+        self, timestamp_fn: Callable[[Any], int], **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """The same records with event time ``timestamp_fn(value)``, in ms since the epoch, and no
+        watermarks."""
+        from operators.watermarks import WatermarkStrategy
+
+        check_callable("assign_timestamps", "timestamp_fn", timestamp_fn)
+        strategy = WatermarkStrategy.no_watermarks(timestamp_fn)
+        return self.assign_timestamps_and_watermarks(strategy, **options)
+
+    def assign_timestamps_and_watermarks(
+        self, strategy: WatermarkStrategy, **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """The same records with the event times and watermarks of ``strategy``."""
+        from operators.watermarks import TimestampsAndWatermarksOperator, WatermarkStrategy
+
+        check_type("assign_timestamps_and_watermarks", "strategy", strategy, WatermarkStrategy)
+        return self._transform("timestamps", partial(TimestampsAndWatermarksOperator, strategy), options)
+
+    # --- routing: no operator is added --------------------------------------------------------------------
+
+    def key_by(
+        self,
+        key: Callable[[Any], Any],
+        *,
+        value: Callable[[Any], Any] | None = None,
+        key_type: KeyType | None = None,
+    ) -> KeyedStream:
+        """Partition by ``key(record)``: records of one key meet in one subtask, in order.
+
+        ``value(record)`` is what travels on (the whole record without it). A key is an int, str, bytes,
+        bool or a tuple of these; ``key_type`` declares which, otherwise the first key of each subtask
+        tells.
+        """
+        from engine.graph.keyed_stream import KeyedStream
+
+        check_callable("key_by", "key", key)
+        if value is not None:
+            check_callable("key_by", "value", value)
+        if key_type is not None:
+            check_type("key_by", "key_type", key_type, KeyType)
+        self._check_partitioner_may_change("key_by")
+        return KeyedStream(self._job, self._partitioned(HashPartitioner(key, value, key_type)))
+
+    def union(self, *others: Stream) -> Stream:
+        """The records of this stream and of all ``others``, each in its own order."""
+        if not others:
+            raise JobGraphError("union: there is no other stream to join; call stream.union(other, ...)")
+        outlets = list(self._outlets)
+        for other in others:
+            check_type("union", "every argument", other, Stream)
+            if other._job is not self._job:
+                raise JobGraphError(
+                    f"union: {other!r} belongs to job {other._job.name!r}, {self!r} to {self._job.name!r}\n"
+                    "  fix: build both from the same Job object; records do not cross jobs"
+                )
+            outlets.extend(other._outlets)
+        return Stream(self._job, tuple(outlets))
+
+    def side_output(self, tag: str) -> Stream:
+        """The records that the operator before emits under ``tag``; none when it never does."""
+        check_type("side_output", "tag", tag, str)
+        outlet = self._only_operator("side_output")
+        return Stream(self._job, (Outlet(outlet.node_id, tag),))
+
+    def forward(self) -> Stream:
+        """The next edge keeps records in subtask ``i``; both sides must have the same parallelism."""
+        return self._with_partitioner("forward", ForwardPartitioner())
+
+    def rebalance(self) -> Stream:
+        """The next edge deals records out in turn over all subtasks."""
+        return self._with_partitioner("rebalance", RebalancePartitioner())
+
+    def rescale(self) -> Stream:
+        """The next edge deals records out in turn over the nearest subtasks only."""
+        return self._with_partitioner("rescale", RescalePartitioner())
+
+    def broadcast(self) -> Stream:
+        """The next edge sends every record to every subtask."""
+        return self._with_partitioner("broadcast", BroadcastPartitioner())
+
+    def global_(self) -> Stream:
+        """The next edge sends every record to subtask 0."""
+        return self._with_partitioner("global_", GlobalPartitioner())
+
+    def partition_custom(self, choose: Callable[[Any, int], int]) -> Stream:
+        """The next edge sends a record to subtask ``choose(value, subtasks)``."""
+        check_callable("partition_custom", "choose", choose)
+        return self._with_partitioner("partition_custom", CustomPartitioner(choose))
+
+    # --- chaining -----------------------------------------------------------------------------------------
+
+    def start_new_chain(self) -> Stream:
+        """Have the operator before start a new task; what follows may still be chained to it."""
+        return self._chaining("start_new_chain", ChainingStrategy.HEAD)
+
+    def disable_chaining(self) -> Stream:
+        """Give the operator before a task of its own (the same as ``chain=False``)."""
+        return self._chaining("disable_chaining", ChainingStrategy.NEVER)
+
+    # --- ends ---------------------------------------------------------------------------------------------
+
+    def sink(self, sink: StreamTransform | OperatorFactory, **options: Unpack[OperatorOptions]) -> Job:
+        """End the stream in ``sink``; returns the job, so that a short pipeline is one expression."""
+        self._attach("sink", sink, options, NodeRole.SINK)
+        return self._job
+
+    def print(self, **options: Unpack[OperatorOptions]) -> Job:
+        """End the stream on standard output."""
+        from operators.sinks import PrintSink
+
+        self._attach("print", PrintSink(), options, NodeRole.SINK)
+        return self._job
+
+    def collect(self, into: Any, **options: Unpack[OperatorOptions]) -> Job:
+        """End the stream in ``into``, a list to be filled."""
+        from operators.sinks import CollectSink
+
+        self._attach("collect", CollectSink(into), options, NodeRole.SINK)
+        return self._job
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _attach(self, method: str, transform: Any, options: OperatorOptions, role: NodeRole) -> Stream:
+        """Add the operator of a ``StreamTransform`` and meet its demands."""
+        factory = operator_factory(method, transform)
+        kind = operator_stem(method, transform)
+        demands = TransformDemands(transform)
+        options = demands.merged_into(options, method, f"{kind!r}")
+        stream: Stream = self
+        if demands.key is not None:
+            stream = self.key_by(demands.key, key_type=demands.key_type)
+        elif demands.partitioner is not None:
+            stream = self._with_partitioner(method, demands.partitioner)
+        return stream._transform(kind, factory, options, role=role, requires_key=demands.requires_key)
+
+    def _transform(
+        self,
+        kind: str,
+        factory: OperatorFactory,
+        options: OperatorOptions,
+        *,
+        role: NodeRole = NodeRole.TRANSFORM,
+        requires_key: bool = False,
+    ) -> Stream:
+        """Add an operator and an edge to it from every outlet; returns the stream of its records."""
+        check_options(kind, options)
+        node_id = self._job.add_operator(kind, factory, options, role=role, requires_key=requires_key)
+        for outlet in self._outlets:
+            self._job.graph.add_edge(
+                outlet.node_id, node_id, partitioner=outlet.partitioner, side_tag=outlet.side_tag
+            )
+        return Stream(self._job, (Outlet(node_id),))
+
+    def _with_partitioner(self, method: str, partitioner: Partitioner) -> Stream:
+        self._check_partitioner_may_change(method)
+        return Stream(self._job, self._partitioned(partitioner))
+
+    def _partitioned(self, partitioner: Partitioner) -> tuple[Outlet, ...]:
+        return tuple(replace(outlet, partitioner=partitioner) for outlet in self._outlets)
+
+    def _check_partitioner_may_change(self, method: str) -> None:
+        """A later partitioner replaces an earlier one; a key must not be lost that way."""
+        if any(isinstance(outlet.partitioner, HashPartitioner) for outlet in self._outlets):
+            raise JobGraphError(
+                f"{method}: {self!r} is partitioned by key already, and {method} would undo that\n"
+                "  fix: put an operator between the two, or leave one of them out"
+            )
+
+    def _only_operator(self, method: str) -> Outlet:
+        """The outlet of a stream that is the plain output of one operator; anything else is refused."""
+        outlet = self._outlets[0]
+        if len(self._outlets) > 1 or outlet.side_tag is not None or outlet.partitioner is not None:
+            raise JobGraphError(
+                f"{method}: {self!r} is not the direct output of one operator but a union, a side output or "
+                f"a partitioned stream\n  fix: call {method} right behind the operator that is meant"
+            )
+        return outlet
+
+    def _chaining(self, method: str, strategy: ChainingStrategy) -> Stream:
+        self._job.graph.set_chaining(self._only_operator(method).node_id, strategy)
+        return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("reduce", "aggregate", "window"):
+                raise NotKeyedError(
+                    f"{name} keeps state per key, but {self!r} has no key\n"
+                    f"  fix: call .key_by(...) right before .{name}(...)"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -1,0 +1,71 @@
+"""What all tasks of one attempt share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.checkpoint.messages import Acknowledge, Decline
+from engine.observe.events import Instrument
+from engine.protocols.interface import CheckpointProtocol
+from engine.runtime.cost import CostModel
+from engine.runtime.kernel import Kernel
+from state_backends.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from engine.runtime.task import Task
+    from state_backends.storage import CheckpointStorage
+
+
+class Master(Protocol):
+    """What a task may tell the job manager."""
+
+    def task_reached_end(self, task: Task) -> None:
+        """All input of the task has ended and its operators have finished."""
+
+    def task_finished(self, task: Task) -> None:
+        """The task is closed."""
+
+    def task_failed(self, report: tuple[int, str, Exception]) -> None:
+        """``(attempt, task, error)`` (kernel event)."""
+
+    def receive_acknowledge(self, message: Acknowledge) -> None:
+        """A task's part of a checkpoint is durable (kernel event)."""
+
+    def receive_decline(self, message: Decline) -> None:
+        """A task could not take its part of a checkpoint (kernel event)."""
+
+    def source_emitted(self, records: int) -> None:
+        """A source has emitted further records."""
+
+    def slice_records(self) -> int:
+        """How many records a source may emit in one go."""
+
+    def note(self, text: str) -> None:
+        """Something a user should know that is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnvironment:
+    """Shared by the tasks of one attempt; read-only."""
+
+    attempt: int
+    incarnation: int
+    kernel: Kernel
+    master: Master
+    protocol: CheckpointProtocol
+    cost: CostModel
+    storage: CheckpointStorage
+    file_system: FileSystem
+    output_dir: str
+    instrument: Instrument | None
+    counters: dict[tuple[str, int], dict[str, int]]
+    """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
+
+    def resolve_path(self, path: str) -> str:
+        """A relative path is below the run's output directory."""
+        return path if path.startswith("/") else f"{self.output_dir}/{path}"
+
+    def send_to_master(self, operation: str, message: Any) -> None:
+        """A message to the job manager, delivered by the kernel."""
+        self.kernel.schedule(self.kernel.now_ns, operation, self.master, message)

@@ -1,0 +1,473 @@
+"""The job manager: deploys attempts, drives the checkpoint coordinator, restarts after failures.
+
+Theory of operation.
+
+* An *attempt* is one deployment of all tasks. When a task fails, the attempt is over: every task is cancelled, what
+  is still under way to or from them is ignored (acknowledgements by their attempt number, elements and mail because
+  a dead task takes none), and after the restart strategy's delay the next attempt starts from the newest usable
+  completed checkpoint, or from nothing.
+* The coordinator is a pure machine; this module carries out its instructions: timers, storage, mail to tasks.
+* A bounded job ends in order: when all tasks have reached the end of their input, one last checkpoint is taken; once
+  it is confirmed, sinks have committed everything and the tasks finish. Without checkpoints they finish at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.completed_store import JobStatus
+from engine.checkpoint.coordinator import CheckpointCoordinator, CoordinatorConfig
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.messages import (
+    NONE_COMPLETED,
+    NONE_SUBSUMED,
+    Acknowledge,
+    ArmPeriodicTimer,
+    ArmTimeout,
+    CoordinatorInstruction,
+    Decline,
+    DisarmPeriodicTimer,
+    DisarmTimeout,
+    DiscardAcknowledgedState,
+    DiscardCheckpoint,
+    DiscardPendingCheckpoint,
+    FailJob,
+    InitializeLocation,
+    MessageIgnored,
+    NotifyAborted,
+    NotifyComplete,
+    RequestCompleted,
+    RequestFailed,
+    SendTrigger,
+    TaskId,
+    WriteMetadata,
+)
+from engine.checkpoint.plan import CheckpointGraph, TaskStatus
+from engine.elements.errors import JobFailedError, StorageError, WeirError
+from engine.observe.events import (
+    AttemptStarted,
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointCut,
+    CheckpointTriggered,
+    Instrument,
+)
+from engine.runtime.attempt import build_tasks
+from engine.runtime.checkpoint_files import CheckpointFiles
+from engine.runtime.config import RunConfig
+from engine.runtime.cost import CostModel
+from engine.runtime.environment import TaskEnvironment
+from engine.runtime.task_checkpoint import TaskSnapshot
+from state_backends.errors import StateBackendError
+
+if TYPE_CHECKING:
+    from engine.graph.plan import ExecutionPlan
+    from engine.runtime.kernel import Kernel
+    from engine.runtime.restored_state import RestoredJob
+    from engine.runtime.task import Task
+    from state_backends.filesystem import FileSystem
+    from state_backends.storage import CheckpointStorage
+
+FINAL = "final"
+_FINAL_RETRY_NS = 10_000_000
+
+
+class TaskKilledError(WeirError):
+    """A task was killed on purpose."""
+
+
+class CheckpointsFailedError(WeirError):
+    """More checkpoints in a row have failed than the job tolerates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """How one attempt began: from ``checkpoint_id``, or from nothing; ``problems`` are checkpoints passed over."""
+
+    attempt: int
+    checkpoint_id: int | None
+    time_ns: int
+    problems: tuple[str, ...] = ()
+
+
+class JobManager:
+    """Runs one job on one kernel until it has finished or failed."""
+
+    name = "job manager"
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        config: RunConfig,
+        *,
+        kernel: Kernel,
+        storage: CheckpointStorage,
+        file_system: FileSystem,
+        output_dir: str,
+        incarnation: int,
+        instrument: Instrument | None,
+    ) -> None:
+        self.plan = plan
+        self.config = config
+        self.kernel = kernel
+        self.files = CheckpointFiles(storage, plan, incarnation)
+        self.incarnation = incarnation
+        self.instrument = instrument
+        self.attempt = 0
+        self.state = "created"
+        self.error: Exception | None = None
+        self.restores: list[Restore] = []
+        self.notes: list[str] = []
+        self.source_records = 0
+        self.counters: dict[tuple[str, int], dict[str, int]] = {}
+        self.tasks: dict[TaskId, Task] = {}
+        interval = config.checkpoint_interval
+        self.coordinator = CheckpointCoordinator(
+            CheckpointGraph.of(plan),
+            CoordinatorConfig(
+                interval_ns=None if interval is None else interval.time_ns,
+                timeout_ns=config.checkpoint_timeout_ns,
+                min_pause_ns=config.min_pause_ns,
+                max_concurrent=config.max_concurrent,
+                num_retained=config.retained,
+                tolerable_failures=config.tolerable_failures,
+            ),
+            config.protocol.options(),
+        )
+        self._file_system = file_system
+        self._output_dir = output_dir
+        self._restart = config.restart_strategy()
+        self._failure_times_ns: list[int] = []
+        self._records_interval = None if interval is None else interval.records
+        self._records_to_trigger = self._records_interval or 0
+        self._ended: set[TaskId] = set()
+        self._finished: set[TaskId] = set()
+        self._final_requested = False
+
+    # -- attempts -----------------------------------------------------------------------------------------------
+
+    def start(self, restored: RestoredJob | None) -> None:
+        """Deploy the first attempt, from ``restored`` or from nothing."""
+        if self.config.protocol.takes_checkpoints:
+            self._execute(self.coordinator.recover(self.files.retained(), self.kernel.now_ns))
+        self._deploy(restored, ())
+
+    def _deploy(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
+        self.attempt += 1
+        self.state = "running"
+        now = self.kernel.now_ns
+        checkpoint_id = None if restored is None else restored.checkpoint_id
+        self.restores.append(Restore(self.attempt, checkpoint_id, now, problems))
+        self._trace(AttemptStarted, checkpoint_id)
+        self._ended.clear()
+        self._finished.clear()
+        self._final_requested = False
+        if self._records_interval is not None:
+            self._records_to_trigger = self._records_interval
+        self.tasks = build_tasks(self.plan, self._environment(), self.config.capacity)
+        for task in self.tasks.values():
+            uids = {context.uid for context in task.contexts}
+            states = {} if restored is None else restored.for_task(task.plan.vertex, task.plan.subtask, uids)
+            task.start(states, checkpoint_id)
+        if self.config.protocol.takes_checkpoints:
+            self._execute(self.coordinator.start(now, self.attempt, checkpoint_id))
+
+    def _environment(self) -> TaskEnvironment:
+        return TaskEnvironment(
+            attempt=self.attempt,
+            incarnation=self.incarnation,
+            kernel=self.kernel,
+            master=self,
+            protocol=self.config.protocol,
+            cost=self.config.cost,
+            storage=self.files.storage,
+            file_system=self._file_system,
+            output_dir=self._output_dir,
+            instrument=self.instrument,
+            counters=self.counters,
+        )
+
+    def task_failed(self, report: tuple[int, str, Exception]) -> None:
+        """A task of the current attempt is dead: end the attempt (kernel event)."""
+        attempt, name, error = report
+        if attempt != self.attempt or self.state != "running":
+            return
+        self._end_attempt(f"{name}: {error}", error)
+
+    def _end_attempt(self, why: str, error: Exception) -> None:
+        now = self.kernel.now_ns
+        self.state = "restarting"
+        for task in self.tasks.values():
+            task.cancel()
+        if self.config.protocol.takes_checkpoints:
+            self._execute(self.coordinator.on_job_failure(now))
+        self._failure_times_ns.append(now)
+        delay = self._restart.restart_delay_ns(self._failure_times_ns)
+        if delay is None:
+            self._fail(why, error)
+        else:
+            self.kernel.schedule(now + delay, "restart", self)
+
+    def restart(self, _payload: None = None) -> None:
+        """The restart delay is over (kernel event)."""
+        assert self.state == "restarting", self.state
+        try:
+            restored, problems = self.files.latest()
+        except (WeirError, StateBackendError, OSError) as error:
+            self._fail("no state to restart from", error)
+            return
+        self._deploy(restored, problems)
+
+    def _fail(self, why: str, error: Exception) -> None:
+        self.state = "failed"
+        failure = JobFailedError(
+            f"job {self.plan.job_name!r} failed in attempt {self.attempt} ({self._restart.description}): {why}"
+        )
+        failure.__cause__ = error
+        self.error = failure
+        if isinstance(error, WeirError):
+            failure.exit_code = error.exit_code
+        self._shut_down(JobStatus.FAILED)
+
+    def _shut_down(self, status: JobStatus) -> None:
+        if self.config.protocol.takes_checkpoints:
+            self._execute(self.coordinator.shut_down(status, self.kernel.now_ns))
+        self.kernel.stop()
+
+    # -- what tasks report ----------------------------------------------------------------------------------------
+
+    def task_reached_end(self, task: Task) -> None:
+        """All input of a task has ended."""
+        self._ended.add(task.task_id)
+        if len(self._ended) == len(self.tasks):
+            self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.attempt)
+
+    def all_input_ended(self, attempt: int) -> None:
+        """Every task has reached its end: take the last checkpoint (kernel event)."""
+        if attempt != self.attempt or self.state != "running":
+            return
+        if not self.config.protocol.takes_checkpoints:
+            self._end_of_job()
+        elif not self._final_requested:
+            self._final_requested = True
+            self._execute(self.coordinator.trigger_manual(FINAL, self.kernel.now_ns))
+
+    def _end_of_job(self) -> None:
+        for task in self.tasks.values():
+            if not task.inputs:
+                self._mail(task, "end_of_job")
+
+    def task_finished(self, task: Task) -> None:
+        """A task is closed; when all are, the job has finished."""
+        self._finished.add(task.task_id)
+        if len(self._finished) == len(self.tasks):
+            self.state = "finished"
+            self._shut_down(JobStatus.FINISHED)
+
+    def receive_acknowledge(self, message: Acknowledge) -> None:
+        """A task's part of a checkpoint is durable (kernel event)."""
+        self._execute(self.coordinator.on_acknowledge(message, self.kernel.now_ns))
+
+    def receive_decline(self, message: Decline) -> None:
+        """A task could not take its part (kernel event)."""
+        self._execute(self.coordinator.on_decline(message, self.kernel.now_ns))
+
+    def source_emitted(self, records: int) -> None:
+        """Count towards a checkpoint interval given in records."""
+        self.source_records += records
+        if self._records_interval is not None:
+            self._records_to_trigger -= records
+            if self._records_to_trigger <= 0:
+                self._records_to_trigger += self._records_interval
+                self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.attempt)
+
+    def records_interval_over(self, attempt: int) -> None:
+        """The sources have emitted enough for the next periodic checkpoint (kernel event)."""
+        if attempt == self.attempt and self.state == "running":
+            self._execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
+
+    def slice_records(self) -> int:
+        """One batch, or what is missing to the next checkpoint when the interval counts records."""
+        batch_size = self.config.batch_size
+        if self._records_interval is None:
+            return batch_size
+        return max(1, min(batch_size, self._records_to_trigger))
+
+    def note(self, text: str) -> None:
+        """Keep something worth knowing for the report."""
+        self.notes.append(text)
+
+    def kill(self, order: tuple[tuple[TaskId, ...], str]) -> None:
+        """Kill tasks (kernel event of a fault plan)."""
+        targets, cause = order
+        for task_id in targets:
+            task = self.tasks.get(task_id)
+            if task is None or self.state != "running":
+                self.note(f"nothing to kill at {self.kernel.now_ns}: the job is {self.state}")
+            else:
+                self._mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
+
+    # -- the coordinator's instructions -----------------------------------------------------------------------------
+
+    def on_timer(self, _payload: None = None) -> None:
+        """The periodic timer fires (kernel event)."""
+        self._execute(self.coordinator.on_timer(self.kernel.now_ns))
+
+    def on_timeout(self, checkpoint_id: int) -> None:
+        """A checkpoint has taken too long (kernel event)."""
+        self._execute(self.coordinator.on_timeout(checkpoint_id, self.kernel.now_ns))
+
+    def retry_final(self, attempt: int) -> None:
+        """The last checkpoint failed; try another (kernel event)."""
+        self.all_input_ended(attempt)
+
+    def _execute(self, instructions: Iterable[CoordinatorInstruction]) -> None:
+        for instruction in instructions:
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: CoordinatorInstruction) -> None:
+        now = self.kernel.now_ns
+        coordinator = self.coordinator
+        match instruction:
+            case ArmPeriodicTimer(at_ns):
+                self.kernel.schedule(max(at_ns, now), "on_timer", self)
+            case ArmTimeout(checkpoint_id, at_ns):
+                self.kernel.schedule(at_ns, "on_timeout", self, checkpoint_id)
+            case InitializeLocation(checkpoint_id):
+                error = _try_io(lambda: self.files.initialize(checkpoint_id))
+                if error is None:
+                    self._execute(coordinator.on_location_ready(checkpoint_id, now))
+                else:
+                    self.note(f"checkpoint {checkpoint_id}: {error}")
+                    reason = CheckpointFailureReason.IO_EXCEPTION
+                    self._execute(coordinator.on_location_failed(checkpoint_id, reason, now))
+            case SendTrigger(barrier, tasks):
+                self._trace(CheckpointTriggered, barrier.checkpoint_id)
+                for task_id in tasks:
+                    self._mail(self.tasks[task_id], "trigger_checkpoint", barrier)
+            case WriteMetadata():
+                self._write_metadata(instruction)
+            case NotifyComplete(checkpoint_id, last_subsumed_id, tasks):
+                subsumed = None if last_subsumed_id == NONE_SUBSUMED else last_subsumed_id
+                for task_id in tasks:
+                    self._mail(self.tasks[task_id], "notify_checkpoint_complete", checkpoint_id, subsumed)
+            case NotifyAborted(checkpoint_id, latest_completed_id, reason, tasks):
+                self._trace(CheckpointAborted, checkpoint_id, reason.name)
+                latest = None if latest_completed_id == NONE_COMPLETED else latest_completed_id
+                for task_id in tasks:
+                    self._mail(self.tasks[task_id], "notify_checkpoint_aborted", checkpoint_id, latest)
+            case DiscardPendingCheckpoint(checkpoint_id) | DiscardCheckpoint(checkpoint_id):
+                error = _try_io(lambda: self.files.discard(checkpoint_id))
+                if error is not None:
+                    self.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
+                self._execute(coordinator.on_discarded(checkpoint_id, now))
+            case RequestCompleted(label) if label == FINAL:
+                self.kernel.schedule(now, "end_of_job", self, self.attempt)
+            case RequestFailed(label) if label == FINAL:
+                self._final_requested = False
+                if self.state == "running":
+                    self.kernel.schedule(now + _FINAL_RETRY_NS, "retry_final", self, self.attempt)
+            case FailJob(reason, checkpoint_id):
+                failure = CheckpointsFailedError(
+                    f"checkpoint {checkpoint_id} failed ({reason.name}), and the job tolerates"
+                    f" {self.config.tolerable_failures} failed checkpoints in a row"
+                )
+                self.kernel.schedule(now, "task_failed", self, (self.attempt, "checkpoints", failure))
+            case (
+                DisarmPeriodicTimer()
+                | DisarmTimeout()
+                | DiscardAcknowledgedState()
+                | MessageIgnored()
+                | RequestCompleted()
+                | RequestFailed()
+            ):
+                # Outdated timers are ignored by the coordinator; the private files of a late acknowledgement went
+                # with the directory of its checkpoint.
+                pass
+            case _:
+                raise AssertionError(f"unknown instruction {instruction!r}")
+
+    def end_of_job(self, attempt: int) -> None:
+        """The last checkpoint is confirmed and the notifications are on their way before this (kernel event)."""
+        if attempt == self.attempt and self.state == "running":
+            self._end_of_job()
+
+    def _write_metadata(self, instruction: WriteMetadata) -> None:
+        now, checkpoint_id = self.kernel.now_ns, instruction.checkpoint_id
+        snapshots: dict[TaskId, TaskSnapshot] = {}
+        for acknowledgement in instruction.acknowledgements:
+            assert isinstance(acknowledgement.state, TaskSnapshot)
+            snapshots[acknowledgement.task] = acknowledgement.state
+        error = _try_io(lambda: self.files.complete(checkpoint_id, instruction.timestamp_ns, now, snapshots))
+        if error is not None:
+            self.note(f"checkpoint {checkpoint_id}: {error}")
+            reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
+            self._execute(self.coordinator.on_metadata_failed(checkpoint_id, reason, now))
+            return
+        size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
+        self._trace(CheckpointCompleted, checkpoint_id, size)
+        self._trace_cut(checkpoint_id, snapshots)
+        self._execute(self.coordinator.on_metadata_written(checkpoint_id, now))
+
+    def _trace_cut(self, checkpoint_id: int, snapshots: dict[TaskId, TaskSnapshot]) -> None:
+        if self.instrument is None:
+            return
+        sent: dict[int, int] = {}
+        received: dict[int, int] = {}
+        for snapshot in snapshots.values():
+            sent.update(snapshot.sent)
+            received.update(snapshot.received)
+        assert sent.keys() == received.keys(), (sent.keys(), received.keys())
+        differences = tuple(
+            (channel, count, received[channel])
+            for channel, count in sorted(sent.items())
+            if count != received[channel]
+        )
+        self._trace(CheckpointCut, checkpoint_id, len(sent), sum(sent.values()), differences)
+
+    def _mail(self, task: Task, operation: str, *arguments: object) -> None:
+        self.kernel.schedule(self.kernel.now_ns, "receive_mail", task, (operation, arguments))
+
+    def _trace(self, kind: Callable[..., object], *fields: object) -> None:
+        if self.instrument is not None:
+            self.instrument(kind(self.kernel.now_ns, self.attempt, *fields))  # type: ignore[arg-type]
+
+    def status(self, task_id: TaskId) -> TaskStatus:
+        """What the coordinator's plan needs to know of a task."""
+        if task_id in self._finished:
+            return TaskStatus.FINISHED
+        return TaskStatus.RUNNING if self.state == "running" else TaskStatus.DEPLOYING
+
+    def validate(self) -> None:
+        """Assert what must hold between two events."""
+        self.coordinator.validate()
+        for task in self.tasks.values():
+            if task.state == "running":
+                task.validate()
+
+    def fingerprint(self) -> object:
+        """Everything that decides how the job goes on."""
+        return (
+            self.attempt,
+            self.state,
+            tuple(sorted(self._ended)),
+            tuple(sorted(self._finished)),
+            self._final_requested,
+            self._records_to_trigger,
+            self.coordinator.fingerprint(),
+            tuple(task.fingerprint() for task in self.tasks.values()),
+        )
+
+
+def _try_io(action: Callable[[], object]) -> Exception | None:
+    """Run a step on storage; what the world may do to it is an answer to the coordinator, not a crash."""
+    try:
+        action()
+    except (OSError, StateBackendError, StorageError) as error:
+        return error
+    return None
+
+
+__all__ = ["CheckpointsFailedError", "CostModel", "JobManager", "Restore", "TaskKilledError"]

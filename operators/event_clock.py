@@ -1,0 +1,32 @@
+"""The event time that a stateful operator has reached, kept over failures.
+
+Flink starts every attempt at "nothing seen". Then a record that came behind the cut and was late in the first run
+is in time in the second, opens a window that had fired and been cleaned, and the window fires twice. So the
+watermark belongs to the state. It is union state and the least of all subtasks is taken: at an aligned cut all of
+them have the same one, and after a change of parallelism the least is right for everybody.
+"""
+
+from __future__ import annotations
+
+from engine.elements.batch import MIN_TIMESTAMP_MS
+from engine.elements.operator import OperatorContext
+
+_STATE = "current-watermark"
+
+
+class EventClock:
+    """The current watermark of one operator; it never falls."""
+
+    __slots__ = ("_state", "watermark_ms")
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._state = context.operator_backend().union_list_state(_STATE)
+        self.watermark_ms: int = min(self._state.get(), default=MIN_TIMESTAMP_MS)
+
+    def advance(self, timestamp_ms: int) -> None:
+        """A watermark arrived; older ones change nothing (they are repeated after a restore)."""
+        self.watermark_ms = max(self.watermark_ms, timestamp_ms)
+
+    def snapshot(self) -> None:
+        """Bring the declared state up to date."""
+        self._state.update([self.watermark_ms])

@@ -1,0 +1,260 @@
+"""Formats of text files with one record per line: CSV, JSON Lines, plain text.
+
+A format opens a *parser* per file. Parsers work on blocks of lines, so that the loop over records runs in C; only a
+block with something wrong in it is parsed again line by line, to find out which line and why. Parsers are pure: the
+reader deals with bytes, offsets and line numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Literal, Protocol
+
+from engine.elements.errors import ConfigurationError
+
+
+class LineError(ValueError):
+    """A line is not what the format says; the message says why."""
+
+
+class LineParser(Protocol):
+    """Parses the lines of one file."""
+
+    def parse_block(self, lines: list[str]) -> list[Any] | None:
+        """One record per line, or ``None`` when not every line is exactly one good record. May also raise
+        ``ValueError`` or ``csv.Error`` in that case."""
+
+    def parse_line(self, line: str) -> tuple[Any, ...]:
+        """``(record,)``, or ``()`` for a line without a record (blank). Raises ``LineError``."""
+
+
+class LineFormat(Protocol):
+    """Describes a file format with one record per line."""
+
+    encoding: str
+    has_header: bool
+
+    def parser(self, header: str | None) -> LineParser:
+        """A parser for a file whose first line is ``header``. Raises ``LineError`` when that is no header."""
+
+
+def check_encoding(encoding: str) -> str:
+    """``encoding``, if lines can be found in its bytes. Raises ``ConfigurationError``."""
+    try:
+        newline = "\n".encode(encoding)
+    except LookupError:
+        raise ConfigurationError(f"unknown encoding {encoding!r}") from None
+    if newline != b"\n":
+        raise ConfigurationError(
+            f"encoding {encoding!r} writes a line break as {newline!r}; files are read in blocks of bytes that end "
+            "with b'\\n'. Convert the file, to UTF-8 for instance"
+        )
+    return encoding
+
+
+class TextFormat:
+    """Each line is a record, without its line break. Empty lines are records too."""
+
+    has_header = False
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self.encoding = check_encoding(encoding)
+
+    def parser(self, header: str | None) -> LineParser:
+        """The one parser there is."""
+        return _TextParser()
+
+
+class _TextParser:
+    __slots__ = ()
+
+    def parse_block(self, lines: list[str]) -> list[Any] | None:
+        return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+    def parse_line(self, line: str) -> tuple[Any, ...]:
+        return (line.removesuffix("\r"),)
+
+
+class JsonLinesFormat:
+    """Each line is one JSON value; blank lines are skipped. ``NaN`` and infinities, which are not JSON, are refused."""
+
+    has_header = False
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self.encoding = check_encoding(encoding)
+
+    def parser(self, header: str | None) -> LineParser:
+        """The one parser there is."""
+        return _JsonLinesParser()
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise LineError(f"{constant} is not JSON")
+
+
+class _JsonLinesParser:
+    __slots__ = ("_raw_decode",)
+
+    def __init__(self) -> None:
+        self._raw_decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+    def parse_block(self, lines: list[str]) -> list[Any] | None:
+        decoded = list(map(self._raw_decode, lines))
+        # Each value must end where its line ends, else there is something behind it.
+        if list(map(itemgetter(1), decoded)) != list(map(len, lines)):
+            return None
+        return list(map(itemgetter(0), decoded))
+
+    def parse_line(self, line: str) -> tuple[Any, ...]:
+        text = line.strip(" \t\r")
+        if not text:
+            return ()
+        try:
+            value, end = self._raw_decode(text)
+        except json.JSONDecodeError as error:
+            raise LineError(f"not JSON: {error.msg} at column {error.colno}") from None
+        except RecursionError:
+            raise LineError("JSON nested too deeply") from None
+        if end != len(text):
+            raise LineError(f"more than one JSON value: extra text at column {end + 1}")
+        return (value,)
+
+
+class CsvFormat:
+    """Comma-separated values, one record per line.
+
+    ``columns``      the columns to read, in the order of the record. With a header they select from it by name
+                     (``None`` = all); without one they name the fields from left to right and must be complete;
+    ``types``        column -> function of the text (``int``, ``float``, any callable); other columns stay text;
+    ``header``       whether the first line names the columns;
+    ``record``       ``"dict"`` (column -> value) or ``"tuple"``;
+    ``null_values``  texts that become ``None`` in every column instead of being converted.
+
+    A quoted field may hold delimiters and doubled quotes, but no line break: a file with such a field is refused
+    with an error that names the line, since a reader must be able to start at any line.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        types: Mapping[str, Callable[[str], Any]] | None = None,
+        header: bool = True,
+        record: Literal["dict", "tuple"] = "dict",
+        delimiter: str = ",",
+        null_values: Sequence[str] = (),
+        encoding: str = "utf-8",
+    ) -> None:
+        self.columns = None if columns is None else tuple(columns)
+        self.types = dict(types or {})
+        self.has_header = header
+        self.record = record
+        self.delimiter = delimiter
+        self.null_values = tuple(null_values)
+        self.encoding = check_encoding(encoding)
+        self._check()
+
+    def _check(self) -> None:
+        columns = self.columns
+        if self.record not in ("dict", "tuple"):
+            raise ConfigurationError(f"record must be 'dict' or 'tuple', got {self.record!r}")
+        if columns is None and not self.has_header:
+            raise ConfigurationError("a CSV file without a header needs columns=('name', ...) for its fields")
+        if columns is not None and (not columns or len(set(columns)) != len(columns)):
+            raise ConfigurationError(f"columns must be different names, at least one, got {columns!r}")
+        if columns is not None and (unknown := [name for name in self.types if name not in columns]):
+            raise ConfigurationError(f"types names columns {unknown!r} that are not among columns={columns!r}")
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise ConfigurationError(f"delimiter must be one character, got {self.delimiter!r}")
+
+    def parser(self, header: str | None) -> LineParser:
+        """A parser for a file with this header. Raises ``LineError`` when a column is missing in it."""
+        if header is None:
+            assert self.columns is not None
+            return _CsvParser(self, self.columns, self.columns)
+        try:
+            [present] = _strict_rows([header], self.delimiter)
+        except csv.Error as error:
+            raise LineError(f"the header is {_explain(str(error))}") from None
+        if len(set(present)) != len(present):
+            raise LineError(f"the header names a column twice: {present!r}")
+        if not present:
+            raise LineError("the header is empty")
+        columns = tuple(present) if self.columns is None else self.columns
+        missing = [name for name in (*columns, *self.types) if name not in present]
+        if missing:
+            raise LineError(f"the header has no column {missing[0]!r}; it has {present!r}")
+        return _CsvParser(self, tuple(present), columns)
+
+
+def _strict_rows(lines: list[str], delimiter: str) -> list[list[str]]:
+    # Strict: an open quote at the end and text behind a closing quote are errors instead of guesses.
+    return list(csv.reader(lines, delimiter=delimiter, strict=True))
+
+
+class _CsvParser:
+    __slots__ = ("_as_dict", "_columns", "_converters", "_delimiter", "_nulls", "_picked", "_width")
+
+    def __init__(self, spec: CsvFormat, present: tuple[str, ...], columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._width = len(present)
+        self._picked = [present.index(name) for name in columns]
+        self._converters = [spec.types.get(name) for name in columns]
+        self._delimiter = spec.delimiter
+        self._nulls = dict.fromkeys(spec.null_values)
+        self._as_dict = spec.record == "dict"
+
+    def parse_block(self, lines: list[str]) -> list[Any] | None:
+        rows = _strict_rows(lines, self._delimiter)
+        # Fewer rows than lines: a quoted field ran over a line break.
+        if len(rows) != len(lines) or {self._width} != set(map(len, rows)):
+            return None
+        transposed = list(zip(*rows, strict=True))
+        picked = [
+            self._convert(transposed[at], converter)
+            for at, converter in zip(self._picked, self._converters, strict=True)
+        ]
+        records = zip(*picked, strict=True)
+        if self._as_dict:
+            names = self._columns
+            return [dict(zip(names, record, strict=False)) for record in records]
+        return list(records)
+
+    def _convert(self, texts: Sequence[str], converter: Callable[[str], Any] | None) -> Sequence[Any]:
+        nulls = self._nulls
+        if not nulls:
+            return texts if converter is None else list(map(converter, texts))
+        if converter is None:
+            return [None if text in nulls else text for text in texts]
+        return [None if text in nulls else converter(text) for text in texts]
+
+    def parse_line(self, line: str) -> tuple[Any, ...]:
+        if not line.strip(" \t\r"):
+            return ()
+        try:
+            [row] = _strict_rows([line], self._delimiter)
+        except csv.Error as error:
+            raise LineError(_explain(str(error))) from None
+        if len(row) != self._width:
+            raise LineError(f"{len(row)} fields instead of {self._width}")
+        values = []
+        for name, at, converter in zip(self._columns, self._picked, self._converters, strict=True):
+            text = row[at]
+            try:
+                [value] = self._convert([text], converter)
+            except Exception as error:
+                what = getattr(converter, "__name__", repr(converter))
+                raise LineError(
+                    f"column {name!r}: {text!r} is no {what} ({type(error).__name__}: {error})"
+                ) from None
+            values.append(value)
+        return (dict(zip(self._columns, values, strict=True)) if self._as_dict else tuple(values),)
+
+
+def _explain(problem: str) -> str:
+    if problem == "unexpected end of data":
+        return "not CSV: a quoted field does not end on its line (fields with line breaks are not supported)"
+    return f"not CSV: {problem}"

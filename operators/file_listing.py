@@ -1,0 +1,86 @@
+"""Finding the input files of a source: files, directories and patterns, in a fixed order."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from engine.elements.errors import ConfigurationError
+from state_backends.filesystem import FileSystem
+
+
+def is_hidden(name: str) -> bool:
+    """Whether readers skip files and directories of this name (Flink: ``DefaultFileFilter``)."""
+    return name.startswith((".", "_"))
+
+
+def list_files(fs: FileSystem, paths: Sequence[str]) -> list[str]:
+    """The files that ``paths`` stand for: each path expanded in sorted order, one after the other.
+
+    Raises ``ConfigurationError`` for a path that stands for no file, and for a file that is named twice.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        files = list(_expand(fs, path))
+        if not files:
+            raise ConfigurationError(
+                f"no input file at {path!r}: there is no such file, or no visible file in that directory or of that "
+                "pattern (names starting with '.' or '_' are hidden)"
+            )
+        for file in files:
+            if file in found:
+                raise ConfigurationError(
+                    f"file {file!r} would be read twice, through {found[file]!r} and {path!r}; name it once"
+                )
+            found[file] = path
+    if not found:
+        raise ConfigurationError("a FileSource needs at least one path")
+    return list(found)
+
+
+def _expand(fs: FileSystem, path: str) -> Iterator[str]:
+    if fs.is_dir(path):
+        yield from _below(fs, path)
+    elif fs.exists(path):
+        yield path
+    elif any(sign in path for sign in "*?["):
+        parts = path.split("/")
+        for match in _matches(fs, "/" if parts[0] == "" else "", [part for part in parts if part]):
+            if fs.is_dir(match):
+                yield from _below(fs, match)
+            else:
+                yield match
+
+
+def _below(fs: FileSystem, directory: str) -> Iterator[str]:
+    for name in fs.list_dir(directory):
+        if not is_hidden(name):
+            child = posixpath.join(directory, name)
+            if fs.is_dir(child):
+                yield from _below(fs, child)
+            else:
+                yield child
+
+
+def _matches(fs: FileSystem, base: str, parts: list[str]) -> Iterator[str]:
+    part, rest = parts[0], parts[1:]
+    for name in _names(fs, base, part):
+        path = posixpath.join(base, name)
+        if not rest:
+            yield path
+        elif fs.is_dir(path):
+            yield from _matches(fs, path, rest)
+
+
+def _names(fs: FileSystem, base: str, part: str) -> list[str]:
+    if not any(sign in part for sign in "*?["):
+        return [part] if fs.exists(posixpath.join(base, part)) else []
+    if base and not fs.is_dir(base):
+        return []
+    # A pattern finds hidden names only when it says so itself.
+    return [
+        name
+        for name in fs.list_dir(base or ".")
+        if fnmatchcase(name, part) and (is_hidden(part) or not is_hidden(name))
+    ]

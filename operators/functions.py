@@ -1,0 +1,154 @@
+"""The shapes of user functions that are more than one callable: aggregates and process functions.
+
+They live apart from the operators so that a job can define its functions without importing any machinery.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """An incremental aggregate (Flink: ``AggregateFunction``).
+
+    ``create()``          a fresh accumulator, a value that state can hold, not ``None``;
+    ``add(acc, value)``   the accumulator with ``value`` in it; may change ``acc``, must return it;
+    ``get_result(acc)``   the result so far; must leave ``acc`` as it is;
+    ``merge(a, b)``       both accumulators as one; only needed where windows merge.
+
+    A result that shall not depend on the order of arrival needs an ``add`` that commutes: sums of ints do,
+    sums of floats do not.
+    """
+
+    create: Callable[[], Any]
+    add: Callable[[Any, Any], Any]
+    get_result: Callable[[Any], Any]
+    merge: Callable[[Any, Any], Any] | None = None
+
+
+class ProcessContext(Protocol):
+    """What a process function may ask about the record in hand."""
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """Event time of the record, ``None`` when the stream carries no timestamps."""
+
+    @property
+    def current_watermark_ms(self) -> int:
+        """Event time reached by this operator."""
+
+    def processing_time_ms(self) -> int:
+        """The virtual clock. Never the wall clock."""
+
+    def side_output(self, tag: str, value: Any) -> None:
+        """Send ``value`` to side output ``tag``, with the timestamp of the record in hand."""
+
+
+class KeyedProcessContext(ProcessContext, Protocol):
+    """What a keyed process function may ask, and the state and timers of the current key."""
+
+    @property
+    def current_key(self) -> Any:
+        """The key of the record or timer in hand."""
+
+    @property
+    def time_domain(self) -> str:
+        """In ``on_timer``: ``"event"`` or ``"processing"``, whichever clock the timer belongs to."""
+
+    def register_event_time_timer(self, time_ms: int) -> None:
+        """Call ``on_timer`` for this key once the watermark has reached ``time_ms``."""
+
+    def delete_event_time_timer(self, time_ms: int) -> None:
+        """Forget such a timer; unknown ones are no error."""
+
+    def register_processing_time_timer(self, time_ms: int) -> None:
+        """Call ``on_timer`` for this key once the virtual clock has reached ``time_ms``."""
+
+    def delete_processing_time_timer(self, time_ms: int) -> None:
+        """Forget such a timer; unknown ones are no error."""
+
+    def value_state(self, name: str, default: Any = None) -> ValueState:
+        """The value state ``name`` of the current key."""
+
+    def list_state(self, name: str) -> ListState:
+        """The list state ``name`` of the current key."""
+
+    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
+        """The reducing state ``name`` of the current key."""
+
+    def map_state(self, name: str) -> MapState:
+        """The map state ``name`` of the current key."""
+
+
+class ProcessFunction:
+    """A function over single records that may emit any number of records and use side outputs.
+
+    Every subtask and attempt works on its own shallow copy of the function, so attributes set in ``open``
+    are private to it. They are not state: what shall survive a failure belongs into declared state.
+    """
+
+    def open(self, ctx: ProcessContext) -> None:
+        """Called once before the first record."""
+
+    def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """The records to emit for ``value``; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element(value, ctx)")
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class KeyedProcessFunction:
+    """A function over the records of one key, with state and timers (Flink: ``KeyedProcessFunction``).
+
+    State handles taken in ``open`` (``self.count = ctx.value_state("count", 0)``) always speak of the
+    current key. Copies per subtask are as for ``ProcessFunction``.
+    """
+
+    def open(self, ctx: KeyedProcessContext) -> None:
+        """Called once before the first record; there is no current key yet."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessContext) -> Iterable[Any] | None:
+        """The records to emit for ``value``; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element(value, ctx)")
+
+    def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> Iterable[Any] | None:
+        """The records to emit when a timer of the current key is due; ``None`` for nothing."""
+        return None
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class _ProcessCallable(KeyedProcessFunction):
+    """A plain callable in the clothes of a process function; does for streams without keys too."""
+
+    def __init__(self, function: Callable[[Any, Any], Iterable[Any] | None]) -> None:
+        # On the instance, so that the operator's loop calls the function itself without a detour.
+        setattr(self, "process_element", function)  # noqa: B010
+
+
+def private_copy(function: Any) -> Any:
+    """The function object one subtask works on.
+
+    A class is instantiated, a plain callable wrapped, an instance copied (Flink serialises it for each
+    subtask, to the same end): attributes assigned by one subtask must not be seen by another one or by the
+    next attempt.
+    """
+    if isinstance(function, type):
+        return function()
+    if isinstance(function, (ProcessFunction, KeyedProcessFunction)):
+        return copy.copy(function)
+    if callable(function):
+        return _ProcessCallable(function)
+    raise TypeError(
+        f"{function!r} is no process function: pass an instance of ProcessFunction or KeyedProcessFunction, "
+        "or a callable (value, ctx) -> iterable"
+    )

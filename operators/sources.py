@@ -1,0 +1,295 @@
+"""Sources that need nothing but memory: a collection, a sequence of ints, a generator function.
+
+All of them are replayable: a position is an index, and the same position gives the same records again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
+from engine.elements.source import SourceContext, SplitReader
+
+_NS_PER_S = 1_000_000_000
+
+
+def numbered_splits(prefix: str, count: int) -> list[str]:
+    """Ids ``prefix-0`` .. for ``count`` splits."""
+    return [f"{prefix}-{index}" for index in range(count)]
+
+
+def split_index(split: str, prefix: str, count: int, source: str) -> int:
+    """The number in a split id. Raises ``JobChangedError`` when the source has no such split."""
+    head, _, number = split.rpartition("-")
+    if head == prefix and number.isdecimal() and int(number) < count:
+        return int(number)
+    raise JobChangedError(
+        f"source {source!r} has no split {split!r}: it has {count} splits {prefix}-0..{prefix}-{count - 1}\n"
+        "  the checkpoint was taken with another number of splits, or by another kind of source\n"
+        "  restore with the source as it was, or start without the checkpoint"
+    )
+
+
+def check_splits(splits: object) -> None:
+    """Raise ``ConfigurationError`` unless ``splits`` is an int >= 1."""
+    if type(splits) is not int or splits < 1:
+        raise ConfigurationError(f"splits must be an int of at least 1, got {splits!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Between the items of a collection: nothing is available for ``duration_ms`` of virtual time."""
+
+    duration_ms: int
+
+    def __post_init__(self) -> None:
+        if type(self.duration_ms) is not int or self.duration_ms < 1:
+            raise ConfigurationError(f"Pause takes a whole number of ms >= 1, got {self.duration_ms!r}")
+
+
+class CollectionSource:
+    """The items of a collection, in order. Item ``i`` belongs to split ``i mod splits``.
+
+    A ``Pause`` among the items holds back its split. A snapshot during a pause restores to its beginning.
+    """
+
+    def __init__(self, items: Iterable[Any], splits: int = 1) -> None:
+        check_splits(splits)
+        everything = list(items)
+        self._collections = [everything[index::splits] for index in range(splits)]
+
+    @classmethod
+    def of_splits(cls, *collections: Iterable[Any]) -> CollectionSource:
+        """One split per collection."""
+        source = cls((), max(1, len(collections)))
+        source._collections = [list(items) for items in collections] or [[]]
+        return source
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """``collection-0`` .."""
+        return numbered_splits("collection", len(self._collections))
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader behind item ``position - 1`` of ``split``."""
+        index = split_index(split, "collection", len(self._collections), context.name)
+        return _CollectionReader(self._collections[index], position or 0)
+
+
+class _CollectionReader:
+    __slots__ = ("_items", "_position", "_resume_at_ns", "_segment_end")
+
+    def __init__(self, items: list[Any], position: int) -> None:
+        self._items = items
+        self._position = position
+        self._segment_end = position
+        self._resume_at_ns: int | None = None
+
+    def read(self, max_records: int) -> Batch | None:
+        position, items = self._position, self._items
+        if self._resume_at_ns is not None:
+            # We were told to come back at this time, so the pause is over.
+            self._resume_at_ns = None
+            position += 1
+            self._segment_end = position
+        if position == len(items):
+            self._position = position
+            return None
+        if position == self._segment_end:
+            self._segment_end = _next_pause(items, position)
+        stop = min(position + max_records, self._segment_end)
+        self._position = stop
+        return Batch(items[position:stop])
+
+    def position(self) -> int:
+        return self._position
+
+    def available_at_ns(self, now_ns: int) -> int:
+        item = self._items[self._position] if self._position < len(self._items) else None
+        if not isinstance(item, Pause):
+            return now_ns
+        if self._resume_at_ns is None:
+            self._resume_at_ns = now_ns + item.duration_ms * 1_000_000
+        return self._resume_at_ns
+
+    def close(self) -> None:
+        pass
+
+
+def _next_pause(items: list[Any], start: int) -> int:
+    return next((at for at in range(start, len(items)) if isinstance(items[at], Pause)), len(items))
+
+
+class SequenceSource:
+    """The ints ``start`` .. ``stop - 1``; each split is a contiguous range (Flink: ``NumberSequenceSource``)."""
+
+    def __init__(self, start: int, stop: int, splits: int = 1) -> None:
+        check_splits(splits)
+        if type(start) is not int or type(stop) is not int or stop < start:
+            raise ConfigurationError(f"SequenceSource takes ints start <= stop, got {start!r} and {stop!r}")
+        self._start, self._stop, self._splits = start, stop, splits
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """``sequence-0`` .."""
+        return numbered_splits("sequence", self._splits)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader whose next record is the int ``position``."""
+        index = split_index(split, "sequence", self._splits, context.name)
+        first, last = _share(self._stop - self._start, index, self._splits)
+        start = self._start + first
+        return _SequenceReader(start if position is None else position, self._start + last)
+
+
+def _share(count: int, index: int, parts: int) -> tuple[int, int]:
+    """Part ``index`` of ``range(count)`` cut into ``parts`` contiguous parts of nearly equal size."""
+    return index * count // parts, (index + 1) * count // parts
+
+
+class _SequenceReader:
+    __slots__ = ("_next", "_stop")
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._next = start
+        self._stop = stop
+
+    def read(self, max_records: int) -> Batch | None:
+        start = self._next
+        if start >= self._stop:
+            return None
+        self._next = min(start + max_records, self._stop)
+        return Batch(list(range(start, self._next)))
+
+    def position(self) -> int:
+        return self._next
+
+    def available_at_ns(self, now_ns: int) -> int:
+        return now_ns
+
+    def close(self) -> None:
+        pass
+
+
+class GeneratorSource:
+    """Records ``0 .. count - 1``, made by ``make_batch(start, stop) -> list`` on demand.
+
+    ``make_batch`` must be a pure function of its arguments and give the same records however the range is cut;
+    each split is a contiguous range. With ``rate_per_s`` record ``k`` of a split is available ``k * splits / rate``
+    seconds of virtual time after the split was opened; a restored split begins to count anew and does not hurry
+    to make up for the time it was down.
+    """
+
+    def __init__(
+        self,
+        make_batch: Callable[[int, int], list[Any]],
+        count: int,
+        splits: int = 1,
+        rate_per_s: int | None = None,
+    ) -> None:
+        check_splits(splits)
+        if type(count) is not int or count < 0:
+            raise ConfigurationError(f"count must be an int of at least 0, got {count!r}")
+        if rate_per_s is not None and (type(rate_per_s) is not int or rate_per_s < 1):
+            raise ConfigurationError(f"rate_per_s must be an int of at least 1 or None, got {rate_per_s!r}")
+        self._make_batch, self._count = make_batch, count
+        self._splits, self._rate_per_s = splits, rate_per_s
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """``generator-0`` .."""
+        return numbered_splits("generator", self._splits)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader whose next record is number ``position``."""
+        index = split_index(split, "generator", self._splits, context.name)
+        first, last = _share(self._count, index, self._splits)
+        start = first if position is None else position
+        reader = _GeneratorReader(self._make_batch, start, last, context)
+        if self._rate_per_s is None:
+            return reader
+        return _RateLimitedReader(reader, self._rate_per_s, self._splits)
+
+
+class _GeneratorReader:
+    __slots__ = ("_context", "_make_batch", "_next", "_stop")
+
+    def __init__(
+        self, make_batch: Callable[[int, int], list[Any]], start: int, stop: int, context: SourceContext
+    ) -> None:
+        self._make_batch = make_batch
+        self._next = start
+        self._stop = stop
+        self._context = context
+
+    def exhausted(self) -> bool:
+        """Whether all records of the split have been returned."""
+        return self._next >= self._stop
+
+    def read(self, max_records: int) -> Batch | None:
+        start = self._next
+        if start >= self._stop:
+            return None
+        stop = min(start + max_records, self._stop)
+        try:
+            records = self._make_batch(start, stop)
+            if not isinstance(records, list) or len(records) != stop - start:
+                raise ValueError(f"must return a list of {stop - start} records, got {type(records).__name__}")
+        except Exception as error:
+            name, attempt = self._context.name, self._context.attempt
+            raise UserFunctionError(name, "make_batch", range(start, stop), attempt, error) from error
+        self._next = stop
+        return Batch(records)
+
+    def position(self) -> int:
+        return self._next
+
+    def available_at_ns(self, now_ns: int) -> int:
+        return now_ns
+
+    def close(self) -> None:
+        pass
+
+
+class _RateLimitedReader:
+    """Hands out no record before its time.
+
+    A reader has no clock. It returns an empty batch when the records whose time is known to have come are used
+    up, and learns from the ``available_at_ns(now)`` that follows how many more there are by now.
+    """
+
+    __slots__ = ("_due", "_opened_at_ns", "_rate_per_s", "_reader", "_sent", "_splits")
+
+    def __init__(self, reader: _GeneratorReader, rate_per_s: int, splits: int) -> None:
+        self._reader = reader
+        self._rate_per_s = rate_per_s
+        self._splits = splits
+        self._opened_at_ns: int | None = None
+        self._sent = self._due = 0
+
+    def read(self, max_records: int) -> Batch | None:
+        if self._reader.exhausted():
+            return None
+        room = min(max_records, self._due - self._sent)
+        if room < 1:
+            return Batch([])
+        batch = self._reader.read(room)
+        assert batch is not None
+        self._sent += len(batch)
+        return batch
+
+    def position(self) -> int:
+        return self._reader.position()
+
+    def available_at_ns(self, now_ns: int) -> int:
+        if self._opened_at_ns is None:
+            self._opened_at_ns = now_ns
+        elapsed_ns = now_ns - self._opened_at_ns
+        # Record k is due at floor(k * splits * 1e9 / rate) ns.
+        self._due = ((elapsed_ns + 1) * self._rate_per_s - 1) // (self._splits * _NS_PER_S) + 1
+        if self._due > self._sent:
+            return now_ns
+        return self._opened_at_ns + self._sent * self._splits * _NS_PER_S // self._rate_per_s
+
+    def close(self) -> None:
+        self._reader.close()

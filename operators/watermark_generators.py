@@ -1,0 +1,156 @@
+"""Watermark generators, their combination over splits, and idleness: pure, told records and the virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.elements.batch import MIN_TIMESTAMP_MS
+
+
+class WatermarkGenerator(Protocol):
+    """Turns the timestamps of one split into a watermark (Flink: ``WatermarkGenerator``)."""
+
+    def on_batch(self, timestamps: Sequence[int]) -> None:
+        """Take notice of the event times of further records (at least one)."""
+
+    def watermark_ms(self) -> int:
+        """The present watermark; it never falls."""
+
+    def snapshot(self) -> int:
+        """What ``restore`` needs."""
+
+    def restore(self, snapshot: int) -> None:
+        """Continue where another generator stood."""
+
+
+class BoundedOutOfOrdernessGenerator:
+    """Watermark = greatest timestamp seen - bound - 1 (Flink: ``BoundedOutOfOrdernessWatermarks``).
+
+    The 1 is there because a watermark ``w`` says that no record *at or below* ``w`` follows, and another record
+    with exactly the greatest timestamp may well follow.
+    """
+
+    __slots__ = ("_bound_ms", "_max_ms")
+
+    def __init__(self, bound_ms: int) -> None:
+        self._bound_ms = bound_ms
+        self._max_ms = MIN_TIMESTAMP_MS + bound_ms + 1
+
+    def on_batch(self, timestamps: Sequence[int]) -> None:
+        self._max_ms = max(self._max_ms, max(timestamps))
+
+    def watermark_ms(self) -> int:
+        return self._max_ms - self._bound_ms - 1
+
+    def snapshot(self) -> int:
+        return self._max_ms
+
+    def restore(self, snapshot: int) -> None:
+        # Not below what the bound allows: the strategy may have been changed since the snapshot.
+        self._max_ms = max(MIN_TIMESTAMP_MS + self._bound_ms + 1, snapshot)
+
+
+class NoWatermarksGenerator:
+    """Never promises anything (Flink: ``NoWatermarksGenerator``)."""
+
+    __slots__ = ()
+
+    def on_batch(self, timestamps: Sequence[int]) -> None:
+        pass
+
+    def watermark_ms(self) -> int:
+        return MIN_TIMESTAMP_MS
+
+    def snapshot(self) -> int:
+        return MIN_TIMESTAMP_MS
+
+    def restore(self, snapshot: int) -> None:
+        pass
+
+
+class _Partial:
+    """What one split contributes (Flink: ``PartialWatermark``)."""
+
+    __slots__ = ("idle", "watermark_ms")
+
+    def __init__(self) -> None:
+        self.watermark_ms = MIN_TIMESTAMP_MS
+        self.idle = False
+
+
+class WatermarkMultiplexer:
+    """The watermark of several splits: the minimum over those that are not idle.
+
+    (Flink: ``WatermarkOutputMultiplexer``.) It never falls, also when an idle split comes back with an older
+    watermark. While all splits are idle it stands still.
+    """
+
+    def __init__(self) -> None:
+        self._partials: dict[str, _Partial] = {}
+        self.combined_ms = MIN_TIMESTAMP_MS
+        self.idle = False
+
+    def register(self, split: str) -> None:
+        """Let ``split`` take part; it holds the minimum back until it has a watermark."""
+        assert split not in self._partials, split
+        self._partials[split] = _Partial()
+
+    def unregister(self, split: str) -> None:
+        """``split`` has ended."""
+        del self._partials[split]
+
+    def set_watermark(self, split: str, watermark_ms: int) -> None:
+        """``split`` is active and has reached ``watermark_ms``."""
+        partial = self._partials[split]
+        partial.idle = False
+        partial.watermark_ms = max(partial.watermark_ms, watermark_ms)
+
+    def set_idle(self, split: str) -> None:
+        """``split`` does not take part until it has a watermark again."""
+        self._partials[split].idle = True
+
+    def update(self) -> bool:
+        """Combine; true when the combined watermark has risen."""
+        active = [partial.watermark_ms for partial in self._partials.values() if not partial.idle]
+        self.idle = bool(self._partials) and not active
+        if active and min(active) > self.combined_ms:
+            self.combined_ms = min(active)
+            return True
+        return False
+
+
+class IdlenessTimer:
+    """Decides at the points of the grid whether a split is idle (Flink: ``IdlenessTimer``).
+
+    Inactivity begins at the first check that finds no new record; idle is who has been inactive for *more* than
+    the timeout.
+    """
+
+    __slots__ = ("_inactive_since_ns", "_seen", "_timeout_ns")
+
+    def __init__(self, timeout_ns: int) -> None:
+        self._timeout_ns = timeout_ns
+        self._seen = False
+        self._inactive_since_ns: int | None = None
+
+    def activity(self) -> None:
+        """There was a record."""
+        self._seen = True
+
+    def check_if_idle(self, now_ns: int) -> bool:
+        """Whether the split is idle at ``now_ns``."""
+        if self._seen:
+            self._seen, self._inactive_since_ns = False, None
+            return False
+        if self._inactive_since_ns is None:
+            self._inactive_since_ns = now_ns
+            return False
+        return now_ns - self._inactive_since_ns > self._timeout_ns
+
+    def next_check_ns(self, now_ns: int) -> int:
+        """The earliest time at which ``check_if_idle`` can answer otherwise without a record, given that it was
+        just asked at ``now_ns`` and said no."""
+        if self._inactive_since_ns is None:
+            return now_ns + 1
+        return self._inactive_since_ns + self._timeout_ns + 1

@@ -1,0 +1,159 @@
+"""What a completed checkpoint consists of: the content of its ``_metadata`` file.
+
+The plain form uses maps with text keys for everything that may grow (channel state, coordinator state), so
+that a reader finds what it knows and an older file simply lacks what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from state_backends.encoding import StateCodec, default_codec
+from state_backends.framing import seal, unseal
+from state_backends.handles import KeyedStateHandle, OperatorStateHandle, StreamStateHandle
+
+MAGIC = b"WEIRMETA"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """The state of one subtask of one operator.
+
+    :ivar keyed: its keyed state, if any
+    :ivar operator: its operator state, if any
+    :ivar finished: whether the subtask had finished before the checkpoint
+    """
+
+    keyed: KeyedStateHandle | None = None
+    operator: OperatorStateHandle | None = None
+    finished: bool = False
+
+    def streams(self) -> Iterator[StreamStateHandle]:
+        """Everything that its handles refer to."""
+        if self.keyed is not None:
+            yield self.keyed.stream
+        if self.operator is not None:
+            yield self.operator.stream
+
+    def to_state(self) -> dict[str, Any]:
+        """A plain form for files."""
+        return {
+            "keyed": None if self.keyed is None else self.keyed.to_state(),
+            "operator": None if self.operator is None else self.operator.to_state(),
+            "finished": self.finished,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> SubtaskSnapshot:
+        """What :meth:`to_state` described."""
+        keyed, operator = state["keyed"], state["operator"]
+        return cls(
+            None if keyed is None else KeyedStateHandle.from_state(keyed),
+            None if operator is None else OperatorStateHandle.from_state(operator),
+            state["finished"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """The state of one operator.
+
+    :ivar uid: how the operator is found again in another job graph
+    :ivar name: for people
+    :ivar parallelism: its number of subtasks
+    :ivar max_parallelism: its number of key groups
+    :ivar subtasks: per subtask index its state; stateless subtasks may be absent
+    :ivar coordinator_state: encoded state of the operator's coordinator, if it has one
+    """
+
+    uid: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    subtasks: Mapping[int, SubtaskSnapshot] = field(default_factory=dict)
+    coordinator_state: bytes | None = None
+
+    def to_state(self) -> dict[str, Any]:
+        """A plain form for files."""
+        return {
+            "uid": self.uid,
+            "name": self.name,
+            "parallelism": self.parallelism,
+            "max_parallelism": self.max_parallelism,
+            "subtasks": [[index, one.to_state()] for index, one in sorted(self.subtasks.items())],
+            "coordinator_state": self.coordinator_state,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> OperatorSnapshot:
+        """What :meth:`to_state` described."""
+        return cls(
+            state["uid"],
+            state["name"],
+            state["parallelism"],
+            state["max_parallelism"],
+            {index: SubtaskSnapshot.from_state(one) for index, one in state["subtasks"]},
+            state["coordinator_state"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetadata:
+    """A completed checkpoint.
+
+    :ivar checkpoint_id: its number
+    :ivar timestamp: when it was triggered, in virtual nanoseconds
+    :ivar incarnation: which start of the storage directory made it
+    :ivar properties: plain values about the job, such as the fingerprint of its graph
+    :ivar operators: the state of each operator
+    """
+
+    checkpoint_id: int
+    timestamp: int
+    incarnation: int
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    operators: tuple[OperatorSnapshot, ...] = ()
+
+    def streams(self) -> Iterator[StreamStateHandle]:
+        """Everything that the checkpoint's handles refer to, in order."""
+        for operator in self.operators:
+            for _, subtask in sorted(operator.subtasks.items()):
+                yield from subtask.streams()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all state, inlined and in files."""
+        return sum(stream.size_bytes for stream in self.streams())
+
+    def to_bytes(self, codec: StateCodec | None = None) -> bytes:
+        """The content of the ``_metadata`` file.
+
+        :raises StateSerializationError: when a property cannot be written
+        """
+        state = {
+            "checkpoint_id": self.checkpoint_id,
+            "timestamp": self.timestamp,
+            "incarnation": self.incarnation,
+            "properties": dict(sorted(self.properties.items())),
+            "operators": [operator.to_state() for operator in self.operators],
+        }
+        return seal(MAGIC, FORMAT_VERSION, (codec or default_codec()).encode(state, "checkpoint metadata"))
+
+    @classmethod
+    def from_file(cls, file: BinaryIO, path: str, codec: StateCodec | None = None) -> CheckpointMetadata:
+        """Read a ``_metadata`` file.
+
+        :raises CorruptStateError: when any byte is not as written
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        state = (codec or default_codec()).decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
+        return cls(
+            state["checkpoint_id"],
+            state["timestamp"],
+            state["incarnation"],
+            state["properties"],
+            tuple(map(OperatorSnapshot.from_state, state["operators"])),
+        )

@@ -1,0 +1,192 @@
+"""Streams into checkpoint storage, and readers of what they wrote.
+
+Small state stays in memory and travels inside its handle; above a threshold it becomes a file, fsynced
+before there is a handle. A stream that is closed without being finished, or whose finishing fails, leaves
+no file behind (FsCheckpointStreamFactory).
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import zlib
+from typing import BinaryIO
+
+from state_backends.errors import CorruptStateError, MissingStateError, SnapshotCancelledError
+from state_backends.filesystem_port import FileSystem, WritableFile
+from state_backends.handles import ByteStreamStateHandle, FileStateHandle, StateScope, StreamStateHandle
+from state_backends.snapshot import CheckpointStream
+
+_CHUNK_BYTES = 1 << 20
+
+
+class ScopeDirectories:
+    """Where the files of each scope lie, seen from one checkpoint or savepoint.
+
+    :ivar checkpoint_dir: the directory of the checkpoint
+    :ivar job_dir: the job's directory, or ``None`` for a savepoint, which holds everything itself
+    """
+
+    __slots__ = ("checkpoint_dir", "job_dir")
+
+    def __init__(self, checkpoint_dir: str, job_dir: str | None) -> None:
+        self.checkpoint_dir = checkpoint_dir
+        self.job_dir = job_dir
+
+    def effective_scope(self, scope: StateScope) -> StateScope:
+        """The scope a file really gets."""
+        return scope if self.job_dir is not None else StateScope.EXCLUSIVE
+
+    def relative_path(self, name: str, scope: StateScope) -> str:
+        """What a handle says about a file of this name."""
+        return name if scope is StateScope.EXCLUSIVE else posixpath.join(scope.value, name)
+
+    def full_path(self, handle: FileStateHandle) -> str:
+        """Where the file of a handle is.
+
+        :raises MissingStateError: when a savepoint refers to shared files, which it cannot
+        """
+        if handle.scope is StateScope.EXCLUSIVE:
+            return posixpath.join(self.checkpoint_dir, handle.path)
+        if self.job_dir is None:
+            raise MissingStateError(handle.path, f"is {handle.scope.value} state outside {self.checkpoint_dir}")
+        return posixpath.join(self.job_dir, handle.path)
+
+
+class FsStreamFactory:
+    """Streams of one subtask's snapshot, under names of its own."""
+
+    def __init__(
+        self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._unique = unique
+        self._threshold = inline_threshold_bytes
+        self._count = 0
+
+    def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> FsCheckpointStream:
+        """A new stream in a scope, under a name never used before."""
+        name = f"{self._unique}-{self._count}"
+        self._count += 1
+        return FsCheckpointStream(
+            self._fs, self._directories, name, self._directories.effective_scope(scope), self._threshold
+        )
+
+
+class FsCheckpointStream(CheckpointStream):
+    """One piece of state on its way into a handle or a file."""
+
+    def __init__(
+        self, fs: FileSystem, directories: ScopeDirectories, name: str, scope: StateScope, threshold: int
+    ) -> None:
+        self._fs = fs
+        self._scope = scope
+        self._relative_path = directories.relative_path(name, scope)
+        root = directories.checkpoint_dir if scope is StateScope.EXCLUSIVE else directories.job_dir
+        assert root is not None
+        self._path = posixpath.join(root, self._relative_path)
+        self._threshold = threshold
+        self._buffer: list[bytes] = []
+        self._file: WritableFile | None = None
+        self._size = 0
+        self._checksum = 0
+        self._open = True
+        self._failed_or_closed = False
+
+    def write(self, data: bytes) -> None:
+        """Append bytes.
+
+        :raises SnapshotCancelledError: when the stream was closed
+        :raises OSError: when the file cannot be written
+        """
+        self._check_open()
+        self._checksum = zlib.crc32(data, self._checksum)
+        self._size += len(data)
+        if self._file is not None:
+            self._file.write(data)
+            return
+        self._buffer.append(data)
+        if self._size > self._threshold:
+            # Exclusive: a name that exists already was written by someone else and must not be replaced.
+            self._file = self._fs.open_write(self._path, exclusive=True)
+            self._file.write(b"".join(self._buffer))
+            self._buffer = []
+
+    def tell(self) -> int:
+        return self._size
+
+    def close_and_get_handle(self) -> StreamStateHandle | None:
+        self._check_open()
+        if self._size == 0:
+            self._open = False
+            return None
+        if self._file is None:
+            self._open = False
+            return ByteStreamStateHandle(b"".join(self._buffer))
+        try:
+            self._file.fsync()
+            self._file.close()
+        except BaseException:
+            self.close()
+            raise
+        self._open = False
+        return FileStateHandle(self._relative_path, self._scope, self._size, self._checksum)
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._failed_or_closed = True
+        self._buffer = []
+        if self._file is not None:
+            try:
+                self._file.close()
+            finally:
+                self._fs.delete(self._path)
+
+    def _check_open(self) -> None:
+        if self._failed_or_closed:
+            raise SnapshotCancelledError(f"{self._path}: its snapshot was cancelled or failed, the stream is closed.")
+        assert self._open, "a finished checkpoint stream was used again"
+
+
+class FsStateReader:
+    """Opens what the handles of one checkpoint refer to."""
+
+    def __init__(self, fs: FileSystem, directories: ScopeDirectories) -> None:
+        self._fs = fs
+        self._directories = directories
+
+    def open(self, handle: StreamStateHandle) -> BinaryIO:
+        """The bytes of a handle, at their start.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when it has not the size it was written with
+        """
+        if isinstance(handle, ByteStreamStateHandle):
+            return io.BytesIO(handle.data)
+        path = self._directories.full_path(handle)
+        try:
+            size = self._fs.size(path)
+            if size != handle.size_bytes:
+                raise CorruptStateError(path, f"has {size} bytes, was written with {handle.size_bytes}")
+            return self._fs.open_read(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as problem:
+            raise MissingStateError(path) from problem
+
+    def verify(self, handle: StreamStateHandle) -> None:
+        """Read a whole file against its checksum; inlined bytes were checked with what inlines them.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when any byte is not as written
+        """
+        if isinstance(handle, ByteStreamStateHandle):
+            return
+        checksum = 0
+        with self.open(handle) as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                checksum = zlib.crc32(chunk, checksum)
+        if checksum != handle.checksum:
+            path = self._directories.full_path(handle)
+            raise CorruptStateError(path, "its bytes do not match the checksum in the checkpoint's metadata")

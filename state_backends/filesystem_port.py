@@ -1,0 +1,179 @@
+"""The one way in which anything below the faces touches files.
+
+Storage, logs and sinks are written against :class:`FileSystem`; a real, an in-memory and a
+fault-injecting implementation stand behind it, so that every crash point can be tested with the very
+code that runs in earnest. Paths are ``str`` with ``/`` between the parts.
+
+What durability means here, and what callers must therefore do (POSIX, nothing better):
+
+* bytes written to a file survive a crash only after ``fsync`` of that file;
+* a new name, a rename, a link or a deletion survives only after ``fsync_dir`` of its directory;
+* ``rename`` replaces an existing file atomically: a reader sees the old or the new file, whole.
+
+Failures are the operating system's own :class:`OSError` subclasses, such as ``FileNotFoundError``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from types import TracebackType
+from typing import BinaryIO, Protocol, runtime_checkable
+
+TEMPORARY_SUFFIX = ".inprogress"
+"""What :func:`write_atomically` appends to a name until the file is whole."""
+
+
+class WritableFile(ABC):
+    """A file open for writing at its end."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> int:
+        """Append bytes; returns how many, which is always all of them."""
+
+    @abstractmethod
+    def tell(self) -> int:
+        """The file's size in bytes, what is still buffered included."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Make what was written visible to readers. It may still be lost in a crash."""
+
+    @abstractmethod
+    def fsync(self) -> None:
+        """Make what was written survive a crash (not the file's name: see ``fsync_dir``)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush and close; a second call does nothing."""
+
+    def __enter__(self) -> WritableFile:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@runtime_checkable
+class DirectoryLock(Protocol):
+    """The exclusive hold of one directory, until released or the process ends."""
+
+    @property
+    def path(self) -> str:
+        """The locked directory."""
+
+    def release(self) -> None:
+        """Give the directory free; a second call does nothing."""
+
+
+class FileSystem(ABC):
+    """Open, write, fsync, rename, directory fsync, link, list, delete: nothing else."""
+
+    @abstractmethod
+    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        """Create a file, or empty an existing one, and open it for writing.
+
+        :param exclusive: refuse an existing file with ``FileExistsError`` instead
+        """
+
+    @abstractmethod
+    def open_append(self, path: str) -> WritableFile:
+        """Open a file for writing behind its present end, creating it when missing."""
+
+    @abstractmethod
+    def open_read(self, path: str) -> BinaryIO:
+        """Open a file for buffered reading (``read``, ``readline``, ``seek``, ``tell``, ``close``)."""
+
+    @abstractmethod
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """Cut a file to ``size_bytes``, durably: it is fsynced when this returns."""
+
+    @abstractmethod
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name, atomically replacing a file of that name."""
+
+    @abstractmethod
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a directory survive a crash."""
+
+    @abstractmethod
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name (hard link)."""
+
+    @abstractmethod
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+
+    @abstractmethod
+    def delete_tree(self, path: str) -> None:
+        """Delete a directory with everything in it; a missing one is no error."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has this name."""
+
+    @abstractmethod
+    def is_dir(self, path: str) -> bool:
+        """Whether a directory has this name."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """A file's size in bytes."""
+
+    @abstractmethod
+    def make_dirs(self, path: str) -> None:
+        """Create a directory and its parents; an existing one is no error.
+
+        New directories are durable when this returns: each parent that gained a name is fsynced.
+        """
+
+    @abstractmethod
+    def lock_directory(self, path: str) -> DirectoryLock:
+        """Hold a directory exclusively, creating it when missing.
+
+        :raises StorageInUseError: when another holder has it, naming the directory and the process
+        :raises StorageNotWritableError: when the lock cannot be written there
+        """
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of a file."""
+        with self.open_read(path) as file:
+            return file.read()
+
+    def walk_files(self, path: str) -> Iterator[str]:
+        """The paths of all files under a directory, sorted within each directory; a missing one has none."""
+        if not self.is_dir(path):
+            return
+        for name in self.list_dir(path):
+            child = posixpath.join(path, name)
+            if self.is_dir(child):
+                yield from self.walk_files(child)
+            else:
+                yield child
+
+
+def write_atomically(fs: FileSystem, path: str, data: bytes) -> None:
+    """Make a file hold exactly ``data``, or leave everything as it was, whatever happens meanwhile.
+
+    Temporary name, write, fsync, rename, fsync of the directory, in this order: renaming before the
+    fsync could leave an empty file under the final name after a crash, and without the last step the
+    name itself may be lost.
+
+    :raises OSError: when a step fails; a step before the rename leaves at most the temporary file
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    with fs.open_write(temporary) as file:
+        file.write(data)
+        file.fsync()
+    fs.rename(temporary, path)
+    fs.fsync_dir(posixpath.dirname(path) or ".")

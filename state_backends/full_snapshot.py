@@ -1,0 +1,232 @@
+"""The full snapshot format: all keyed state of a key-group range, canonically ordered, in one file.
+
+Every backend writes it through :class:`FullSnapshotWriter` and reads it through
+:class:`FullSnapshotReader`, so that a snapshot of one restores into any other. Entries are ordered by
+(key group, state, encoded key, encoded namespace), states by (name, namespaced or not): the same state
+gives the same bytes, whatever its history and whatever order the states were declared in.
+
+File: preamble ``WEIRFULL``, a header frame, one frame per key group with entries (tag = key group),
+an end frame. Byte by byte in ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from state_backends.descriptors import StateKind
+from state_backends.encoding import StateCodec
+from state_backends.errors import StateSchemaError
+from state_backends.framing import Frame, FrameReader, frame, preamble
+from state_backends.handles import FileStateHandle, KeyedStateHandle, StreamStateHandle
+from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.snapshot import COMPRESSIONS, CheckpointStream
+
+MAGIC = b"WEIRFULL"
+FORMAT_VERSION = 1
+
+_HEADER, _GROUP, _END = 1, 2, 3
+_ZLIB_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StateId:
+    """One sequence of entries in a snapshot: a state's entries with, or without, a namespace.
+
+    :ivar name: the state's name
+    :ivar namespaced: whether the entries have a namespace
+    :ivar kind: the kind's name in files
+    """
+
+    name: str
+    namespaced: bool
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBlock:
+    """The entries of one state in one key group, sorted, as encoded columns.
+
+    :ivar state: the state
+    :ivar count: how many entries
+    :ivar keys: an encoded list of the keys
+    :ivar namespaces: an encoded list of the namespaces, or the encoded ``None``
+    :ivar values: an encoded list of the values
+    """
+
+    state: StateId
+    count: int
+    keys: bytes
+    namespaces: bytes
+    values: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBlock:
+    """The entries of one state in one key group, as read.
+
+    :ivar namespaces: parallel to the keys, or ``None`` when the state is not namespaced
+    """
+
+    key_group: int
+    state: StateId
+    keys: list[Any]
+    namespaces: list[Any] | None
+    values: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """What a full snapshot says about itself.
+
+    :ivar key_type: the declared type of all keys
+    :ivar max_parallelism: the number of key groups of the operator
+    :ivar key_group_range: the key groups that the writer owned
+    :ivar states: the states that have entries, sorted
+    :ivar compression: of the key-group frames
+    """
+
+    key_type: KeyType
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    states: tuple[StateId, ...]
+    compression: str
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        states = [[one.name, one.namespaced, one.kind] for one in self.states]
+        bounds = [self.key_group_range.first, self.key_group_range.last]
+        return [self.key_type.to_state(), self.max_parallelism, bounds, states, self.compression]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> SnapshotHeader:
+        """The header that :meth:`to_state` described."""
+        key_type, max_parallelism, (first, last), states, compression = state
+        read = tuple(StateId(*one) for one in states)
+        return cls(KeyType.from_state(key_type), max_parallelism, KeyGroupRange(first, last), read, compression)
+
+
+class FullSnapshotWriter:
+    """Writes one full snapshot into a checkpoint stream, key group by key group."""
+
+    def __init__(self, stream: CheckpointStream, codec: StateCodec, header: SnapshotHeader) -> None:
+        assert list(header.states) == sorted(header.states)
+        self._stream = stream
+        self._codec = codec
+        self._compress = header.compression == "zlib"
+        self._range = header.key_group_range
+        self._index = {state: index for index, state in enumerate(header.states)}
+        self._offsets: list[tuple[int, int]] = []
+        self._entries = 0
+        stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, codec.encode(header.to_state())))
+
+    def write_group(self, key_group: int, blocks: Sequence[EncodedBlock]) -> None:
+        """Write the entries of a key group; groups ascend, blocks ascend by state, none is empty."""
+        assert blocks
+        assert not self._offsets or self._offsets[-1][0] < key_group
+        parts = [self._codec.array_header(len(blocks))]
+        last = -1
+        for block in blocks:
+            index = self._index[block.state]
+            assert index > last
+            last = index
+            assert block.count > 0
+            self._entries += block.count
+            parts += [self._codec.array_header(4), self._codec.encode(index)]
+            parts += [block.keys, block.namespaces, block.values]
+        payload = b"".join(parts)
+        if self._compress:
+            payload = zlib.compress(payload, _ZLIB_LEVEL)
+        self._offsets.append((key_group, self._stream.tell()))
+        self._stream.write(frame(_GROUP, key_group, payload))
+
+    def finish(self) -> KeyedStateHandle:
+        """Write the end and make the file durable."""
+        self._stream.write(frame(_END, 0, self._codec.encode([len(self._offsets), self._entries])))
+        stream_handle = self._stream.close_and_get_handle()
+        assert stream_handle is not None
+        return KeyedStateHandle(self._range, tuple(self._offsets), stream_handle)
+
+
+class FullSnapshotReader:
+    """Reads one full snapshot.
+
+    :ivar header: what it says about itself
+    :raises CorruptStateError: from each method, when bytes read are not those written
+    :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
+    """
+
+    def __init__(self, file: BinaryIO, handle: KeyedStateHandle, codec: StateCodec) -> None:
+        self._handle = handle
+        self._codec = codec
+        self._path = describe_stream(handle.stream)
+        self._frames = FrameReader(file, self._path, MAGIC, FORMAT_VERSION)
+        header = codec.decode(self._frames.read(bytes([_HEADER])).payload, self._path)
+        self.header = SnapshotHeader.from_state(header)
+        self._check_header()
+
+    def blocks(self, key_groups: KeyGroupRange) -> Iterator[DecodedBlock]:
+        """The entries of some key groups, in file order.
+
+        When those are all that the file has, it is read through and checked from end to end; otherwise
+        only the groups asked for are read.
+        """
+        whole = self._handle.key_group_range == self.header.key_group_range
+        if whole and key_groups.intersection(self.header.key_group_range) == self.header.key_group_range:
+            return self._decode(self._all_groups())
+        return self._decode(self._some_groups(key_groups))
+
+    def _check_header(self) -> None:
+        known = {kind.value for kind in StateKind}
+        for state in self.header.states:
+            if state.kind not in known:
+                raise StateSchemaError(
+                    f"{self._path}: state {state.name!r} is of kind {state.kind!r}, which this program does "
+                    "not know. Use the newer program that wrote it."
+                )
+        if self.header.compression not in COMPRESSIONS:
+            raise StateSchemaError(
+                f"{self._path}: compression {self.header.compression!r} is not known to this program."
+            )
+
+    def _all_groups(self) -> Iterator[Frame]:
+        found = []
+        while (one := self._frames.read(bytes([_GROUP, _END]))).kind == _GROUP:
+            found.append(one.tag)
+            yield one
+        self._frames.expect_end()
+        expected = [group for group, _ in self._handle.offsets]
+        if found != expected:
+            raise self._frames.corrupt(f"it holds key groups {found}, but its handle says {expected}")
+
+    def _some_groups(self, key_groups: KeyGroupRange) -> Iterator[Frame]:
+        for group, offset in self._handle.offsets:
+            if group in key_groups:
+                self._frames.seek(offset)
+                one = self._frames.read(bytes([_GROUP]))
+                if one.tag != group:
+                    raise self._frames.corrupt(f"the frame at {offset} is of key group {one.tag}, not {group}")
+                yield one
+
+    def _decode(self, groups: Iterator[Frame]) -> Iterator[DecodedBlock]:
+        for one in groups:
+            payload = one.payload
+            if self.header.compression == "zlib":
+                payload = self._decompress(one)
+            for index, keys, namespaces, values in self._codec.decode(payload, self._path):
+                yield DecodedBlock(one.tag, self.header.states[index], keys, namespaces, values)
+
+    def _decompress(self, one: Frame) -> bytes:
+        try:
+            return zlib.decompress(one.payload)
+        except zlib.error as problem:
+            raise self._frames.corrupt(f"key group {one.tag} cannot be decompressed ({problem})") from problem
+
+
+def describe_stream(stream: StreamStateHandle) -> str:
+    """How errors name a stream."""
+    if isinstance(stream, FileStateHandle):
+        return stream.path
+    return f"state of {stream.size_bytes} bytes inlined in the checkpoint's metadata"

@@ -1,0 +1,195 @@
+"""Handles: small descriptions of where snapshotted state is, which travel in place of the state.
+
+A stream handle says where some bytes are: inlined in the handle, or in a file. A keyed handle adds which
+key groups are in them and where each begins, an operator handle adds for each state name the offset of
+each element. Both can be cut to a part without touching the bytes: that is what rescaling does.
+
+Each handle has a plain form (``to_state`` / ``from_state``) that goes into a checkpoint's metadata. The
+first element of the form names the kind, so that other kinds (incremental, changelog) can be added.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from state_backends.errors import StateSchemaError
+from state_backends.key_groups import KeyGroupRange
+
+
+class StateScope(enum.Enum):
+    """Who may use a file, and so where it lies (CheckpointedStateScope)."""
+
+    EXCLUSIVE = "exclusive"
+    """Belongs to one checkpoint; in its ``chk-N`` directory."""
+    SHARED = "shared"
+    """May be referred to by several checkpoints; in ``shared``."""
+    TASK_OWNED = "taskowned"
+    """Deleted by tasks only; in ``taskowned``."""
+
+
+class OperatorStateMode(enum.Enum):
+    """How an operator's list state is redistributed when the parallelism changes."""
+
+    SPLIT_DISTRIBUTE = "split"
+    UNION = "union"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class ByteStreamStateHandle:
+    """Bytes small enough to travel inside the handle.
+
+    :ivar data: the bytes
+    """
+
+    data: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of bytes."""
+        return len(self.data)
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        return ["bytes", self.data]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStateHandle:
+    """A file in checkpoint storage.
+
+    :ivar path: relative to the checkpoint's directory (EXCLUSIVE) or to the job's (else), so that a
+        checkpoint directory without shared files can be moved
+    :ivar scope: which of them
+    :ivar size_bytes: the file's size
+    :ivar checksum: crc32 of the whole file
+    """
+
+    path: str
+    scope: StateScope
+    size_bytes: int
+    checksum: int
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        return ["file", self.path, self.scope.value, self.size_bytes, self.checksum]
+
+
+StreamStateHandle = ByteStreamStateHandle | FileStateHandle
+"""Where some bytes are."""
+
+
+def stream_handle_from_state(state: list[Any]) -> StreamStateHandle:
+    """The handle that ``to_state`` described.
+
+    :raises StateSchemaError: when the kind is none of ours
+    """
+    kind, *fields = state
+    if kind == "bytes":
+        return ByteStreamStateHandle(*fields)
+    if kind == "file":
+        path, scope, size_bytes, checksum = fields
+        return FileStateHandle(path, StateScope(scope), size_bytes, checksum)
+    raise _unknown(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStateHandle:
+    """Keyed state in the full format, by key group.
+
+    :ivar key_group_range: the groups it stands for, with or without entries
+    :ivar offsets: (key group, byte offset of its frame), ascending; groups without entries are absent
+    :ivar stream: the bytes
+    """
+
+    key_group_range: KeyGroupRange
+    offsets: tuple[tuple[int, int], ...]
+    stream: StreamStateHandle
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the whole stream, also when the handle was cut to a part of it."""
+        return self.stream.size_bytes
+
+    def intersect(self, key_group_range: KeyGroupRange) -> KeyedStateHandle | None:
+        """The handle cut to some key groups, or ``None`` when it has none of them."""
+        common = self.key_group_range.intersection(key_group_range)
+        if common is None:
+            return None
+        return KeyedStateHandle(common, tuple(one for one in self.offsets if one[0] in common), self.stream)
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        bounds = [self.key_group_range.first, self.key_group_range.last]
+        return ["full", bounds, [list(offset) for offset in self.offsets], self.stream.to_state()]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> KeyedStateHandle:
+        """The handle that :meth:`to_state` described.
+
+        :raises StateSchemaError: when the kind is none of ours
+        """
+        kind, *fields = state
+        if kind != "full":
+            raise _unknown(kind)
+        (first, last), offsets, stream = fields
+        pairs = cast("list[tuple[int, int]]", [tuple(pair) for pair in offsets])
+        return cls(KeyGroupRange(first, last), tuple(pairs), stream_handle_from_state(stream))
+
+
+@dataclass(frozen=True, slots=True)
+class StateOffsets:
+    """Where the elements of one operator state are.
+
+    :ivar mode: how they are redistributed
+    :ivar offsets: the byte offset of each element's frame, in the order of the elements
+    """
+
+    mode: OperatorStateMode
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateHandle:
+    """Operator state of one subtask, by name and element.
+
+    :ivar states: per state name, in sorted order, where its elements are
+    :ivar stream: the bytes
+    """
+
+    states: Mapping[str, StateOffsets]
+    stream: StreamStateHandle
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the whole stream, also when the handle was cut to a part of it."""
+        return self.stream.size_bytes
+
+    def with_states(self, states: Mapping[str, StateOffsets]) -> OperatorStateHandle:
+        """The handle with other elements of the same stream, as redistribution makes them."""
+        return OperatorStateHandle(dict(sorted(states.items())), self.stream)
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        states = [[name, one.mode.value, list(one.offsets)] for name, one in sorted(self.states.items())]
+        return ["operator", states, self.stream.to_state()]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> OperatorStateHandle:
+        """The handle that :meth:`to_state` described.
+
+        :raises StateSchemaError: when the kind is none of ours
+        """
+        kind, *fields = state
+        if kind != "operator":
+            raise _unknown(kind)
+        states, stream = fields
+        read = {name: StateOffsets(OperatorStateMode(mode), tuple(offsets)) for name, mode, offsets in states}
+        return cls(read, stream_handle_from_state(stream))
+
+
+def _unknown(kind: Any) -> StateSchemaError:
+    return StateSchemaError(f"state handle kind {kind!r} is unknown: was it written by a newer version?")

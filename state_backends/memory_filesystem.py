@@ -1,0 +1,275 @@
+"""A file system in memory that forgets, on :meth:`MemoryFileSystem.crash`, what was never made durable.
+
+Every file keeps its content twice, as readers see it and as it was at its last fsync; every directory
+keeps its names twice, as readers see them and as they were at its last directory fsync. A crash brings
+the second of each back. This is the strictest reading of POSIX, and a caller that survives it survives
+a real machine. A real machine may also keep *some* of what was not made durable: ``crash`` takes a
+function that chooses.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Callable
+from typing import BinaryIO
+
+from state_backends.errors import StorageInUseError
+from state_backends.filesystem_port import DirectoryLock, FileSystem, WritableFile
+
+Survives = Callable[[str], bool]
+"""Asked about each change that was not made durable: does it survive the crash after all?"""
+
+
+class _File:
+    __slots__ = ("content", "durable")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = b""
+
+
+class _Directory:
+    __slots__ = ("durable", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _File | _Directory] = {}
+        self.durable: dict[str, _File | _Directory] = {}
+
+
+class MemoryFileSystem(FileSystem):
+    """Files in memory. Every path is taken from one root, with or without a leading ``/``.
+
+    :ivar crashes: how often :meth:`crash` was called
+    """
+
+    def __init__(self) -> None:
+        self._root = _Directory()
+        self._locked: set[str] = set()
+        self.crashes = 0
+
+    def crash(self, survives: Survives | None = None) -> None:
+        """Lose everything that was not made durable, and every open file and lock with it.
+
+        :param survives: called with the path of each unsynced file content and each unsynced name, in
+            sorted order; true keeps that one change. Default: nothing unsynced survives.
+        """
+        self.crashes += 1
+        self._locked.clear()
+        self._root = _after_crash(self._root, "", survives or _nothing_survives)
+
+    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        directory, name = self._parent(path)
+        existing = directory.names.get(name)
+        if isinstance(existing, _Directory):
+            raise _error(errno.EISDIR, path)
+        if existing is not None and exclusive:
+            raise _error(errno.EEXIST, path)
+        if existing is None:
+            existing = directory.names[name] = _File()
+        existing.content.clear()
+        return _MemoryWritableFile(self, existing, path)
+
+    def open_append(self, path: str) -> WritableFile:
+        if not self.exists(path):
+            return self.open_write(path)
+        return _MemoryWritableFile(self, self._file(path), path)
+
+    def open_read(self, path: str) -> BinaryIO:
+        return io.BytesIO(bytes(self._file(path).content))
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        file = self._file(path)
+        del file.content[size_bytes:]
+        file.content.extend(bytes(size_bytes - len(file.content)))
+        file.durable = bytes(file.content)
+
+    def rename(self, source: str, target: str) -> None:
+        from_directory, from_name = self._parent(source)
+        to_directory, to_name = self._parent(target)
+        node = from_directory.names.get(from_name)
+        if node is None:
+            raise _error(errno.ENOENT, source)
+        replaced = to_directory.names.get(to_name)
+        if isinstance(replaced, _Directory) and replaced is not node:
+            if not isinstance(node, _Directory):
+                raise _error(errno.EISDIR, target)
+            if replaced.names:
+                raise _error(errno.ENOTEMPTY, target)
+        elif isinstance(replaced, _File) and isinstance(node, _Directory):
+            raise _error(errno.ENOTDIR, target)
+        del from_directory.names[from_name]
+        to_directory.names[to_name] = node
+
+    def fsync_dir(self, path: str) -> None:
+        directory = self._directory(path)
+        directory.durable = dict(directory.names)
+
+    def link(self, source: str, target: str) -> None:
+        file = self._file(source)
+        directory, name = self._parent(target)
+        if name in directory.names:
+            raise _error(errno.EEXIST, target)
+        directory.names[name] = file
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def delete(self, path: str) -> None:
+        directory, name = self._parent(path)
+        self._file(path)
+        del directory.names[name]
+
+    def delete_tree(self, path: str) -> None:
+        if self.is_dir(path):
+            directory, name = self._parent(path)
+            del directory.names[name]
+
+    def exists(self, path: str) -> bool:
+        return self._node(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return isinstance(self._node(path), _Directory)
+
+    def size(self, path: str) -> int:
+        return len(self._file(path).content)
+
+    def make_dirs(self, path: str) -> None:
+        directory = self._root
+        for part in _parts(path):
+            child = directory.names.get(part)
+            if isinstance(child, _File):
+                raise _error(errno.ENOTDIR, path)
+            if child is None:
+                child = directory.names[part] = _Directory()
+                directory.durable[part] = child
+            directory = child
+
+    def lock_directory(self, path: str) -> DirectoryLock:
+        self.make_dirs(path)
+        held = "/".join(_parts(path))
+        if held in self._locked:
+            raise StorageInUseError(path, None)
+        self._locked.add(held)
+        return _MemoryDirectoryLock(self, path, held)
+
+    def _release(self, held: str) -> None:
+        self._locked.discard(held)
+
+    def _node(self, path: str) -> _File | _Directory | None:
+        node: _File | _Directory | None = self._root
+        for part in _parts(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.names.get(part)
+        return node
+
+    def _file(self, path: str) -> _File:
+        node = self._node(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _Directory):
+            raise _error(errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._node(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _File):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        *parents, name = _parts(path) or [""]
+        if not name:
+            raise _error(errno.EINVAL, path)
+        return self._directory("/".join(parents)), name
+
+
+class _MemoryWritableFile(WritableFile):
+    """An open file; after a crash of its file system every use of it is an error."""
+
+    __slots__ = ("_closed", "_crashes", "_file", "_fs", "_path")
+
+    def __init__(self, fs: MemoryFileSystem, file: _File, path: str) -> None:
+        self._fs = fs
+        self._file = file
+        self._path = path
+        self._crashes = fs.crashes
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed or self._fs.crashes != self._crashes:
+            raise _error(errno.EBADF, self._path)
+
+    def write(self, data: bytes) -> int:
+        self._check_open()
+        self._file.content += data
+        return len(data)
+
+    def tell(self) -> int:
+        self._check_open()
+        return len(self._file.content)
+
+    def flush(self) -> None:
+        self._check_open()
+
+    def fsync(self) -> None:
+        self._check_open()
+        self._file.durable = bytes(self._file.content)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _MemoryDirectoryLock:
+    def __init__(self, fs: MemoryFileSystem, path: str, held: str) -> None:
+        self._fs = fs
+        self._held = held
+        self._crashes = fs.crashes
+        self.path = path
+
+    def release(self) -> None:
+        # A lock from before a crash is gone and must not free one taken since.
+        if self._crashes == self._fs.crashes:
+            self._fs._release(self._held)
+        self._crashes = -1
+
+
+def _after_crash(directory: _Directory, path: str, survives: Survives) -> _Directory:
+    kept: dict[str, _File | _Directory] = {}
+    for name in sorted(directory.names.keys() | directory.durable.keys()):
+        now, before = directory.names.get(name), directory.durable.get(name)
+        child_path = f"{path}/{name}"
+        node = now if now is not before and survives(child_path) else before
+        if isinstance(node, _Directory):
+            kept[name] = _after_crash(node, child_path, survives)
+        elif node is not None:
+            kept[name] = _file_after_crash(node, child_path, survives)
+    result = _Directory()
+    result.names = kept
+    result.durable = dict(kept)
+    return result
+
+
+def _file_after_crash(file: _File, path: str, survives: Survives) -> _File:
+    # The same object, so that two names of one file stay two names of one file.
+    if bytes(file.content) != file.durable:
+        if survives(path):
+            file.durable = bytes(file.content)
+        file.content = bytearray(file.durable)
+    return file
+
+
+def _nothing_survives(path: str) -> bool:
+    return False
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)

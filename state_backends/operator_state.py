@@ -1,0 +1,257 @@
+"""Operator state: lists that belong to a subtask and not to a key, such as the positions of a source.
+
+When the parallelism changes, a split list's elements are dealt out among the new subtasks, a union list
+goes to each of them whole. The mode belongs to the name for the life of the backend.
+
+Rules (DefaultOperatorStateBackend):
+
+* the synchronous part copies everything: each element is encoded then, so later changes are not seen;
+* a registered but empty list gives a real handle, no registered list gives none;
+* the file has a header, then one frame per element, whose offset stands for it in a handle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from state_backends.encoding import StateCodec, default_codec
+from state_backends.errors import StateArgumentError, StateSchemaError
+from state_backends.framing import FrameReader, frame, preamble
+from state_backends.full_snapshot import describe_stream
+from state_backends.handles import OperatorStateHandle, OperatorStateMode, StateOffsets, StateScope
+from state_backends.snapshot import (
+    CheckpointStream,
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotResult,
+    SnapshotTask,
+    StateReader,
+    StreamFactory,
+)
+
+__all__ = ["OperatorListState", "OperatorStateBackend", "OperatorStateMode"]
+
+MAGIC = b"WEIROPER"
+FORMAT_VERSION = 1
+
+_HEADER, _ELEMENT, _END = 1, 2, 3
+
+
+class OperatorListState:
+    """One list of one subtask.
+
+    :ivar name: unique within the operator
+    :ivar mode: how it is redistributed
+    """
+
+    __slots__ = ("_elements", "mode", "name")
+
+    def __init__(self, name: str, mode: OperatorStateMode) -> None:
+        self.name = name
+        self.mode = mode
+        self._elements: list[Any] = []
+
+    def get(self) -> list[Any]:
+        """A copy of the list."""
+        return list(self._elements)
+
+    def add(self, element: Any) -> None:
+        """Append one element.
+
+        :raises StateArgumentError: when it is ``None``
+        """
+        self.add_all([element])
+
+    def add_all(self, elements: Iterable[Any]) -> None:
+        """Append elements.
+
+        :raises StateArgumentError: when one is ``None``, before any change
+        """
+        self._elements += self._checked(elements)
+
+    def update(self, elements: Iterable[Any]) -> None:
+        """Replace the list.
+
+        :raises StateArgumentError: when an element is ``None``, before any change
+        """
+        self._elements = self._checked(elements)
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self._elements = []
+
+    def _checked(self, elements: Iterable[Any]) -> list[Any]:
+        checked = list(elements)
+        if any(element is None for element in checked):
+            raise StateArgumentError(
+                f"operator state {self.name!r} was given an element that is None: store a value that stands for it."
+            )
+        return checked
+
+
+class OperatorStateBackend:
+    """Operator state of one subtask."""
+
+    def __init__(self, *, codec: StateCodec | None = None) -> None:
+        self._codec = default_codec() if codec is None else codec
+        self._states: dict[str, OperatorListState] = {}
+
+    def list_state(self, name: str) -> OperatorListState:
+        """The split list of that name.
+
+        :raises StateSchemaError: when the name belongs to a list of another mode
+        """
+        return self._state(name, OperatorStateMode.SPLIT_DISTRIBUTE)
+
+    def union_list_state(self, name: str) -> OperatorListState:
+        """The union list of that name.
+
+        :raises StateSchemaError: when the name belongs to a list of another mode
+        """
+        return self._state(name, OperatorStateMode.UNION)
+
+    def state_names(self) -> list[str]:
+        """The names of all states that were declared or restored, sorted."""
+        return sorted(self._states)
+
+    def sync_prepare_resources(self, checkpoint_id: int) -> OperatorSnapshotResources:
+        """Copy the present state, by encoding it.
+
+        :raises StateSerializationError: naming the element that cannot be written
+        """
+        return OperatorSnapshotResources(
+            [(state.mode, name, self._encode_all(state)) for name, state in sorted(self._states.items())],
+            self._codec,
+        )
+
+    def async_snapshot(
+        self,
+        resources: SnapshotResources,
+        checkpoint_id: int,
+        timestamp: int,
+        stream_factory: StreamFactory,
+        options: SnapshotOptions,
+    ) -> OperatorSnapshotTask:
+        """A task that writes what was copied. It owns the resources from here on."""
+        assert isinstance(resources, OperatorSnapshotResources)
+        return OperatorSnapshotTask(resources, stream_factory)
+
+    def restore(self, handles: Iterable[OperatorStateHandle], reader: StateReader) -> None:
+        """Append the elements that the handles refer to, in their order, to the lists of their names.
+
+        :raises CorruptStateError: when a file is damaged
+        :raises MissingStateError: when a file is not there
+        :raises StateSchemaError: when a name is declared in another mode than it was written in
+        """
+        for handle in handles:
+            path = describe_stream(handle.stream)
+            with reader.open(handle.stream) as file:
+                frames = FrameReader(file, path, MAGIC, FORMAT_VERSION)
+                encoded = _read_elements(frames, self._codec, path)
+            for name, where in handle.states.items():
+                try:
+                    elements = [self._codec.decode(encoded[name, where.mode, at], path) for at in where.offsets]
+                except KeyError:
+                    raise frames.corrupt(f"it lacks elements of {where.mode.value} state {name!r}") from None
+                self._state(name, where.mode).add_all(elements)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Nothing to do: no snapshot of this backend builds on an earlier one."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Nothing to do: the task of the snapshot is cancelled by its owner."""
+
+    def fingerprint(self) -> bytes:
+        """A digest of the content."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, state in sorted(self._states.items()):
+            digest.update(self._codec.encode([name, state.mode.value, state.get()]))
+        return digest.digest()
+
+    def _state(self, name: str, mode: OperatorStateMode) -> OperatorListState:
+        state = self._states.get(name)
+        if state is None:
+            state = self._states[name] = OperatorListState(name, mode)
+        if state.mode is not mode:
+            raise StateSchemaError(
+                f"operator state {name!r} is {state.mode.value} state and cannot be {mode.value} state too: how "
+                "it is redistributed is fixed with its name. Give the new state another name."
+            )
+        return state
+
+    def _encode_all(self, state: OperatorListState) -> list[bytes]:
+        what = f"operator state {state.name!r}"
+        return [self._codec.encode(element, f"{what}[{i}]") for i, element in enumerate(state.get())]
+
+
+def _read_elements(
+    frames: FrameReader, codec: StateCodec, path: str
+) -> dict[tuple[str, OperatorStateMode, int], bytes]:
+    """All elements of a file by (name, mode, offset). Reading to the end checks every byte."""
+    elements = {}
+    header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
+    for name, mode, count in header:
+        for _ in range(count):
+            offset = frames.tell()
+            elements[name, OperatorStateMode(mode), offset] = frames.read(bytes([_ELEMENT])).payload
+    frames.read(bytes([_END]))
+    frames.expect_end()
+    return elements
+
+
+class OperatorSnapshotResources(SnapshotResources):
+    """The encoded elements of all lists, by name.
+
+    :ivar states: (mode, name, encoded elements), sorted by name
+    """
+
+    def __init__(self, states: list[tuple[OperatorStateMode, str, list[bytes]]], codec: StateCodec) -> None:
+        super().__init__()
+        self.states = states
+        self.codec = codec
+
+    def _release(self) -> None:
+        self.states = []
+
+
+class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
+    """Writes the copied elements, one list per step."""
+
+    def __init__(self, resources: OperatorSnapshotResources, stream_factory: StreamFactory) -> None:
+        super().__init__(resources)
+        self._copied = resources
+        self._stream_factory = stream_factory
+        self._stream: CheckpointStream | None = None
+        self._written: dict[str, StateOffsets] = {}
+
+    def _advance(self) -> SnapshotResult[OperatorStateHandle] | None:
+        states, codec = self._copied.states, self._copied.codec
+        if not states:
+            return SnapshotResult(None)
+        if self._stream is None:
+            self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
+            header = codec.encode([[name, mode.value, len(elements)] for mode, name, elements in states])
+            self._stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, header))
+        index = len(self._written)
+        mode, name, elements = states[index]
+        offsets = []
+        for element in elements:
+            offsets.append(self._stream.tell())
+            self._stream.write(frame(_ELEMENT, 0, element))
+        self._written[name] = StateOffsets(mode, tuple(offsets))
+        if index + 1 < len(states):
+            return None
+        self._stream.write(frame(_END, 0, codec.encode(len(states))))
+        stream_handle = self._stream.close_and_get_handle()
+        assert stream_handle is not None
+        return SnapshotResult(OperatorStateHandle(self._written, stream_handle))
+
+    def _discard(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """How far the task has come."""
+        return (self.status.value, len(self._written))

@@ -1,0 +1,386 @@
+"""Checkpoint storage: where checkpoints lie, when one exists, and which one can be restored.
+
+Layout, as on Flink (FsCheckpointStorageAccess)::
+
+    <base>/<job>/incarnation          how often this directory was started; part of every name
+    <base>/<job>/lock                 held by the run that uses the directory
+    <base>/<job>/chk-N/_metadata      checkpoint N exists if and only if this file does
+    <base>/<job>/chk-N/...            files that belong to checkpoint N alone
+    <base>/<job>/shared/...           files that several checkpoints may refer to
+    <base>/<job>/taskowned/...        files that only tasks delete
+
+Rules:
+
+* A checkpoint exists when its ``_metadata`` was written, fsynced, renamed and its directory fsynced, and
+  everything it refers to was durable before. Until then it never happened.
+* It ceases to exist in one step too: its ``_metadata`` is deleted first.
+* A damaged checkpoint is reported and the next older one is used; it is never silently half restored.
+* The incarnation is raised durably before anything else, so no name is used twice, even after a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from typing import NamedTuple
+from urllib.parse import quote
+
+from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
+from state_backends.checkpoint_streams import FsCheckpointStream, FsStateReader, FsStreamFactory, ScopeDirectories
+from state_backends.encoding import default_codec
+from state_backends.errors import (
+    CorruptStateError,
+    MissingStateError,
+    StateArgumentError,
+    StateBackendError,
+    StorageNotWritableError,
+)
+from state_backends.filesystem_port import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, write_atomically
+from state_backends.framing import seal, unseal
+from state_backends.handles import FileStateHandle, StateScope
+
+__all__ = [
+    "DEFAULT_INLINE_THRESHOLD_BYTES",
+    "INCARNATION_FILE_NAME",
+    "MAX_INLINE_THRESHOLD_BYTES",
+    "METADATA_FILE_NAME",
+    "CheckpointLocation",
+    "CheckpointMetadata",
+    "CheckpointStorage",
+    "FsCheckpointStream",
+    "FsStateReader",
+    "FsStreamFactory",
+    "OperatorSnapshot",
+    "SubtaskSnapshot",
+    "UsableCheckpoint",
+    "safe_file_name",
+]
+
+METADATA_FILE_NAME = "_metadata"
+INCARNATION_FILE_NAME = "incarnation"
+DEFAULT_INLINE_THRESHOLD_BYTES = 20 * 1024
+"""Up to this size, state travels inside the metadata instead of in a file of its own."""
+MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
+
+_CHECKPOINT_PREFIX = "chk-"
+_INCARNATION_MAGIC = b"WEIRINCR"
+_INCARNATION_VERSION = 1
+_NOT_WRITABLE = frozenset(
+    [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST]
+)
+
+
+class UsableCheckpoint(NamedTuple):
+    """The newest checkpoint that can be restored.
+
+    :ivar metadata: the checkpoint, or ``None`` when none can be
+    :ivar problems: for each newer one that cannot be, what is wrong and where
+    """
+
+    metadata: CheckpointMetadata | None
+    problems: list[str]
+
+
+def safe_file_name(text: str) -> str:
+    """A file name that says ``text``: everything but letters, digits and ``_.-~`` is percent-encoded."""
+    name = quote(text, safe="")
+    return name.replace(".", "%2E", 1) if name.startswith(".") else name
+
+
+class CheckpointLocation:
+    """The directory of one checkpoint (or savepoint) while it is written or read.
+
+    :ivar checkpoint_id: its number
+    :ivar directory: its path
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        checkpoint_id: int,
+        directory: str,
+        job_dir: str | None,
+        inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.directory = directory
+        self._fs = fs
+        self._directories = ScopeDirectories(directory, job_dir)
+        self._threshold = inline_threshold_bytes
+
+    @property
+    def metadata_path(self) -> str:
+        """The file whose existence makes the checkpoint exist."""
+        return posixpath.join(self.directory, METADATA_FILE_NAME)
+
+    def stream_factory(self, unique: str) -> FsStreamFactory:
+        """Streams for one subtask's snapshot.
+
+        :param unique: goes into file names and must never repeat in this directory, crashes included:
+            operator uid, subtask, incarnation and attempt make it so
+        """
+        return FsStreamFactory(self._fs, self._directories, safe_file_name(unique), self._threshold)
+
+    def reader(self) -> FsStateReader:
+        """Opens what this checkpoint's handles refer to."""
+        return FsStateReader(self._fs, self._directories)
+
+    def write_metadata(self, metadata: CheckpointMetadata) -> None:
+        """Make the checkpoint exist: the last step, after which it can be restored from.
+
+        :raises OSError: when a step fails; then whether it exists shows in whether the file is there
+        """
+        assert metadata.checkpoint_id == self.checkpoint_id
+        # Names of state files must be durable before the metadata that refers to them can be.
+        for directory in self._directories_of(metadata):
+            self._fs.fsync_dir(directory)
+        write_atomically(self._fs, self.metadata_path, metadata.to_bytes())
+
+    def read_metadata(self) -> CheckpointMetadata:
+        """What the checkpoint consists of.
+
+        :raises MissingStateError: when it does not exist
+        :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        path = self.metadata_path
+        try:
+            file = self._fs.open_read(path)
+        except (FileNotFoundError, NotADirectoryError) as problem:
+            raise MissingStateError(path, "does not exist, so neither does the checkpoint") from problem
+        with file:
+            return CheckpointMetadata.from_file(file, path)
+
+    def verify(self) -> CheckpointMetadata:
+        """Read the metadata, and every file it refers to against its checksum.
+
+        :raises MissingStateError: when a file is not there
+        :raises CorruptStateError: when any byte is not as written
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        metadata = self.read_metadata()
+        reader = self.reader()
+        for stream in metadata.streams():
+            reader.verify(stream)
+        return metadata
+
+    def discard(self) -> None:
+        """Delete the checkpoint with the files that belong to it alone; shared files stay.
+
+        :raises OSError: when something cannot be deleted; it has ceased to exist nevertheless if the
+            metadata could be
+        """
+        if self._fs.exists(self.metadata_path):
+            # First and durably: a half deleted checkpoint must not look like one.
+            self._fs.delete(self.metadata_path)
+            self._fs.fsync_dir(self.directory)
+        self._fs.delete_tree(self.directory)
+
+    def _directories_of(self, metadata: CheckpointMetadata) -> list[str]:
+        """The directories with files that the metadata refers to, sorted."""
+        paths = [
+            self._directories.full_path(stream)
+            for stream in metadata.streams()
+            if isinstance(stream, FileStateHandle)
+        ]
+        return sorted({posixpath.dirname(path) for path in paths})
+
+
+class CheckpointStorage:
+    """All checkpoints of one job.
+
+    :ivar job_dir: the job's directory
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        base_dir: str,
+        job_name: str,
+        *,
+        inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+    ) -> None:
+        """Nothing is touched yet.
+
+        :raises StateArgumentError: on an empty job name or a threshold outside 0 to 1 MiB
+        """
+        if not job_name:
+            raise StateArgumentError("checkpoint storage needs a job name: it names the directory.")
+        if not 0 <= inline_threshold_bytes <= MAX_INLINE_THRESHOLD_BYTES:
+            raise StateArgumentError(
+                f"inline_threshold_bytes {inline_threshold_bytes} is not within 0 to {MAX_INLINE_THRESHOLD_BYTES}."
+            )
+        self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
+        self._fs = fs
+        self._threshold = inline_threshold_bytes
+
+    def lock(self) -> DirectoryLock:
+        """Hold the job's directory exclusively.
+
+        :raises StorageInUseError: when another run holds it
+        :raises StorageNotWritableError: when it cannot be written
+        """
+        return self._fs.lock_directory(self.job_dir)
+
+    def incarnation(self) -> int:
+        """How often the directory was started so far; 0 for a new one.
+
+        :raises CorruptStateError: when the file is damaged
+        """
+        path = posixpath.join(self.job_dir, INCARNATION_FILE_NAME)
+        if not self._fs.exists(path):
+            return 0
+        with self._fs.open_read(path) as file:
+            payload = unseal(file, path, _INCARNATION_MAGIC, _INCARNATION_VERSION)
+        number = default_codec().decode(payload, path)
+        assert isinstance(number, int)
+        return number
+
+    def next_incarnation(self) -> int:
+        """Raise the incarnation durably and return it. Call it first, at each start and resume.
+
+        :raises StorageNotWritableError: when the directory cannot be written
+        :raises CorruptStateError: when the present number cannot be read
+        """
+        number = self.incarnation() + 1
+        data = seal(_INCARNATION_MAGIC, _INCARNATION_VERSION, default_codec().encode(number))
+        try:
+            self._fs.make_dirs(self.job_dir)
+            write_atomically(self._fs, posixpath.join(self.job_dir, INCARNATION_FILE_NAME), data)
+        except OSError as problem:
+            raise _not_writable(self.job_dir, problem) from problem
+        return number
+
+    def location(self, checkpoint_id: int) -> CheckpointLocation:
+        """Where a checkpoint is, or would be; nothing is created."""
+        directory = posixpath.join(self.job_dir, f"{_CHECKPOINT_PREFIX}{checkpoint_id}")
+        return CheckpointLocation(self._fs, checkpoint_id, directory, self.job_dir, self._threshold)
+
+    def initialize_location(self, checkpoint_id: int) -> CheckpointLocation:
+        """Create the directories for a new checkpoint.
+
+        :raises StateArgumentError: when the checkpoint exists: numbers are never used twice
+        :raises StorageNotWritableError: when they cannot be created
+        """
+        location = self.location(checkpoint_id)
+        if self._fs.exists(location.metadata_path):
+            raise StateArgumentError(
+                f"{location.directory}: checkpoint {checkpoint_id} exists already. Continue with a number above "
+                f"{self.highest_checkpoint_id()}, or choose another storage directory."
+            )
+        try:
+            self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.SHARED.value))
+            self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.TASK_OWNED.value))
+            self._fs.make_dirs(location.directory)
+        except OSError as problem:
+            raise _not_writable(location.directory, problem) from problem
+        return location
+
+    def initialize_savepoint_location(self, directory: str, checkpoint_id: int) -> CheckpointLocation:
+        """Create the directory of a savepoint, which holds everything itself and may be moved.
+
+        :raises StateArgumentError: when something is in it
+        :raises StorageNotWritableError: when it cannot be created
+        """
+        if self._fs.exists(directory) and (not self._fs.is_dir(directory) or self._fs.list_dir(directory)):
+            raise StateArgumentError(f"{directory}: is not an empty directory. Choose a new one for the savepoint.")
+        try:
+            self._fs.make_dirs(directory)
+        except OSError as problem:
+            raise _not_writable(directory, problem) from problem
+        return CheckpointLocation(self._fs, checkpoint_id, directory, None, self._threshold)
+
+    def savepoint_location(self, directory: str) -> CheckpointLocation:
+        """Where an existing savepoint is; its number is in its metadata.
+
+        :raises MissingStateError: when there is none
+        :raises CorruptStateError: when its metadata is damaged
+        """
+        checkpoint_id = CheckpointLocation(self._fs, 0, directory, None).read_metadata().checkpoint_id
+        return CheckpointLocation(self._fs, checkpoint_id, directory, None, self._threshold)
+
+    def list_checkpoints(self) -> list[int]:
+        """The numbers of all checkpoints that exist, ascending; damaged ones included."""
+        return [one for one in self._directory_ids() if self._fs.exists(self.location(one).metadata_path)]
+
+    def highest_checkpoint_id(self) -> int:
+        """The highest number ever used in this directory, finished or not; 0 for a new one."""
+        return max(self._directory_ids(), default=0)
+
+    def reader(self, checkpoint_id: int) -> FsStateReader:
+        """Opens what a checkpoint's handles refer to."""
+        return self.location(checkpoint_id).reader()
+
+    def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
+        """What a checkpoint consists of.
+
+        :raises MissingStateError: when it does not exist
+        :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        metadata = self.location(checkpoint_id).read_metadata()
+        self._check_number(checkpoint_id, metadata)
+        return metadata
+
+    def verify(self, checkpoint_id: int) -> CheckpointMetadata:
+        """Check a checkpoint's metadata and every file it refers to.
+
+        :raises MissingStateError: when a file is not there
+        :raises CorruptStateError: when any byte is not as written
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        metadata = self.location(checkpoint_id).verify()
+        self._check_number(checkpoint_id, metadata)
+        return metadata
+
+    def latest_usable(self) -> UsableCheckpoint:
+        """The newest checkpoint in which every byte is as written, and why newer ones are passed over."""
+        problems = []
+        for checkpoint_id in reversed(self.list_checkpoints()):
+            try:
+                return UsableCheckpoint(self.verify(checkpoint_id), problems)
+            except (StateBackendError, OSError) as problem:
+                problems.append(f"checkpoint {checkpoint_id} cannot be used: {problem}")
+        return UsableCheckpoint(None, problems)
+
+    def discard(self, checkpoint_id: int) -> None:
+        """Delete a checkpoint with the files that belong to it alone; shared files stay."""
+        self.location(checkpoint_id).discard()
+
+    def discard_leftovers(self) -> list[str]:
+        """Delete what a crash left: directories without metadata and unfinished files.
+
+        Call it only while holding the lock and before any checkpoint is triggered.
+
+        :returns: the paths deleted, sorted
+        """
+        deleted = []
+        for checkpoint_id in self._directory_ids():
+            location = self.location(checkpoint_id)
+            if not self._fs.exists(location.metadata_path):
+                deleted.append(location.directory)
+                location.discard()
+        for path in list(self._fs.walk_files(self.job_dir)):
+            if path.endswith(TEMPORARY_SUFFIX):
+                deleted.append(path)
+                self._fs.delete(path)
+        return sorted(deleted)
+
+    def _directory_ids(self) -> list[int]:
+        if not self._fs.is_dir(self.job_dir):
+            return []
+        prefix = len(_CHECKPOINT_PREFIX)
+        names = [name for name in self._fs.list_dir(self.job_dir) if name.startswith(_CHECKPOINT_PREFIX)]
+        return sorted(int(name[prefix:]) for name in names if name[prefix:].isdecimal())
+
+    def _check_number(self, checkpoint_id: int, metadata: CheckpointMetadata) -> None:
+        if metadata.checkpoint_id != checkpoint_id:
+            path = self.location(checkpoint_id).metadata_path
+            raise CorruptStateError(path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
+
+
+def _not_writable(path: str, problem: OSError) -> Exception:
+    """The error to raise for a failed creation; a failing disk stays the :class:`OSError` it is."""
+    if problem.errno in _NOT_WRITABLE:
+        return StorageNotWritableError(path, problem.strerror or str(problem))
+    return problem

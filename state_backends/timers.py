@@ -1,0 +1,267 @@
+"""Timers: a set over (time, key, namespace) per service, which fire in an order of their own.
+
+Timers are keyed state: they live in a table of the backend, are snapshotted per key group with the same
+lazy copy, and move with their key on a rescale. Beside the table stands an index by time (a heap of the
+distinct times, and for each the timers due then), which is derived and never written.
+
+Rules (InternalTimerServiceImpl, with ties made deterministic):
+
+* A timer registered twice is one timer; deleting one that is not there does nothing.
+* A timer is due when its time <= the watermark (or the processing time).
+* Due timers fire by (time, encoded key, encoded namespace): a function of the set, not of its history.
+* A timer registered while others fire, and due, fires in the same advance; one deleted then does not. So
+  a caller whose callbacks register or delete timers asks for one timer at a time (``pop_next_...``);
+  ``pop_due_...`` takes all that are due at the call.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from state_backends.encoding import StateCodec
+from state_backends.errors import StateArgumentError
+from state_backends.sharded_table import ShardedTable
+
+Timer = tuple[int, Any, Any]
+"""(time, key, namespace)."""
+
+_MIN_TIME, _MAX_TIME = -(1 << 63), (1 << 63) - 1
+
+
+class TimerTable(Protocol):
+    """The part of a state that a queue needs."""
+
+    codec: StateCodec
+    plain: ShardedTable
+
+
+class TimerQueue:
+    """The timers of one time domain (event time or processing time) of one service."""
+
+    __slots__ = ("_by_time", "_draining", "_table", "_times")
+
+    def __init__(self, table: TimerTable) -> None:
+        self._table = table
+        self._times: list[int] = []
+        self._by_time: dict[int, dict[Timer, None]] = {}
+        # The timers of the earliest due time, sorted, the next one last. All are also in the table.
+        self._draining: list[Timer] = []
+        self.rebuild_index()
+
+    def __len__(self) -> int:
+        return len(self._table.plain)
+
+    def rebuild_index(self) -> None:
+        """Derive the index from the table, as after a restore."""
+        self._by_time = {}
+        self._draining = []
+        for shard in self._table.plain.shards.values():
+            for timer in shard:
+                self._by_time.setdefault(timer[0], {})[timer] = None
+        self._times = sorted(self._by_time)
+
+    def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
+        """Add timers; those already there stay as they are.
+
+        :raises StateArgumentError: when a time is no int of 64 bits, before that timer is added
+        """
+        table = self._table.plain
+        shard_of, by_time = table.shard_of, self._by_time
+        for timer in zip(times, keys, namespaces, strict=True):
+            shard = shard_of[timer[1]]
+            if timer in shard:
+                continue
+            if table.stale:
+                table.touch(shard)
+            time = timer[0]
+            due = by_time.get(time)
+            if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
+                raise StateArgumentError(f"a timer's time must be an int of 64 bits, not {time!r}.")
+            if due is None:
+                due = by_time[time] = {}
+                heapq.heappush(self._times, time)
+            shard[timer] = None
+            due[timer] = None
+
+    def delete(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove a timer if it is there."""
+        timer = (time, key, namespace)
+        if timer in self._table.plain.shard_of[key]:
+            self._remove(timer)
+            due = self._by_time.get(time, {})
+            if timer in due:
+                del due[timer]
+                if not due:
+                    # The time itself stays in the heap and is skipped when it comes up.
+                    del self._by_time[time]
+
+    def next_time(self) -> int | None:
+        """The earliest time of any timer, or ``None`` without timers."""
+        self._drop_empty_times()
+        draining = self._next_draining()
+        if draining is None:
+            return self._times[0] if self._times else None
+        return min(draining[0], self._times[0]) if self._times else draining[0]
+
+    def pop_next(self, now: int) -> Timer | None:
+        """Remove and return the next due timer, or ``None`` when none is due."""
+        self._drop_empty_times()
+        draining = self._next_draining()
+        if self._times and (draining is None or self._times[0] <= draining[0]):
+            # Timers registered meanwhile come first, or belong to the same time: sort them all again.
+            self._put_back()
+            if self._times[0] > now:
+                return None
+            self._draining = self._take_time()[::-1]
+            draining = self._draining[-1]
+        if draining is None or draining[0] > now:
+            return None
+        self._draining.pop()
+        self._remove(draining)
+        return draining
+
+    def pop_due(self, now: int) -> list[Timer]:
+        """Remove and return all timers that are due, in firing order."""
+        if self._draining:
+            self._put_back()
+        popped: list[Timer] = []
+        while True:
+            self._drop_empty_times()
+            if not self._times or self._times[0] > now:
+                break
+            popped += self._take_time()
+        for timer in popped:
+            self._remove(timer)
+        return popped
+
+    def _remove(self, timer: Timer) -> None:
+        table = self._table.plain
+        shard = table.shard_of[timer[1]]
+        if table.stale:
+            table.touch(shard)
+        del shard[timer]
+
+    def _drop_empty_times(self) -> None:
+        while self._times and self._times[0] not in self._by_time:
+            heapq.heappop(self._times)
+
+    def _next_draining(self) -> Timer | None:
+        """The next timer of those being fired one by one that was not deleted since."""
+        while self._draining:
+            timer = self._draining[-1]
+            if timer in self._table.plain.shard_of[timer[1]] and not self._is_indexed(timer):
+                return timer
+            self._draining.pop()
+        return None
+
+    def _is_indexed(self, timer: Timer) -> bool:
+        # Deleted and registered again since: the index has it, and it must fire once.
+        return timer in self._by_time.get(timer[0], ())
+
+    def _take_time(self) -> list[Timer]:
+        """Take the earliest time out of the index: its timers in firing order."""
+        due = list(self._by_time.pop(heapq.heappop(self._times)))
+        if len(due) > 1:
+            encode = self._table.codec.encode
+            due.sort(key=lambda timer: (encode(timer[1]), encode(timer[2])))
+        return due
+
+    def _put_back(self) -> None:
+        """Return what is left of those being fired one by one to the index."""
+        while (timer := self._next_draining()) is not None:
+            self._draining.pop()
+            due = self._by_time.get(timer[0])
+            if due is None:
+                due = self._by_time[timer[0]] = {}
+                heapq.heappush(self._times, timer[0])
+            due[timer] = None
+
+
+class KeyContext(Protocol):
+    """Who knows the current key."""
+
+    @property
+    def current_key(self) -> Any:
+        """The key that timers are registered for."""
+
+
+class TimerService:
+    """The event-time and processing-time timers of one name.
+
+    :ivar event_time: the event-time timers
+    :ivar processing_time: the processing-time timers
+    """
+
+    __slots__ = ("event_time", "processing_time")
+
+    def __init__(self, event_time_table: TimerTable, processing_time_table: TimerTable) -> None:
+        self.event_time = TimerQueue(event_time_table)
+        self.processing_time = TimerQueue(processing_time_table)
+
+    def register_event_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Fire when the watermark reaches ``time``; one in the past fires at the next advance."""
+        self.event_time.register((key,), (namespace,), (time,))
+
+    def register_event_time_timers(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]
+    ) -> None:
+        """:meth:`register_event_time_timer` for each record of a batch."""
+        self.event_time.register(keys, namespaces, times)
+
+    def delete_event_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove an event-time timer if it is there."""
+        self.event_time.delete(key, namespace, time)
+
+    def pop_due_event_time(self, watermark: int) -> list[Timer]:
+        """Remove and return all event-time timers that are due, in firing order."""
+        return self.event_time.pop_due(watermark)
+
+    def pop_next_event_time(self, watermark: int) -> Timer | None:
+        """Remove and return the next due event-time timer."""
+        return self.event_time.pop_next(watermark)
+
+    def next_event_time(self) -> int | None:
+        """The time of the earliest event-time timer."""
+        return self.event_time.next_time()
+
+    def num_event_time_timers(self) -> int:
+        """How many event-time timers there are."""
+        return len(self.event_time)
+
+    def register_processing_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Fire when processing time reaches ``time``."""
+        self.processing_time.register((key,), (namespace,), (time,))
+
+    def register_processing_time_timers(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]
+    ) -> None:
+        """:meth:`register_processing_time_timer` for each record of a batch."""
+        self.processing_time.register(keys, namespaces, times)
+
+    def delete_processing_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove a processing-time timer if it is there."""
+        self.processing_time.delete(key, namespace, time)
+
+    def pop_due_processing_time(self, now: int) -> list[Timer]:
+        """Remove and return all processing-time timers that are due, in firing order."""
+        return self.processing_time.pop_due(now)
+
+    def pop_next_processing_time(self, now: int) -> Timer | None:
+        """Remove and return the next due processing-time timer."""
+        return self.processing_time.pop_next(now)
+
+    def next_processing_time(self) -> int | None:
+        """When the one physical wake-up is needed: the earliest processing-time timer."""
+        return self.processing_time.next_time()
+
+    def num_processing_time_timers(self) -> int:
+        """How many processing-time timers there are."""
+        return len(self.processing_time)
+
+    def rebuild_index(self) -> None:
+        """Derive the indices from the tables, as after a restore."""
+        self.event_time.rebuild_index()
+        self.processing_time.rebuild_index()
+

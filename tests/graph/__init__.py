@@ -1,0 +1,1 @@
+"""Tests of the job graph: fluent API, names, validation, chaining, partitioners and the plan."""

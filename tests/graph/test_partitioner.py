@@ -1,0 +1,210 @@
+"""Routers: every record goes where its edge says, however the stream is cut into batches."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.elements.batch import Batch
+from engine.elements.errors import KeyTypeMismatchError, UserFunctionError
+from engine.graph.partitioner import (
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    HashPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+    RescalePartitioner,
+    RouterContext,
+)
+from state_backends.key_groups import INT, key_group_for, operator_index_for_key_group
+from tests.graph.graphs import identity
+
+MAX_PARALLELISM = 128
+
+
+def context(channels: int) -> RouterContext:
+    """A sender with that many channels."""
+    return RouterContext("sender", 0, 3, channels, MAX_PARALLELISM)
+
+
+def routed(partitioner: Partitioner, channels: int, batches: list[Batch]) -> dict[int, list[Any]]:
+    """(value, timestamp) of every record by the channel it went to, for batches given in order."""
+    router = partitioner.router(context(channels))
+    arrived: dict[int, list[Any]] = {channel: [] for channel in range(channels)}
+    for batch in batches:
+        parts = router.route(batch)
+        assert [channel for channel, _ in parts] == sorted({channel for channel, _ in parts})
+        for channel, part in parts:
+            assert len(part) > 0
+            arrived[channel] += zip(part.values, part.timestamps or [None] * len(part), strict=True)
+    return arrived
+
+
+def cut(values: list[int], cuts: list[int]) -> list[Batch]:
+    """The values as batches that end at the given places, the value being its own timestamp."""
+    bounds = [0, *sorted(c % (len(values) + 1) for c in cuts), len(values)]
+    parts = [values[a:b] for a, b in pairwise(bounds)]
+    return [Batch(part, list(part)) for part in parts if part]
+
+
+numbers = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=60)
+cuts = st.lists(st.integers(0, 60), max_size=5)
+partitioners = st.sampled_from(
+    [
+        HashPartitioner(identity),
+        HashPartitioner(identity, key_type=INT),
+        RebalancePartitioner(),
+        RescalePartitioner(),
+        BroadcastPartitioner(),
+        GlobalPartitioner(),
+        CustomPartitioner(lambda value, channels: value % channels),
+    ]
+)
+
+
+@given(partitioners, st.integers(1, 5), numbers, cuts)
+def test_batch_boundaries_have_no_meaning(
+    partitioner: Partitioner, channels: int, values: list[int], at: list[int]
+) -> None:
+    """Every cut of the stream sends the same records, in the same order, to the same channels."""
+    whole = cut(values, [])
+
+    assert routed(partitioner, channels, cut(values, at)) == routed(partitioner, channels, whole)
+
+
+@given(partitioners, st.integers(1, 5), numbers)
+def test_no_record_is_lost(partitioner: Partitioner, channels: int, values: list[int]) -> None:
+    """Every record arrives once (on every channel when broadcast), in order, with its timestamp."""
+    arrived = routed(partitioner, channels, cut(values, []))
+
+    copies = channels if isinstance(partitioner, BroadcastPartitioner) else 1
+    together = [record for records in arrived.values() for record in records]
+    assert sorted(together) == sorted([(value, value) for value in values] * copies)
+    position = {value: index for index, value in enumerate(values)}
+    if len(position) == len(values):
+        for records in arrived.values():
+            order = [position[value] for value, _ in records]
+            assert order == sorted(order)
+
+
+@given(st.sampled_from([RebalancePartitioner(), RescalePartitioner()]), st.integers(1, 5), numbers)
+def test_round_robin(partitioner: Partitioner, channels: int, values: list[int]) -> None:
+    """Record i goes to channel i mod n."""
+    arrived = routed(partitioner, channels, cut(values, []))
+
+    assert [[value for value, _ in arrived[channel]] for channel in range(channels)] == [
+        values[channel::channels] for channel in range(channels)
+    ]
+
+
+@given(st.integers(1, 5), numbers, st.sampled_from([None, INT]))
+def test_hash_sends_a_key_to_the_owner_of_its_group(channels: int, values: list[int], key_type: Any) -> None:
+    """The receiver of a record is the subtask whose key groups hold its key, for the declared key type."""
+    arrived = routed(HashPartitioner(identity, key_type=key_type), channels, cut(values, []))
+
+    for channel, records in arrived.items():
+        for key, _ in records:
+            group = key_group_for(key, MAX_PARALLELISM, key_type)
+            assert operator_index_for_key_group(MAX_PARALLELISM, channels, group) == channel
+
+
+def test_hash_keys_and_selects() -> None:
+    """The key selector makes the keys, the value selector what travels on."""
+    router = HashPartitioner(lambda v: v[0], lambda v: v[1]).router(context(1))
+
+    assert router.route(Batch([("a", 1), ("b", 2)])) == [(0, Batch([1, 2], None, ["a", "b"]))]
+
+
+@pytest.mark.parametrize("partitioner", [ForwardPartitioner(), GlobalPartitioner()])
+def test_one_channel_is_used(partitioner: Partitioner) -> None:
+    """Forward and global hand the batch on as it is, to the first channel."""
+    batch = Batch([1, 2], [3, 4], ["k", "k"])
+    ((channel, part),) = partitioner.router(context(4)).route(batch)
+
+    assert channel == 0
+    assert part is batch
+
+
+def test_key_of_another_type_is_refused() -> None:
+    """The first key fixes the type of an undeclared key; the error names the first record of another type."""
+    router = HashPartitioner(identity).router(context(2))
+    router.route(Batch([1]))
+
+    with pytest.raises(KeyTypeMismatchError, match=r"(?s)behind 'sender'.*record  '2'.*attempt 3"):
+        router.route(Batch([1, "2", "3"]))
+
+
+def test_key_too_wide_for_its_type_is_refused() -> None:
+    """An int that does not fit the declared type is found when its key group is computed."""
+    router = HashPartitioner(identity, key_type=INT).router(context(2))
+
+    with pytest.raises(KeyTypeMismatchError, match=r"record  2147483648\n"):
+        router.route(Batch([1, 2**31]))
+
+
+def test_empty_batch_goes_nowhere() -> None:
+    """A batch without records is allowed and fixes no key type."""
+    router = HashPartitioner(identity).router(context(2))
+
+    assert router.route(Batch([])) == []
+
+
+def test_declared_key_type_is_checked() -> None:
+    """A declared type holds from the first key on, and True is no int."""
+    router = HashPartitioner(identity, key_type=INT).router(context(2))
+
+    with pytest.raises(
+        KeyTypeMismatchError, match=re.escape("declare the type with key_by(..., key_type=...)")
+    ):
+        router.route(Batch([True]))
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "what"),
+    [
+        (HashPartitioner(lambda v: 1 // v), "key selector"),
+        (HashPartitioner(identity, lambda v: 1 // v), "value selector"),
+        (CustomPartitioner(lambda v, n: 1 // v), "custom partitioner"),
+    ],
+)
+def test_failing_function_names_the_record(partitioner: Partitioner, what: str) -> None:
+    """A selector that raises is reported with operator, record and attempt."""
+    router = partitioner.router(context(2))
+
+    with pytest.raises(UserFunctionError, match=rf"(?s){what} of operator 'sender'.*record  0\n.*attempt 3"):
+        router.route(Batch([1, 0, 2]))
+
+
+def test_selector_that_raises_stop_iteration_loses_nothing() -> None:
+    """A StopIteration out of a selector is an error like any other, not the quiet end of the batch."""
+
+    def stops(value: int) -> int:
+        return next(iter([value] if value else []))
+
+    with pytest.raises(UserFunctionError, match=r"record  0\n"):
+        HashPartitioner(stops).router(context(1)).route(Batch([1, 0, 2]))
+
+
+@pytest.mark.parametrize("target", [-1, 2])
+def test_custom_partitioner_out_of_range(target: int) -> None:
+    """A channel that does not exist is refused."""
+    router = CustomPartitioner(lambda value, channels: target).router(context(2))
+
+    with pytest.raises(UserFunctionError, match=rf"channel {target} is not in 0\.\.1"):
+        router.route(Batch([7]))
+
+
+def test_round_robin_goes_on_where_it_stopped() -> None:
+    """Only a router that deals out in turn has state, and its fingerprint is that state."""
+    router = RebalancePartitioner().router(context(3))
+    router.route(Batch([1, 2, 3, 4]))
+
+    assert router.fingerprint() == 1
+    assert BroadcastPartitioner().router(context(3)).fingerprint() is None

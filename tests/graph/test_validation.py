@@ -1,0 +1,310 @@
+"""Every rule that a job graph must keep, by its message."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from engine.elements.errors import JobGraphError
+from engine.elements.operator import Operator
+from engine.graph.job_graph import JobGraph, NodeRole
+from engine.graph.partitioner import ForwardPartitioner, HashPartitioner
+from engine.graph.validation import RULES, find_problems, validate
+from state_backends.key_groups import INT, LONG, KeyType
+from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
+
+
+def only_problem(graph: JobGraph) -> str:
+    """The one problem of a graph that has exactly one."""
+    problems = find_problems(graph)
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+@given(valid_graphs())
+def test_valid_graphs_pass(graph: JobGraph) -> None:
+    """A graph that keeps every rule is accepted."""
+    validate(graph, "job")
+
+
+def test_no_source() -> None:
+    """A job without a source is refused."""
+    assert only_problem(JobGraph()) == "it has no source; begin with job.source(...)"
+
+
+def test_error_names_the_job() -> None:
+    """The error that a user sees says which job cannot run."""
+    with pytest.raises(JobGraphError, match=r"^job 'empty' cannot run: it has no source; begin with"):
+        validate(JobGraph(), "empty")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Several problems come as one numbered list."""
+    graph = JobGraph()
+    add_source(graph, "a", parallelism=0)
+    add_source(graph, "b", max_parallelism=0)
+
+    with pytest.raises(JobGraphError) as caught:
+        validate(graph, "job")
+
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "job 'job' cannot run, 4 problems:"
+    assert [line[:5] for line in lines[1:]] == ["  1. ", "  2. ", "  3. ", "  4. "]
+
+
+def test_duplicate_name() -> None:
+    """Two operators with one given name are refused."""
+    graph = JobGraph()
+    source = add_source(graph, "numbers")
+    add_sink(graph, source, name="numbers")
+
+    assert only_problem(graph) == "2 operators have the name 'numbers'; give each its own name=, or none"
+
+
+def test_duplicate_uid() -> None:
+    """Two operators with one given uid are refused, and both are named."""
+    graph = JobGraph()
+    source = add_source(graph, "a", uid="x")
+    add_sink(graph, add_behind(graph, source, "b", uid="x"))
+
+    assert only_problem(graph) == (
+        "2 operators have the uid 'x' ('a', 'b'), under which state is filed; give each its own uid="
+    )
+
+
+def test_bad_name_and_bad_uid() -> None:
+    """A name or uid that cannot be used is refused for the operator it was given to."""
+    graph = JobGraph()
+    source = add_source(graph, "a[0]", uid="a/0")
+    add_sink(graph, source)
+
+    name, uid = find_problems(graph)
+
+    assert name.startswith("a source operator: name 'a[0]' contains '[', ']' or '->'")
+    assert uid.startswith("operator 'a[0]': uid 'a/0' cannot stand in a file name")
+
+
+@pytest.mark.parametrize("parallelism", [0, -3])
+def test_parallelism_below_one(parallelism: int) -> None:
+    """An operator has at least one subtask."""
+    graph = JobGraph()
+    source = add_source(graph)
+    add_sink(graph, source, name="out", parallelism=parallelism)
+
+    assert only_problem(graph) == f"operator 'out' has parallelism={parallelism}; it must be at least 1"
+
+
+@pytest.mark.parametrize("max_parallelism", [0, -1, 32769])
+def test_max_parallelism_out_of_range(max_parallelism: int) -> None:
+    """Max parallelism is 1..32768."""
+    graph = JobGraph()
+    add_sink(graph, add_source(graph, "in", max_parallelism=max_parallelism))
+
+    assert only_problem(graph) == (
+        f"operator 'in' has max_parallelism={max_parallelism}, outside 1..32768; "
+        "choose a number of key groups in that range"
+    )
+
+
+@pytest.mark.parametrize(("max_parallelism", "parallelism"), [(4, 5), (None, 32769)])
+def test_parallelism_above_max_parallelism(max_parallelism: int | None, parallelism: int) -> None:
+    """More subtasks than key groups are refused, declared or not."""
+    graph = JobGraph()
+    add_sink(graph, add_source(graph, "in", parallelism, max_parallelism=max_parallelism))
+
+    assert only_problem(graph) == (
+        f"operator 'in' has parallelism={parallelism} above its max parallelism {max_parallelism or 32768}: "
+        "some subtasks would own no key group; lower parallelism= or raise max_parallelism="
+    )
+
+
+@pytest.mark.parametrize("parallelism", [1, 32768])
+def test_parallelism_at_the_limits(parallelism: int) -> None:
+    """1 and max parallelism itself are allowed."""
+    graph = JobGraph()
+    source = add_source(graph, "in", parallelism, max_parallelism=32768)
+    add_sink(graph, source, parallelism=parallelism)
+
+    assert find_problems(graph) == []
+
+
+def test_dangling_stream() -> None:
+    """An operator whose records nobody reads is refused."""
+    graph = JobGraph()
+    source = add_source(graph)
+    add_sink(graph, source)
+    add_behind(graph, source, "lost")
+
+    assert only_problem(graph) == (
+        "operator 'lost' leads nowhere: its records would be computed and dropped; "
+        "end the stream with .sink(...), .print() or .collect(...)"
+    )
+
+
+def test_side_output_alone_is_no_dangling_stream() -> None:
+    """An operator may be there for a side output only."""
+    graph = JobGraph()
+    source = add_source(graph)
+    sink = add_sink(graph)
+    graph.add_edge(source, sink, side_tag="late")
+
+    assert find_problems(graph) == []
+
+
+def test_operator_without_input() -> None:
+    """An operator that nothing flows into is refused."""
+    graph = JobGraph()
+    add_sink(graph, add_source(graph))
+    add_sink(graph, name="alone")
+
+    assert only_problem(graph) == "operator 'alone' has no input; connect a stream to it"
+
+
+def test_source_with_an_input() -> None:
+    """Nothing flows into a source."""
+    graph = JobGraph()
+    first, second = add_source(graph, "first"), add_source(graph, "second")
+    graph.add_edge(first, second)
+    add_sink(graph, second)
+
+    assert only_problem(graph).startswith("source 'second' has an input from 'first'; a source reads only")
+
+
+def test_sink_with_an_output() -> None:
+    """Nothing flows out of a sink."""
+    graph = JobGraph()
+    sink = add_sink(graph, add_source(graph), name="out")
+    add_sink(graph, sink, name="further")
+
+    assert only_problem(graph).startswith("sink 'out' feeds 'further'; nothing comes out of a sink")
+
+
+def test_forward_between_different_parallelisms() -> None:
+    """Forward joins subtask i to subtask i, so both sides need as many."""
+    graph = JobGraph()
+    source = add_source(graph, "in", parallelism=2)
+    add_sink(graph, add_behind(graph, source, "map", 3, ForwardPartitioner()))
+
+    assert only_problem(graph) == (
+        "forward edge from 'in' (parallelism 2) to 'map' (parallelism 3): forward joins subtask i "
+        "to subtask i; use .rebalance() or .rescale(), or give both the same parallelism"
+    )
+
+
+@pytest.mark.parametrize("keyed_before", [False, True])
+def test_keyed_operator_behind_no_key(keyed_before: bool) -> None:
+    """An operator with keyed state must stand right behind key_by; a key further up does not count."""
+    graph = JobGraph()
+    partitioner = HashPartitioner(identity) if keyed_before else None
+    before = add_behind(graph, add_source(graph), "before", partitioner=partitioner)
+    add_sink(graph, add_behind(graph, before, "count", requires_key=True))
+
+    assert only_problem(graph) == (
+        "operator 'count' keeps state per key but its input is not keyed; call .key_by(...) right before it"
+    )
+
+
+def test_keyed_operator_with_one_input_that_has_no_key() -> None:
+    """All inputs of an operator with keyed state must be keyed, not only the first."""
+    graph = JobGraph()
+    source = add_source(graph)
+    count = add_behind(graph, source, "count", partitioner=HashPartitioner(identity), requires_key=True)
+    graph.add_edge(source, count)
+    add_sink(graph, count)
+
+    assert only_problem(graph).startswith("operator 'count' keeps state per key but its input is not keyed")
+
+
+@pytest.mark.parametrize("other", [LONG, None])
+def test_inputs_with_different_key_types(other: KeyType | None) -> None:
+    """Keys of one operator have one type; declared beside undeclared is refused too, since hashes differ."""
+    graph = JobGraph()
+    source = add_source(graph)
+    count = add_behind(graph, source, "count", partitioner=HashPartitioner(identity, key_type=INT))
+    graph.add_edge(source, count, partitioner=HashPartitioner(identity, key_type=other))
+    add_sink(graph, count)
+
+    assert only_problem(graph) == (
+        f"the inputs of operator 'count' have different key types (INT, {other or 'not declared'}); "
+        "declare the same key_type= for all of them"
+    )
+
+
+def test_cycle_is_found_with_its_path() -> None:
+    """Records that would run in a circle: the message has the whole way round, from the operator added first."""
+    graph = JobGraph()
+    source = add_source(graph)
+    first = add_behind(graph, source, "first")
+    second = add_behind(graph, first, "second")
+    third = add_behind(graph, second, "third")
+    graph.add_edge(third, first)
+    add_sink(graph, third)
+
+    assert only_problem(graph) == (
+        "records would run in a circle: 'first' -> 'second' -> 'third' -> 'first'; "
+        "iterations are not supported, remove one of the edges"
+    )
+
+
+def test_operator_feeding_itself() -> None:
+    """The shortest circle is found as well."""
+    graph = JobGraph()
+    loop = add_behind(graph, add_source(graph), "loop")
+    graph.add_edge(loop, loop)
+    add_sink(graph, loop)
+
+    assert only_problem(graph).startswith("records would run in a circle: 'loop' -> 'loop';")
+
+
+def test_edge_to_an_unknown_operator() -> None:
+    """An edge needs two operators of the graph."""
+    graph = JobGraph()
+    source = add_source(graph)
+
+    with pytest.raises(JobGraphError, match="edge 0 -> 5: this graph has no operator 5"):
+        graph.add_edge(source, 5)
+
+
+def test_every_rule_is_needed() -> None:
+    """For each rule there is a graph that only this rule refuses."""
+
+    def empty() -> JobGraph:
+        return JobGraph()
+
+    def labels() -> JobGraph:
+        graph = JobGraph()
+        add_sink(graph, add_source(graph, "same"), name="same")
+        return graph
+
+    def ranges() -> JobGraph:
+        graph = JobGraph()
+        add_sink(graph, add_source(graph, parallelism=0), parallelism=0)
+        return graph
+
+    def roles() -> JobGraph:
+        graph = JobGraph()
+        add_source(graph)
+        return graph
+
+    def forward() -> JobGraph:
+        graph = JobGraph()
+        add_sink(graph, add_behind(graph, add_source(graph), "map", 2, ForwardPartitioner()))
+        return graph
+
+    def keys() -> JobGraph:
+        graph = JobGraph()
+        add_sink(graph, add_behind(graph, add_source(graph), "count", requires_key=True))
+        return graph
+
+    def cycle() -> JobGraph:
+        graph = JobGraph()
+        loop = graph.add_operator("map", Operator, role=NodeRole.TRANSFORM)
+        graph.add_edge(loop, loop)
+        add_sink(graph, add_source(graph), loop)
+        return graph
+
+    graphs = [make() for make in (empty, labels, ranges, roles, forward, keys, cycle)]
+
+    broken = [[index for index, rule in enumerate(RULES) if list(rule(graph))] for graph in graphs]
+
+    assert broken == [[index] for index in range(len(RULES))]

@@ -1,0 +1,65 @@
+"""One Spark session serves a test run: the tests that need it share a worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.house.project import ROOT
+
+TESTS = """
+import os, pytest
+
+@pytest.fixture
+def spark():
+    return None
+
+def note(kind):
+    with open(f"{kind}-{os.environ['PYTEST_XDIST_WORKER']}", "a"):
+        pass
+
+@pytest.mark.spark
+@pytest.mark.parametrize("n", range(6))
+def test_marked(n):
+    note("spark")
+
+@pytest.mark.parametrize("n", range(6))
+def test_unmarked(n, spark, request):
+    assert request.node.get_closest_marker("spark")
+    note("spark")
+
+@pytest.mark.parametrize("n", range(12))
+def test_other(n):
+    note("other")
+"""
+
+
+def test_spark_tests_share_a_worker(tmp_path: Path) -> None:
+    """Tests marked spark, and those that use the fixture unmarked, run in one worker; the others spread."""
+    (tmp_path / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
+    (tmp_path / "test_some.py").write_text(TESTS)
+    settings = ["-c", os.devnull, "--rootdir", str(tmp_path), "-o", "markers=spark: needs Spark"]
+    workers = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *settings, *workers, "test_some.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert len(list(tmp_path.glob("spark-*"))) == 1
+    assert len(list(tmp_path.glob("other-*"))) == 2
+
+
+def test_make_groups_the_workers() -> None:
+    """The commands that run tests use the distribution that honours the groups."""
+    lines = [line for line in (ROOT / "Makefile").read_text("utf-8").splitlines() if "pytest -n" in line]
+
+    assert len(lines) == 2
+    assert all("--dist loadgroup" in line for line in lines)
