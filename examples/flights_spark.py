@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Columns of the flights that the report reads; a batch may have more.
-ROUTE_REPORT_INPUT_SCHEMA = "flight_id int, month int, day string, hour int, dep_delay int, tailnum string, origin string, dest string"
+ROUTE_REPORT_INPUT_SCHEMA = (
+    "flight_id int, month int, day string, hour int, dep_delay int, tailnum string, origin string, dest string"
+)
 ROUTE_REPORT_SCHEMA = (
     "month int, origin string, dest string, dest_name string, departures bigint, cancelled bigint, "
     "delay_p50 double, delay_p90 double, delay_p99 double, planes bigint, mean_seats double, "
@@ -108,9 +110,7 @@ def route_report_batch(flights: DataFrame, tables: ReferenceTables) -> DataFrame
         .join(f.broadcast(tables.weather), ["origin", "day", "hour"], "left")
     )
     plane_age = f.year(f.col("day").cast("date")) - f.col("plane_year")
-    percentiles = [
-        f.percentile("dep_delay", f.lit(share)).alias(name) for name, share in _DELAY_PERCENTILES.items()
-    ]
+    percentiles = [f.percentile("dep_delay", f.lit(share)).alias(name) for name, share in _DELAY_PERCENTILES.items()]
     return joined.groupBy("month", "origin", "dest", "dest_name").agg(
         f.count("*").alias("departures"),
         f.count_if(f.col("dep_delay").isNull()).alias("cancelled"),

@@ -17,10 +17,11 @@ from state_backends.descriptors import AggregatingStateDescriptor, ReducingState
 def refuse_none(operator: Operator, values: list[Any]) -> None:
     """Raise ``UserFunctionError`` if a record is ``None``: in folding state that would mean "clear"."""
     if None in values:
-        error = TypeError("None cannot be added to a reduction, an aggregate or a window")
-        hint = "key_by(..., value=...) must not select None; keep the record and select inside the aggregate"
-        error.add_note(hint)
-        raise operator.user_error(f"input ({hint})", None, error) from error
+        error = TypeError(
+            "None cannot be reduced, aggregated or put into a window. Does key_by(..., value=...) select None? "
+            "Then keep the whole record and select inside the aggregate, which skips None"
+        )
+        raise operator.user_error("value selector", None, error) from error
 
 
 class ReduceOperator(Operator):
@@ -44,9 +45,8 @@ class ReduceOperator(Operator):
             raise self.user_error("reduce function", values[len(out)], error) from error
         if None in out:
             refuse_none(self, values)
-            at = out.index(None)
-            error = TypeError("the reduction became None")
-            raise self.user_error("reduce function", values[at], error) from error
+            problem = TypeError("the reduction became None")
+            raise self.user_error("reduce function", values[out.index(None)], problem) from problem
         if out:
             self.output.emit(Batch(out, batch.timestamps))
 

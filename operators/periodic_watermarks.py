@@ -5,8 +5,9 @@ drive it: ``SourceOperator`` (one generator per split) and ``TimestampsAndWaterm
 
 Emission is periodic in *virtual processing time*: on a grid of ``interval_ns`` from the opening of the operator
 (Flink: auto watermark interval). A point of the grid at which nothing can change is skipped: a timer is asked for
-only after records came or while idleness may set in. That changes no emission, and a source that waits an hour does
-not fire 18 million timers.
+only where records are expected or idleness may set in. That changes no emission, and a source that waits an hour
+does not fire 18 million timers. The timer must stand *before* the records come, since the runtime cuts batches at
+timers: else a large batch would run over a point of the grid that stops a small one.
 
 The place on the grid is part of the driver's snapshot, with the generators: after a restore the next watermark comes
 as many records behind the barrier as it would have come without the failure. (Flink forgets both and begins anew;
@@ -72,7 +73,7 @@ class PeriodicWatermarks:
         """How long it is to the next point of the grid; 0 when one is due but has not been handled yet."""
         if self.due_ns is not None and self.due_ns <= now_ns:
             return 0
-        return self._next_point(now_ns) - now_ns
+        return self._point_from(now_ns + 1) - now_ns
 
     def add_split(self, split: str, now_ns: int, restored: int | None = None) -> None:
         """Let ``split`` take part, from the generator snapshot ``restored`` on if there is one."""
@@ -83,14 +84,18 @@ class PeriodicWatermarks:
         self._splits[split] = _Split(generator, idleness)
         self._multiplexer.register(split)
         if idleness is not None or restored is not None:
-            self._want(self._next_point(now_ns))
+            self.expect_records(now_ns)
 
     def remove_split(self, split: str, now_ns: int) -> None:
         """``split`` has ended and holds nobody back any more."""
         del self._splits[split]
         self._multiplexer.unregister(split)
         if self._splits:
-            self._want(self._next_point(now_ns))
+            self.expect_records(now_ns)
+
+    def expect_records(self, from_ns: int) -> None:
+        """Records may come from ``from_ns`` on: have a timer at the next point of the grid."""
+        self._want(self._point_from(from_ns + 1))
 
     def on_records(self, split: str, timestamps: Sequence[int], now_ns: int) -> bool:
         """Take notice of records (at least one); true when the stream was idle and must be declared active
@@ -100,8 +105,7 @@ class PeriodicWatermarks:
         one.idle = False
         if one.idleness is not None:
             one.idleness.activity()
-        if self.due_ns is None or one.idleness is not None:
-            self._want(self._next_point(now_ns))
+        self.expect_records(now_ns)
         was_idle, self.idle = self.idle, False
         return was_idle
 
@@ -130,9 +134,6 @@ class PeriodicWatermarks:
     def _want(self, time_ns: int) -> None:
         if self.due_ns is None or time_ns < self.due_ns:
             self.due_ns = time_ns
-
-    def _next_point(self, now_ns: int) -> int:
-        return self._point_from(now_ns + 1)
 
     def _point_from(self, time_ns: int) -> int:
         """The first point of the grid at or after ``time_ns``."""

@@ -232,7 +232,7 @@ class _GeneratorReader:
             return None
         stop = min(start + max_records, self._stop)
         try:
-            records = self._make_batch(start, stop)
+            records: Any = self._make_batch(start, stop)
             if not isinstance(records, list) or len(records) != stop - start:
                 raise ValueError(f"must return a list of {stop - start} records, got {type(records).__name__}")
         except Exception as error:

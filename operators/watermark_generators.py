@@ -38,7 +38,9 @@ class BoundedOutOfOrdernessGenerator:
         self._max_ms = MIN_TIMESTAMP_MS + bound_ms + 1
 
     def on_batch(self, timestamps: Sequence[int]) -> None:
-        self._max_ms = max(self._max_ms, max(timestamps))
+        newest_ms = max(timestamps)
+        if newest_ms > self._max_ms:
+            self._max_ms = newest_ms
 
     def watermark_ms(self) -> int:
         return self._max_ms - self._bound_ms - 1

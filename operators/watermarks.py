@@ -110,8 +110,8 @@ def stamp(operator: Operator, timestamp_fn: TimestampFunction, values: list[Any]
         raise operator.user_error("timestamp function", values[len(stamps)], error) from error
     if set(map(type, stamps)) - {int}:
         at = next(index for index, one in enumerate(stamps) if type(one) is not int)
-        error = TypeError(f"an event time is an int in ms, got {type(stamps[at]).__name__} {stamps[at]!r}")
-        raise operator.user_error("timestamp function", values[at], error) from error
+        problem = TypeError(f"an event time is an int in ms, got {type(stamps[at]).__name__} {stamps[at]!r}")
+        raise operator.user_error("timestamp function", values[at], problem) from problem
     return stamps
 
 
@@ -143,11 +143,13 @@ class WatermarkEmitter:
             self._armed[due_ns] = None
             self._operator.context.register_processing_timer_ns(due_ns)
 
-    def on_time(self, time_ns: int) -> None:
+    def on_time(self, time_ns: int, records_expected_from_ns: int | None) -> None:
         """A timer of the operator is due, of this emitter or not."""
         self._armed.pop(time_ns, None)
         if self.periodic.due_ns is not None and self.periodic.due_ns <= time_ns:
             self._emit(*self.periodic.on_periodic(time_ns))
+        if records_expected_from_ns is not None:
+            self.periodic.expect_records(records_expected_from_ns)
         self.arm()
 
     def flush(self) -> None:
@@ -180,6 +182,7 @@ class TimestampsAndWatermarksOperator(Operator):
         self._strategy = strategy
         self._emitter: WatermarkEmitter | None = None
         self._repeat = False
+        self._active = True
 
     def initialize_state(self) -> None:
         self._state = self.context.operator_backend().list_state(_STATE)
@@ -196,6 +199,7 @@ class TimestampsAndWatermarksOperator(Operator):
             self._repeat = True
         generator = min((one[0] for one in restored), default=None)
         emitter.periodic.add_split(_INPUT, now_ns, generator)
+        emitter.periodic.expect_records(now_ns)
         emitter.arm()
 
     def process_batch(self, batch: Batch) -> None:
@@ -209,6 +213,7 @@ class TimestampsAndWatermarksOperator(Operator):
             self._repeat_last()
             self._emitter.before_records(_INPUT, stamps)
             self._emitter.arm()
+            self._active = True
         self.output.emit(Batch(batch.values, stamps))
 
     def _repeat_last(self) -> None:
@@ -226,7 +231,9 @@ class TimestampsAndWatermarksOperator(Operator):
     def on_processing_time_ns(self, time_ns: int) -> None:
         if self._emitter is not None:
             self._repeat_last()
-            self._emitter.on_time(time_ns)
+            # Where records came in one interval, they are expected in the next one.
+            self._emitter.on_time(time_ns, time_ns if self._active else None)
+            self._active = False
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         if self._emitter is not None:

@@ -57,9 +57,7 @@ def run_batch(
     """
     spark = session or get_session()
     try:
-        with rows_on_spark(
-            rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows
-        ) as frame:
+        with rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame:
             try:
                 result = fn(frame)
                 _check_result(result, result_schema)
@@ -85,9 +83,7 @@ def _check_result(result: Any, result_schema: str | None) -> None:
     from pyspark.sql import DataFrame
 
     if not isinstance(result, DataFrame):
-        raise SparkBridgeError(
-            f"it returned {type(result).__name__}, not a DataFrame: return the DataFrame itself"
-        )
+        raise SparkBridgeError(f"it returned {type(result).__name__}, not a DataFrame: return the DataFrame itself")
     if result_schema is None:
         return
     expected = _column_types(parse_schema(result_schema).spark)
@@ -159,9 +155,7 @@ def _is_java_frame(line: str) -> bool:
 
 def _python_worker_lines(lines: list[str]) -> list[str]:
     """Of a Python function that failed inside Spark: the user's last frame and the exception."""
-    starts = [
-        index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")
-    ]
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if not starts:
         return []
     # Chained exceptions print several tracebacks; the last one is what reached Spark.

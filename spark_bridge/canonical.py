@@ -115,9 +115,7 @@ def _struct_converter(arrow_type: Any) -> Converter | None:
     def convert_struct(value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is None:
             return None
-        return {
-            name: converters[name](inner) if name in converters else inner for name, inner in value.items()
-        }
+        return {name: converters[name](inner) if name in converters else inner for name, inner in value.items()}
 
     return convert_struct
 
@@ -145,9 +143,7 @@ def _sort_key(arrow_type: Any) -> SortKey:
         return _struct_key(arrow_type)
     if kinds.is_map(arrow_type):
         key_of, item_of = _sort_key(arrow_type.key_type), _sort_key(arrow_type.item_type)
-        return lambda value: (
-            (2,) if value is None else (0, [(key_of(k), item_of(i)) for k, i in value.items()])
-        )
+        return lambda value: (2,) if value is None else (0, [(key_of(k), item_of(i)) for k, i in value.items()])
     if kinds.is_list(arrow_type) or kinds.is_large_list(arrow_type):
         element_of = _sort_key(arrow_type.value_type)
         return lambda value: (2,) if value is None else (0, [element_of(element) for element in value])

@@ -72,12 +72,8 @@ def read_committed(
     spark = session or get_session()
     row_schema = parse_schema(schema)
     if bucket_column in row_schema.names:
-        raise OracleInputError(
-            f"rows have a field {bucket_column!r} already: give bucket_column another name"
-        )
-    whole_schema = (
-        row_schema if bucket_column is None else parse_schema(f"{schema}, `{bucket_column}` string")
-    )
+        raise OracleInputError(f"rows have a field {bucket_column!r} already: give bucket_column another name")
+    whole_schema = row_schema if bucket_column is None else parse_schema(f"{schema}, `{bucket_column}` string")
     directory = new_session_directory(spark)
     for number, chunk in enumerate(_chunks(_placed_rows(visible_part_files(root)))):
         table = _table_of(chunk, row_schema)

@@ -117,8 +117,7 @@ def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
     repeated = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
     if repeated:
         raise SparkBridgeError(
-            f"the result has more than one column named {', '.join(repeated)}: "
-            "rename or drop them before returning"
+            f"the result has more than one column named {', '.join(repeated)}: rename or drop them before returning"
         )
     return python_rows(sort_canonically(frame.toArrow()))
 
@@ -147,9 +146,7 @@ def write_parquet(table: Any, directory: Path, part: int) -> None:
     """Writes one table as one uncompressed file: it is read once, at once, on the same machine."""
     from pyarrow import parquet
 
-    parquet.write_table(
-        table, directory / f"part-{part:05d}.parquet", compression="none", use_dictionary=False
-    )
+    parquet.write_table(table, directory / f"part-{part:05d}.parquet", compression="none", use_dictionary=False)
 
 
 def arrow_table(rows: Any, schema: RowSchema) -> Any:
@@ -179,8 +176,7 @@ def _cast_table(table: Any, schema: RowSchema) -> Any:
 
     if table.column_names != schema.names:
         raise SparkBridgeError(
-            f"the table has the columns {table.column_names}, the schema says {schema.names}: "
-            "select and rename first"
+            f"the table has the columns {table.column_names}, the schema says {schema.names}: select and rename first"
         )
     try:
         cast = table.cast(schema.arrow)

@@ -171,17 +171,12 @@ def _check_comparable(expected: DataFrame, actual: DataFrame, key_columns: Seque
             for name in sorted(expected_types.keys() | actual_types.keys())
             if expected_types.get(name) != actual_types.get(name)
         ]
-        raise OracleSchemaError(
-            f"the columns differ ({'; '.join(different)}): select and cast one side first"
-        )
+        raise OracleSchemaError(f"the columns differ ({'; '.join(different)}): select and cast one side first")
     maps = sorted(name for name, kind in expected_types.items() if "map<" in kind)
     if maps:
-        raise OracleSchemaError(
-            f"maps have no order ({', '.join(maps)}): compare array_sort(map_entries(...))"
-        )
+        raise OracleSchemaError(f"maps have no order ({', '.join(maps)}): compare array_sort(map_entries(...))")
     unknown = [name for name in key_columns if name not in expected_types]
     if unknown or not key_columns:
         raise OracleSchemaError(
-            f"key columns must be some of {expected.columns}"
-            + (f", not {unknown}" if unknown else "; none was given")
+            f"key columns must be some of {expected.columns}" + (f", not {unknown}" if unknown else "; none was given")
         )

@@ -91,6 +91,7 @@ class FsCheckpointStream(CheckpointStream):
         self._file: WritableFile | None = None
         self._size = 0
         self._checksum = 0
+        self._may_exist = False
         self._open = True
         self._failed_or_closed = False
 
@@ -108,8 +109,7 @@ class FsCheckpointStream(CheckpointStream):
             return
         self._buffer.append(data)
         if self._size > self._threshold:
-            # Exclusive: a name that exists already was written by someone else and must not be replaced.
-            self._file = self._fs.open_write(self._path, exclusive=True)
+            self._file = self._create_file()
             self._file.write(b"".join(self._buffer))
             self._buffer = []
 
@@ -127,8 +127,11 @@ class FsCheckpointStream(CheckpointStream):
         try:
             self._file.fsync()
             self._file.close()
-        except BaseException:
-            self.close()
+        except BaseException as problem:
+            try:
+                self.close()
+            except OSError as another:
+                problem.add_note(f"{self._path} could not be deleted either: {another}")
             raise
         self._open = False
         return FileStateHandle(self._relative_path, self._scope, self._size, self._checksum)
@@ -139,11 +142,22 @@ class FsCheckpointStream(CheckpointStream):
         self._open = False
         self._failed_or_closed = True
         self._buffer = []
-        if self._file is not None:
-            try:
+        try:
+            if self._file is not None:
                 self._file.close()
-            finally:
+        finally:
+            if self._may_exist and self._fs.exists(self._path):
                 self._fs.delete(self._path)
+
+    def _create_file(self) -> WritableFile:
+        # A failing call may have created the file all the same, so it counts as ours from here on;
+        # except when it fails because the name is taken: that file is someone else's.
+        self._may_exist = True
+        try:
+            return self._fs.open_write(self._path, exclusive=True)
+        except FileExistsError:
+            self._may_exist = False
+            raise
 
     def _check_open(self) -> None:
         if self._failed_or_closed:

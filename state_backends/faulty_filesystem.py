@@ -66,16 +66,17 @@ class FaultRule:
     flip_bit: int = 0
 
 
-_CHANGING = frozenset(
-    "open_write open_append write fsync truncate rename fsync_dir link delete delete_tree make_dirs lock".split()
+_WRITING = frozenset(
+    ["open_write", "open_append", "write", "fsync", "rename", "fsync_dir", "link", "make_dirs", "lock"]
 )
+_CHANGING = _WRITING | {"truncate", "delete", "delete_tree"}
 _READING = frozenset(["open_read"])
 OPERATIONS = _CHANGING | _READING | {"close", "list_dir", "size", "exists", "is_dir"}
 """Every name that a rule's ``operation`` may have."""
 
 _APPLIES_TO: dict[FaultKind, frozenset[str]] = {
     FaultKind.TORN_WRITE: frozenset(["write"]),
-    FaultKind.DISK_FULL: _CHANGING - {"delete", "delete_tree", "truncate"},
+    FaultKind.DISK_FULL: _WRITING,
     FaultKind.READ_ONLY: _CHANGING,
     FaultKind.BIT_FLIP: _READING,
     FaultKind.MISSING: _READING | {"size", "list_dir", "delete", "rename", "link"},

@@ -28,7 +28,14 @@ from state_backends.heap_folding_states import HeapAggregatingState, HeapReducin
 from state_backends.heap_snapshot import HeapSnapshotResources, HeapSnapshotTask
 from state_backends.heap_states import HeapListState, HeapMapState, HeapValueState
 from state_backends.heap_tables import StateTable
-from state_backends.key_groups import KeyGroupRange, KeyType, check_keys, check_parallelism, key_group_function
+from state_backends.key_groups import (
+    KeyGroupRange,
+    KeyType,
+    check_keys,
+    check_parallelism,
+    infer_key_type,
+    key_group_function,
+)
 from state_backends.sharded_table import FrozenShard
 from state_backends.snapshot import SnapshotOptions, SnapshotResources, StateReader, StreamFactory
 from state_backends.timers import TimerService
@@ -46,7 +53,7 @@ class HeapKeyedStateBackend:
 
     def __init__(
         self,
-        key_type: KeyType,
+        key_type: KeyType | None,
         max_parallelism: int,
         key_group_range: KeyGroupRange,
         *,
@@ -55,7 +62,8 @@ class HeapKeyedStateBackend:
     ) -> None:
         """An empty backend.
 
-        :param key_type: the declared type of all keys
+        :param key_type: the declared type of all keys; ``None`` = that of the snapshot restored, else of
+            the first key
         :param max_parallelism: the number of key groups of the operator
         :param key_group_range: those that this subtask owns
         :raises KeyGroupError: when the range does not fit the max parallelism
@@ -64,11 +72,11 @@ class HeapKeyedStateBackend:
         if key_group_range.last >= max_parallelism:
             raise KeyGroupError(f"key groups {key_group_range} exceed the max parallelism {max_parallelism}.")
         assert key_cache_entries > 0
-        self.key_type = key_type
+        self.key_type: KeyType | None = key_type
         self.max_parallelism = max_parallelism
         self.key_group_range = key_group_range
         self._codec = default_codec() if codec is None else codec
-        self._group_of = key_group_function(key_type, max_parallelism)
+        self._typed_group_of = None if key_type is None else key_group_function(key_type, max_parallelism)
         self._key_cache_entries = key_cache_entries
         self._current_key: Any = _NO_KEY
         self._tables: dict[str, StateTable] = {}
@@ -92,7 +100,7 @@ class HeapKeyedStateBackend:
 
         :raises KeyTypeError: when it is not of the declared type
         """
-        check_keys((key,), self.key_type)
+        check_keys((key,), self.key_type or self._adopt_key_type(infer_key_type(key)))
         self._current_key = key
 
     def value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
@@ -247,7 +255,20 @@ class HeapKeyedStateBackend:
         table.registered = table.registered or register
         return table
 
+    def _adopt_key_type(self, key_type: KeyType) -> KeyType:
+        self.key_type = key_type
+        self._typed_group_of = key_group_function(key_type, self.max_parallelism)
+        return key_type
+
+    def _group_of(self, key: Any) -> int:
+        if self._typed_group_of is None:
+            self._adopt_key_type(infer_key_type(key))
+        assert self._typed_group_of is not None
+        return self._typed_group_of(key)
+
     def _check_header(self, header: SnapshotHeader) -> None:
+        if self.key_type is None:
+            self._adopt_key_type(header.key_type)
         if header.key_type != self.key_type:
             raise StateSchemaError(
                 f"the snapshot has keys of type {header.key_type}, the program declares {self.key_type}: "

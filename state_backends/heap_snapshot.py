@@ -48,7 +48,7 @@ class HeapSnapshotResources(SnapshotResources):
         self,
         tables: list[StateTable],
         codec: StateCodec,
-        key_type: KeyType,
+        key_type: KeyType | None,
         max_parallelism: int,
         key_group_range: KeyGroupRange,
     ) -> None:
@@ -115,6 +115,7 @@ class HeapSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
     def _open(self, states: list[StateId]) -> None:
         pinned = self._pinned
+        assert pinned.key_type is not None, "there are entries, so some key had a type"
         header = SnapshotHeader(
             pinned.key_type,
             pinned.max_parallelism,

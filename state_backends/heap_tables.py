@@ -121,9 +121,10 @@ class StateTable:
         if self.kind is not StateKind.MAP:
             try:
                 return self.codec.pack(values)
-            except Exception:  # noqa: S110, BLE001 - the loop below raises the error to show
+            except Exception:
+                # Some value cannot be written: the loop below finds out which and raises the error to show.
                 pass
-        encoded = []
+        encoded: list[bytes] = []
         for stored_key, value in zip(stored_keys, values, strict=True):
             try:
                 encoded.append(self.encode_value(value))

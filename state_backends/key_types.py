@@ -112,9 +112,9 @@ def check_keys(keys: Sequence[Any], key_type: KeyType) -> None:
 
     :raises KeyTypeError: naming index, value, expected and found type of the first such key
     """
-    if not keys or set(map(type, keys)) == {key_type.python_type}:
-        if key_type.name != "TUPLE" or _tuples_are_good(keys, key_type):
-            return
+    good = not keys or set(map(type, keys)) == {key_type.python_type}
+    if good and (key_type.name != "TUPLE" or _tuples_are_good(keys, key_type)):
+        return
     for index, key in enumerate(keys):
         if not _has_type(key, key_type):
             raise KeyTypeError(

@@ -161,8 +161,8 @@ class KeyedStateBackend(KeyedSnapshotStrategy, Protocol):
     """Keyed state of one subtask: states by name, timers, snapshots, restore."""
 
     @property
-    def key_type(self) -> KeyType:
-        """The declared type of all keys."""
+    def key_type(self) -> KeyType | None:
+        """The type of all keys; ``None`` until the first one when it was not declared."""
 
     @property
     def max_parallelism(self) -> int:

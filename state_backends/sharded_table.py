@@ -146,6 +146,9 @@ class ShardedTable:
         :raises KeyGroupError: when the key's group is not in the backend's range
         """
         group = self._group_of(key)
+        shard = self.shards.get(group)
+        if shard is not None:
+            return shard
         if group not in self._range:
             raise KeyGroupError(
                 f"key {key!r} belongs to key group {group}, but this backend owns {self._range}. The record "

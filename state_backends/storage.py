@@ -21,6 +21,7 @@ Rules:
 from __future__ import annotations
 
 import errno
+import hashlib
 import posixpath
 from typing import NamedTuple
 from urllib.parse import quote
@@ -63,6 +64,8 @@ DEFAULT_INLINE_THRESHOLD_BYTES = 20 * 1024
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 
 _CHECKPOINT_PREFIX = "chk-"
+# File systems allow 255 bytes; a counter and a suffix are still to be added.
+_MAX_NAME_CHARS = 200
 _INCARNATION_MAGIC = b"WEIRINCR"
 _INCARNATION_VERSION = 1
 _NOT_WRITABLE = frozenset(
@@ -82,9 +85,17 @@ class UsableCheckpoint(NamedTuple):
 
 
 def safe_file_name(text: str) -> str:
-    """A file name that says ``text``: everything but letters, digits and ``_.-~`` is percent-encoded."""
+    """A file name that says ``text``: everything but letters, digits and ``_.-~`` is percent-encoded.
+
+    Names too long for a file system keep their beginning and end in a digest of the whole.
+    """
     name = quote(text, safe="")
-    return name.replace(".", "%2E", 1) if name.startswith(".") else name
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) <= _MAX_NAME_CHARS:
+        return name
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return f"{name[: _MAX_NAME_CHARS - len(digest) - 1]}-{digest}"
 
 
 class CheckpointLocation:
@@ -335,7 +346,7 @@ class CheckpointStorage:
 
     def latest_usable(self) -> UsableCheckpoint:
         """The newest checkpoint in which every byte is as written, and why newer ones are passed over."""
-        problems = []
+        problems: list[str] = []
         for checkpoint_id in reversed(self.list_checkpoints()):
             try:
                 return UsableCheckpoint(self.verify(checkpoint_id), problems)

@@ -16,6 +16,7 @@ Rules (InternalTimerServiceImpl, with ties made deterministic):
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -45,7 +46,8 @@ class TimerQueue:
     def __init__(self, table: TimerTable) -> None:
         self._table = table
         self._times: list[int] = []
-        self._by_time: dict[int, dict[Timer, None]] = {}
+        # Mostly a time has one timer, or very many: a dict is only made for a second one.
+        self._by_time: dict[int, Timer | dict[Timer, None]] = {}
         # The timers of the earliest due time, sorted, the next one last. All are also in the table.
         self._draining: list[Timer] = []
         self.rebuild_index()
@@ -57,10 +59,10 @@ class TimerQueue:
         """Derive the index from the table, as after a restore."""
         self._by_time = {}
         self._draining = []
+        self._times = []
         for shard in self._table.plain.shards.values():
             for timer in shard:
-                self._by_time.setdefault(timer[0], {})[timer] = None
-        self._times = sorted(self._by_time)
+                self._index(timer)
 
     def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
         """Add timers; those already there stay as they are.
@@ -68,7 +70,7 @@ class TimerQueue:
         :raises StateArgumentError: when a time is no int of 64 bits, before that timer is added
         """
         table = self._table.plain
-        shard_of, by_time = table.shard_of, self._by_time
+        shard_of, index = table.shard_of, self._index
         for timer in zip(times, keys, namespaces, strict=True):
             shard = shard_of[timer[1]]
             if timer in shard:
@@ -76,26 +78,22 @@ class TimerQueue:
             if table.stale:
                 table.touch(shard)
             time = timer[0]
-            due = by_time.get(time)
             if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
                 raise StateArgumentError(f"a timer's time must be an int of 64 bits, not {time!r}.")
-            if due is None:
-                due = by_time[time] = {}
-                heapq.heappush(self._times, time)
             shard[timer] = None
-            due[timer] = None
+            index(timer)
 
     def delete(self, key: Any, namespace: Any, time: int) -> None:
         """Remove a timer if it is there."""
         timer = (time, key, namespace)
         if timer in self._table.plain.shard_of[key]:
             self._remove(timer)
-            due = self._by_time.get(time, {})
-            if timer in due:
-                del due[timer]
-                if not due:
-                    # The time itself stays in the heap and is skipped when it comes up.
-                    del self._by_time[time]
+            due = self._by_time.get(time)
+            if isinstance(due, dict):
+                due.pop(timer, None)
+            # A time without timers stays in the heap and is skipped when it comes up.
+            if not due or due == timer:
+                self._by_time.pop(time, None)
 
     def next_time(self) -> int | None:
         """The earliest time of any timer, or ``None`` without timers."""
@@ -114,7 +112,7 @@ class TimerQueue:
             self._put_back()
             if self._times[0] > now:
                 return None
-            self._draining = self._take_time()[::-1]
+            self._draining = self._take(heapq.heappop(self._times))[::-1]
             draining = self._draining[-1]
         if draining is None or draining[0] > now:
             return None
@@ -127,14 +125,23 @@ class TimerQueue:
         if self._draining:
             self._put_back()
         popped: list[Timer] = []
-        while True:
-            self._drop_empty_times()
-            if not self._times or self._times[0] > now:
-                break
-            popped += self._take_time()
+        for time in self._take_due_times(now):
+            popped += self._take(time)
         for timer in popped:
             self._remove(timer)
         return popped
+
+    def _index(self, timer: Timer) -> None:
+        """Add a timer of the table to the index."""
+        time = timer[0]
+        due = self._by_time.get(time)
+        if due is None:
+            self._by_time[time] = timer
+            heapq.heappush(self._times, time)
+        elif isinstance(due, dict):
+            due[timer] = None
+        else:
+            self._by_time[time] = {due: None, timer: None}
 
     def _remove(self, timer: Timer) -> None:
         table = self._table.plain
@@ -158,33 +165,39 @@ class TimerQueue:
 
     def _is_indexed(self, timer: Timer) -> bool:
         # Deleted and registered again since: the index has it, and it must fire once.
-        return timer in self._by_time.get(timer[0], ())
+        due = self._by_time.get(timer[0], ())
+        return due == timer or (isinstance(due, dict) and timer in due)
 
-    def _take_time(self) -> list[Timer]:
-        """Take the earliest time out of the index: its timers in firing order."""
-        due = list(self._by_time.pop(heapq.heappop(self._times)))
-        if len(due) > 1:
-            encode = self._table.codec.encode
-            due.sort(key=lambda timer: (encode(timer[1]), encode(timer[2])))
-        return due
+    def _take_due_times(self, now: int) -> list[int]:
+        """Take the times that are due out of the heap, ascending."""
+        times = self._times
+        taken: list[int] = []
+        few = max(16, len(times) >> 4)
+        while times and times[0] <= now and len(taken) < few:
+            taken.append(heapq.heappop(times))
+        if len(taken) == few:
+            # Many are due: sorting them in C beats popping each, and a sorted list is a heap too.
+            times.sort()
+            end = bisect.bisect_right(times, now)
+            taken += times[:end]
+            del times[:end]
+        return taken
+
+    def _take(self, time: int) -> list[Timer]:
+        """Take a time out of the index: its timers in firing order, none when all were deleted."""
+        due = self._by_time.pop(time, None)
+        if due is None:
+            return []
+        if not isinstance(due, dict):
+            return [due]
+        encode = self._table.codec.encode
+        return sorted(due, key=lambda timer: (encode(timer[1]), encode(timer[2])))
 
     def _put_back(self) -> None:
         """Return what is left of those being fired one by one to the index."""
         while (timer := self._next_draining()) is not None:
             self._draining.pop()
-            due = self._by_time.get(timer[0])
-            if due is None:
-                due = self._by_time[timer[0]] = {}
-                heapq.heappush(self._times, timer[0])
-            due[timer] = None
-
-
-class KeyContext(Protocol):
-    """Who knows the current key."""
-
-    @property
-    def current_key(self) -> Any:
-        """The key that timers are registered for."""
+            self._index(timer)
 
 
 class TimerService:

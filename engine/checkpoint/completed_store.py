@@ -138,9 +138,15 @@ class CompletedCheckpointStore:
         self._subsumed = kept
         return tuple(deletable)
 
-    def drop_newer_than(self, checkpoint_id: int) -> None:
-        """Forget entries that could not be restored from; their files are left for inspection."""
-        self._entries = [entry for entry in self._entries if entry.checkpoint_id <= checkpoint_id]
+    def rewind_to(self, checkpoint_id: int | None) -> None:
+        """The job was restored from this one (``None``: from nothing). Newer entries could not be restored from;
+        they are forgotten, and their files are left for inspection."""
+        restored = NONE_COMPLETED if checkpoint_id is None else checkpoint_id
+        self._entries = [entry for entry in self._entries if entry.checkpoint_id <= restored]
+        if self.latest_id != restored:
+            # Subsumed already, but still there when it was needed.
+            self._subsumed = [entry for entry in self._subsumed if entry.checkpoint_id != restored]
+            self._entries.append(CompletedCheckpoint(restored))
 
     def shut_down(self, policy: RetentionPolicy, status: JobStatus) -> tuple[int, ...]:
         """The job is over: ids to delete."""

@@ -30,66 +30,343 @@ outstanding nothing new is triggered.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from enum import Enum
 
-from engine.checkpoint.completed_store import CompletedCheckpoint, CompletedCheckpointStore, JobStatus
+from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus
 from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.failure_manager import CheckpointFailureManager
+from engine.checkpoint.coordinator_core import CoordinatorCore, Out
+from engine.checkpoint.coordinator_state import CoordinatorState
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
-    NONE_SUBSUMED,
     Acknowledge,
-    ArmPeriodicTimer,
-    ArmTimeout,
-    CoordinatorInstruction,
     CoordinatorInstructions,
     Decline,
-    DisarmPeriodicTimer,
-    DisarmTimeout,
     DiscardAcknowledgedState,
-    DiscardCheckpoint,
     DiscardPendingCheckpoint,
     FailJob,
     IgnoredBecause,
-    InitializeLocation,
     MessageIgnored,
-    NotifyAborted,
-    NotifyComplete,
-    RequestCompleted,
-    RequestFailed,
     SendTrigger,
     TaskId,
 )
-from engine.checkpoint.options import options_for
+from engine.checkpoint.options import needs_channel_state
 from engine.checkpoint.pending import PendingCheckpoint, PendingPhase
-from engine.checkpoint.plan import (
-    CheckpointGraph,
-    PartlyFinishedUnionStateError,
-    TasksNotRunningError,
-    TaskStatus,
-    compute_checkpoint_plan,
-)
-from engine.checkpoint.requests import (
-    CheckpointRequestDecider,
-    Decision,
-    RequestedForm,
-    Situation,
-    TriggerRequest,
-)
-from engine.checkpoint.statistics import CheckpointStatistics
-from engine.elements.events import CheckpointBarrier
+from engine.checkpoint.plan import TaskStatus
+from engine.checkpoint.requests import RequestedForm, TriggerRequest
 
-_REMEMBERED_EXPIRED = 16
-"""Expired ids that are told apart from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
+__all__ = ["FINAL_CHECKPOINT", "CheckpointCoordinator", "CoordinatorConfig", "CoordinatorState"]
 
-_Out = list[CoordinatorInstruction]
+FINAL_CHECKPOINT = "final"
+"""Label of the checkpoint that follows the end of all input."""
 
 
-class CoordinatorState(Enum):
-    """Where in its life the coordinator is."""
+class CheckpointCoordinator(CoordinatorCore):
+    """Events in, instructions out; see the theory of operation. Times in ns, ids start at 1."""
 
-    IDLE = "idle"
-    SCHEDULING = "scheduling"
-    SHUT_DOWN = "shut_down"
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def recover(
+        self, entries: Sequence[CompletedCheckpoint], now_ns: int, next_id: int = 1
+    ) -> CoordinatorInstructions:
+        """Take over what storage holds, before anything else happens. ``next_id``: above every id ever used there,
+        also by checkpoints that never completed."""
+        assert self._next_id == 1, "recover comes first"
+        self._store.recover(entries)
+        self._next_id = max(1, next_id, self._store.latest_id + 1)
+        return ()
+
+    def begin_attempt(self, attempt: int, status: TaskStatus = TaskStatus.RUNNING) -> None:
+        """All tasks are deployed anew; messages of older attempts are void from now on."""
+        assert attempt >= self._attempt, f"attempt {attempt} after {self._attempt}"
+        self._attempt = attempt
+        self._statuses = dict.fromkeys(self._graph.tasks(), status)
+
+    def on_task_status(self, task: TaskId, status: TaskStatus) -> None:
+        """A task of the current attempt has changed. When one fails use ``on_job_failure``."""
+        assert task in self._statuses, task
+        self._statuses[task] = status
+
+    def start(
+        self,
+        now_ns: int,
+        attempt: int,
+        restored_id: int | None = None,
+        *,
+        first_delay_ns: int | None = None,
+    ) -> CoordinatorInstructions:
+        """All tasks of ``attempt`` run: begin to schedule. A new attempt counts as ``restored`` from ``restored_id``
+        first. The timer first fires after ``first_delay_ns``, by default after one interval."""
+        out: Out = []
+        if self._state is CoordinatorState.SHUT_DOWN:
+            return ()
+        if self._state is CoordinatorState.SCHEDULING:
+            out += self.stop(now_ns)
+        if attempt != self._attempt:
+            out += self.restored(restored_id, now_ns, attempt)
+        self._state = CoordinatorState.SCHEDULING
+        interval_ns = self.config.effective_interval_ns
+        if interval_ns is not None:
+            self._arm(now_ns + (interval_ns if first_delay_ns is None else first_delay_ns), out)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def stop(self, now_ns: int) -> CoordinatorInstructions:
+        """The job has left the running state: everything queued and pending dies."""
+        if self._state is CoordinatorState.SHUT_DOWN:
+            return ()
+        out: Out = []
+        self._state = CoordinatorState.IDLE
+        self._disarm(out)
+        reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
+        self._abort_queued(reason, out)
+        self._abort_all(reason, now_ns, out)
+        return self._finish(out)
+
+    def on_job_failure(self, now_ns: int) -> CoordinatorInstructions:
+        """A task failed, and with it the attempt: no task can be triggered until the next one."""
+        for task in self._graph.tasks():
+            self.on_task_status(task, TaskStatus.FAILED)
+        return self.stop(now_ns)
+
+    def abort_pending(self, reason: CheckpointFailureReason, now_ns: int) -> CoordinatorInstructions:
+        """Abort all pending checkpoints; queued requests stay, and the next one may begin."""
+        out: Out = []
+        self._abort_all(reason, now_ns, out)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def restored(
+        self, checkpoint_id: int | None, now_ns: int, attempt: int, status: TaskStatus = TaskStatus.RUNNING
+    ) -> CoordinatorInstructions:
+        """The job is deployed anew from ``checkpoint_id`` (``None``: from nothing) as ``attempt``. Completed
+        checkpoints above it turned out to be unusable and are forgotten."""
+        assert attempt > self._attempt, f"attempt {attempt} after {self._attempt}"
+        assert self._finalizing is None, f"the outcome of checkpoint {self._finalizing} is not known yet"
+        out: Out = []
+        self._abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, now_ns, out)
+        self._store.rewind_to(checkpoint_id)
+        self._next_id = max(self._next_id, self._store.latest_id + 1)
+        self.begin_attempt(attempt, status)
+        if checkpoint_id is not None:
+            self.statistics.on_restored(checkpoint_id, now_ns, attempt)
+        return self._finish(out)
+
+    def shut_down(self, status: JobStatus, now_ns: int) -> CoordinatorInstructions:
+        """The job is over."""
+        if self._state is CoordinatorState.SHUT_DOWN:
+            return ()
+        out: Out = []
+        self._state = CoordinatorState.SHUT_DOWN
+        self._job_status = status
+        self._disarm(out)
+        reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+        self._abort_queued(reason, out)
+        self._abort_all(reason, now_ns, out)
+        self._close_store_if_over(out)
+        return self._finish(out)
+
+    # --- triggers -------------------------------------------------------------------------------------------------
+
+    def on_timer(self, now_ns: int) -> CoordinatorInstructions:
+        """The periodic timer fired. Ignored when it is not due (any more)."""
+        interval_ns = self.config.effective_interval_ns
+        if self._planned_ns is None or now_ns < self._planned_ns or interval_ns is None:
+            return ()
+        out: Out = []
+        self._arm(self._planned_ns + interval_ns, out)
+        out += self.trigger_periodic(now_ns)
+        return self._finish(out)
+
+    def trigger_periodic(self, now_ns: int) -> CoordinatorInstructions:
+        """A periodic checkpoint is wanted (for drivers that count records instead of time)."""
+        return self._request(now_ns, TriggerRequest(self._next_sequence, now_ns, is_periodic=True))
+
+    def trigger_manual(
+        self, label: str | None, now_ns: int, form: RequestedForm = RequestedForm.CONFIGURED
+    ) -> CoordinatorInstructions:
+        """Somebody wants a checkpoint; with a ``label`` the outcome is told under it."""
+        return self._request(now_ns, TriggerRequest(self._next_sequence, now_ns, label, form=form))
+
+    def trigger_final(self, now_ns: int) -> CoordinatorInstructions:
+        """All input has ended: one more checkpoint, so that the last transactions are committed. Its outcome is told
+        under the label ``"final"``; after a failure ask again."""
+        return self.trigger_manual(FINAL_CHECKPOINT, now_ns)
+
+    def trigger_savepoint(
+        self, label: str, now_ns: int, *, synchronous: bool = False
+    ) -> CoordinatorInstructions:
+        """Somebody wants a savepoint; ``synchronous``: the job stops with it."""
+        request = TriggerRequest(
+            self._next_sequence,
+            now_ns,
+            label,
+            is_savepoint=True,
+            # Only while no records in flight are stored: capture is for one checkpoint at a time.
+            is_forced=not needs_channel_state(self.options),
+            is_synchronous=synchronous,
+        )
+        return self._request(now_ns, request)
+
+    def _request(self, now_ns: int, request: TriggerRequest) -> CoordinatorInstructions:
+        out: Out = []
+        self._next_sequence += 1
+        self._submit(request, now_ns, out)
+        return self._finish(out)
+
+    # --- answers of the driver ------------------------------------------------------------------------------------
+
+    def on_location_ready(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
+        """The place for the snapshot exists: trigger the tasks."""
+        out: Out = []
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            # Aborted meanwhile; nothing was deleted then because nothing was there.
+            self._being_deleted += 1
+            out.append(DiscardPendingCheckpoint(checkpoint_id, ()))
+            return self._finish(out)
+        assert pending.phase is PendingPhase.INITIALIZING, (checkpoint_id, pending.phase)
+        pending.phase = PendingPhase.TRIGGERED
+        self._triggering = None
+        out.append(SendTrigger(pending.barrier, pending.plan.trigger))
+        if pending.is_fully_acknowledged:
+            self._fully_acknowledged(pending)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def on_location_failed(
+        self,
+        checkpoint_id: int,
+        reason: CheckpointFailureReason,
+        now_ns: int,
+        cause: str = "",
+    ) -> CoordinatorInstructions:
+        """The place could not be made: IO_EXCEPTION, or TRIGGER_CHECKPOINT_FAILURE for whatever is no I/O error."""
+        return self._abort_and_recheck(checkpoint_id, reason, now_ns, cause=cause)
+
+    def on_send_failed(self, checkpoint_id: int, task: TaskId, now_ns: int) -> CoordinatorInstructions:
+        """The trigger could not be delivered to ``task``."""
+        reason = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
+        return self._abort_and_recheck(checkpoint_id, reason, now_ns, cause=f"no trigger for task {task}")
+
+    def on_timeout(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
+        """The timeout of a checkpoint fired. Ignored when it has ended, or is being made durable."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or now_ns < pending.registered_ns + self.config.timeout_ns:
+            return ()
+        return self._abort_and_recheck(checkpoint_id, CheckpointFailureReason.CHECKPOINT_EXPIRED, now_ns)
+
+    def on_metadata_written(
+        self, checkpoint_id: int, now_ns: int, external_pointer: object = None
+    ) -> CoordinatorInstructions:
+        """The checkpoint is durable."""
+        out: Out = []
+        self._complete(self._end_of_finalization(checkpoint_id, remove=True), external_pointer, now_ns, out)
+        self._close_store_if_over(out)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def on_metadata_failed(
+        self,
+        checkpoint_id: int,
+        reason: CheckpointFailureReason,
+        now_ns: int,
+        *,
+        maybe_written: bool = False,
+        cause: str = "",
+    ) -> CoordinatorInstructions:
+        """The metadata could not be written (FINALIZE_CHECKPOINT_FAILURE). ``maybe_written``: nobody knows whether
+        it is there (a failed directory fsync), so no file is deleted; the driver must settle it before the next
+        restore."""
+        out: Out = []
+        pending = self._end_of_finalization(checkpoint_id, remove=False)
+        self._abort(pending, reason, now_ns, out, cause=cause, keep_state=maybe_written)
+        self._close_store_if_over(out)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def on_discarded(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
+        """The deletion of a checkpoint has ended, well or badly."""
+        assert self._being_deleted > 0, f"checkpoint {checkpoint_id} was not being deleted"
+        self._being_deleted -= 1
+        out: Out = []
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    # --- messages of tasks ----------------------------------------------------------------------------------------
+
+    def on_acknowledge(self, ack: Acknowledge, now_ns: int) -> CoordinatorInstructions:
+        """A task has delivered its part."""
+        out: Out = []
+        why = self._why_ignored(ack)
+        pending = self._pending.get(ack.checkpoint_id)
+        if why is None and pending is not None:
+            if ack.task in pending.waiting:
+                self._take(pending, ack, now_ns, out)
+                return self._finish(out)
+            known = ack.task in pending.acknowledgements
+            why = IgnoredBecause.DUPLICATE if known else IgnoredBecause.UNKNOWN_TASK
+        assert why is not None
+        out.append(MessageIgnored(ack, why))
+        # A duplicate carries the state that is already taken: deleting it would break the checkpoint.
+        if why is not IgnoredBecause.DUPLICATE and ack.state is not None:
+            out.append(DiscardAcknowledgedState(ack))
+        return self._finish(out)
+
+    def on_decline(self, decline: Decline, now_ns: int) -> CoordinatorInstructions:
+        """A task will not deliver its part: the checkpoint is over, whoever says so."""
+        why = self._why_ignored(decline)
+        pending = self._pending.get(decline.checkpoint_id)
+        if why is None and pending is not None and not pending.can_be_aborted:
+            why = IgnoredBecause.BEING_FINALIZED
+        if why is not None:
+            return (MessageIgnored(decline, why),)
+        return self._abort_and_recheck(
+            decline.checkpoint_id, decline.reason, now_ns, task=decline.task, cause=decline.cause
+        )
+
+    def _why_ignored(self, message: Acknowledge | Decline) -> IgnoredBecause | None:
+        assert message.attempt <= self._attempt, f"{message} comes from the future of attempt {self._attempt}"
+        if self._state is CoordinatorState.SHUT_DOWN:
+            return IgnoredBecause.SHUT_DOWN
+        if message.attempt < self._attempt:
+            return IgnoredBecause.OLDER_ATTEMPT
+        if message.checkpoint_id not in self._pending:
+            expired = message.checkpoint_id in self._expired
+            return IgnoredBecause.EXPIRED if expired else IgnoredBecause.NOT_PENDING
+        return None
+
+    def _take(self, pending: PendingCheckpoint, ack: Acknowledge, now_ns: int, out: Out) -> None:
+        pending.record(ack)
+        self.statistics.on_acknowledged(ack.checkpoint_id, ack.task, ack.metrics, now_ns)
+        if pending.is_fully_acknowledged:
+            self._fully_acknowledged(pending)
+            self._recheck(now_ns, out)
+
+    # --- helpers --------------------------------------------------------------------------------------------------
+
+    def _abort_and_recheck(
+        self,
+        checkpoint_id: int,
+        reason: CheckpointFailureReason,
+        now_ns: int,
+        *,
+        task: TaskId | None = None,
+        cause: str = "",
+    ) -> CoordinatorInstructions:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or not pending.can_be_aborted:
+            return ()
+        out: Out = []
+        self._abort(pending, reason, now_ns, out, task=task, cause=cause)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def _end_of_finalization(self, checkpoint_id: int, *, remove: bool) -> PendingCheckpoint:
+        assert self._finalizing == checkpoint_id, f"no metadata of checkpoint {checkpoint_id} is being written"
+        self._finalizing = None
+        return self._pending.pop(checkpoint_id) if remove else self._pending[checkpoint_id]
+
+    @staticmethod
+    def _finish(out: Out) -> CoordinatorInstructions:
+        # The driver tears the job down on FailJob: everything else must have been carried out by then.
+        return tuple(sorted(out, key=lambda instruction: isinstance(instruction, FailJob)))

@@ -27,7 +27,6 @@ class CoordinatorConfig:
     ``num_retained``        completed checkpoints that are kept;
     ``tolerable_failures``  failures in a row that do not fail the job, ``None`` = any number;
     ``after_tasks_finish``  whether checkpoints go on once some tasks have finished;
-    ``options``             what the barriers of an ordinary checkpoint carry;
     ``retention``           what becomes of completed checkpoints when the job ends.
     """
 
@@ -38,7 +37,6 @@ class CoordinatorConfig:
     num_retained: int = 1
     tolerable_failures: int | None = 0
     after_tasks_finish: bool = True
-    options: CheckpointOptions = CheckpointOptions()
     retention: RetentionPolicy = RetentionPolicy.RETAIN_ALWAYS
 
     def __post_init__(self) -> None:
@@ -53,7 +51,10 @@ class CoordinatorConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigurationError(f"checkpoint setting {name} is {value}; it must be at least {least}")
-        if needs_channel_state(self.options) and self.max_concurrent != 1:
+
+    def check_fits(self, options: CheckpointOptions) -> None:
+        """Raise :class:`ConfigurationError` when checkpoints with these barriers cannot overlap as configured."""
+        if needs_channel_state(options) and self.max_concurrent != 1:
             raise ConfigurationError(
                 f"checkpoint setting max_concurrent is {self.max_concurrent}, but unaligned checkpoints store "
                 "the records in flight and cannot overlap; set max_concurrent to 1 or use aligned checkpoints"
@@ -68,8 +69,3 @@ class CoordinatorConfig:
     def effective_interval_ns(self) -> int | None:
         """The interval, but never below the pause."""
         return None if self.interval_ns is None else max(self.interval_ns, self.pause_ns)
-
-    @property
-    def savepoints_are_forced(self) -> bool:
-        """Whether savepoints may exceed ``max_concurrent``: only while no in-flight data is stored."""
-        return not needs_channel_state(self.options)

@@ -38,7 +38,7 @@ class BlockChannel:
 
 @dataclass(frozen=True, slots=True)
 class ResumeChannels:
-    """These channels may yield again; resuming one that is not blocked changes nothing."""
+    """These blocked channels may yield again."""
 
     channels: tuple[int, ...]
 

@@ -92,7 +92,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``chosen`` is to be triggered now, ``failed`` will not be; ``rearm_after_ns``: new delay of the periodic timer."""
+    """``chosen`` is to be triggered now, ``failed`` never; ``rearm_after_ns``: new delay of the periodic timer."""
 
     chosen: TriggerRequest | None = None
     failed: tuple[tuple[TriggerRequest, CheckpointFailureReason], ...] = ()

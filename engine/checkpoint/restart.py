@@ -50,7 +50,9 @@ class FixedDelayRestart:
 
     def __post_init__(self) -> None:
         if self.attempts is not None and self.attempts < 0:
-            raise ConfigurationError(f"restart attempts is {self.attempts}; it must be 0 or more, or None for any number")
+            raise ConfigurationError(
+                f"restart attempts is {self.attempts}; it must be 0 or more, or None for any number"
+            )
         if self.delay_ns < 0:
             raise ConfigurationError(f"restart delay_ns is {self.delay_ns}; it must be 0 or more")
 

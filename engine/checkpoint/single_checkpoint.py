@@ -23,7 +23,13 @@ from abc import abstractmethod
 
 from engine.checkpoint.barrier_handler import BarrierHandler, barrier_fingerprint
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.instructions import AbortCheckpoint, HandlerInstruction, HandlerInstructions, ResumeChannels
+from engine.checkpoint.instructions import (
+    AbortCheckpoint,
+    BlockChannel,
+    HandlerInstruction,
+    HandlerInstructions,
+    ResumeChannels,
+)
 from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
 
 _NO_CHECKPOINT = -1
@@ -59,8 +65,10 @@ class SingleCheckpointHandler(BarrierHandler):
         """Align ``channel``, or ignore an obsolete barrier."""
         assert self._is_open[channel], f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         if self._is_obsolete(barrier.checkpoint_id):
-            # The sender blocked itself behind the barrier; nobody else would ever resume it.
-            return (ResumeChannels((channel,)),) if barrier.options.needs_alignment else ()
+            # Taken in aligned form it blocks its channel like any other, and nobody else would ever resume that.
+            if barrier.options.needs_alignment:
+                return (BlockChannel(channel), ResumeChannels((channel,)))
+            return ()
         out: list[HandlerInstruction] = []
         self._start_if_new(barrier, out)
         self._align(channel, barrier, barrier.options.needs_alignment, now_ns, out)

@@ -93,22 +93,11 @@ class CheckpointRow:
         return sum(row.metrics.persisted_bytes for row in self.subtasks)
 
 
-@dataclass(slots=True)
-class CheckpointCounts:
-    """Flink's overview line."""
-
-    triggered: int = 0
-    in_progress: int = 0
-    completed: int = 0
-    failed: int = 0
-    restored: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class RestoreRow:
-    """One restore. ``checkpoint_id`` ``None``: the job began anew."""
+    """One restore."""
 
-    checkpoint_id: int | None
+    checkpoint_id: int
     restored_at_ns: int
     attempt: int
 
@@ -140,11 +129,18 @@ class Spread:
 
 
 class CheckpointStatistics:
-    """Collects what the coordinator reports. ``history_size``: rows kept, oldest forgotten first."""
+    """Collects what the coordinator reports. ``history_size``: rows kept, oldest forgotten first.
+
+    ``triggered``, ``in_progress``, ``completed``, ``failed``, ``restored`` are Flink's overview line.
+    """
 
     def __init__(self, history_size: int = DEFAULT_HISTORY_SIZE) -> None:
         assert history_size >= 1, history_size
-        self.counts = CheckpointCounts()
+        self.triggered = 0
+        self.in_progress = 0
+        self.completed = 0
+        self.failed = 0
+        self.restored = 0
         self.history: dict[int, CheckpointRow] = {}
         self.restores: list[RestoreRow] = []
         self._history_size = history_size
@@ -153,8 +149,8 @@ class CheckpointStatistics:
 
     def on_triggered(self, checkpoint_id: int, kind: SnapshotKind, timestamp_ns: int, task_count: int) -> None:
         """The checkpoint got its id."""
-        self.counts.triggered += 1
-        self.counts.in_progress += 1
+        self.triggered += 1
+        self.in_progress += 1
         self.history[checkpoint_id] = CheckpointRow(checkpoint_id, kind, timestamp_ns, task_count)
         if len(self.history) > self._history_size:
             del self.history[next(iter(self.history))]
@@ -169,8 +165,8 @@ class CheckpointStatistics:
 
     def on_completed(self, checkpoint_id: int, now_ns: int) -> None:
         """The checkpoint is durable."""
-        self.counts.in_progress -= 1
-        self.counts.completed += 1
+        self.in_progress -= 1
+        self.completed += 1
         row = self.history.get(checkpoint_id)
         if row is not None:
             row.status, row.ended_at_ns = CheckpointStatus.COMPLETED, now_ns
@@ -179,8 +175,8 @@ class CheckpointStatistics:
         self, checkpoint_id: int, reason: CheckpointFailureReason, now_ns: int, cause: str = ""
     ) -> None:
         """The checkpoint was aborted."""
-        self.counts.in_progress -= 1
-        self.counts.failed += 1
+        self.in_progress -= 1
+        self.failed += 1
         row = self.history.get(checkpoint_id)
         if row is not None:
             row.status, row.ended_at_ns = CheckpointStatus.FAILED, now_ns
@@ -188,8 +184,8 @@ class CheckpointStatistics:
 
     def on_failed_without_id(self) -> None:
         """A trigger failed before it got an id (Flink counts it as triggered and failed)."""
-        self.counts.triggered += 1
-        self.counts.failed += 1
+        self.triggered += 1
+        self.failed += 1
 
     def on_discarded(self, checkpoint_id: int) -> None:
         """A completed checkpoint is no longer retained."""
@@ -197,11 +193,10 @@ class CheckpointStatistics:
         if row is not None:
             row.is_discarded = True
 
-    def on_restored(self, checkpoint_id: int | None, now_ns: int, attempt: int) -> None:
+    def on_restored(self, checkpoint_id: int, now_ns: int, attempt: int) -> None:
         """The job was started from a checkpoint."""
         self.restores.append(RestoreRow(checkpoint_id, now_ns, attempt))
-        if checkpoint_id is not None:
-            self.counts.restored += 1
+        self.restored += 1
 
     # --- queries --------------------------------------------------------------------------------------------------
 

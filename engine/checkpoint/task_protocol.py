@@ -116,22 +116,24 @@ class TaskCheckpointProtocol:
 
     # --- notifications of the coordinator -------------------------------------------------------------------------
 
-    def on_complete(self, checkpoint_id: int, last_subsumed_id: int = NONE_SUBSUMED) -> TaskInstructions:
-        """``checkpoint_id`` is durable; ``last_subsumed_id`` is the newest id no longer retained, -1 for none."""
+    def on_complete(self, checkpoint_id: int, last_subsumed_id: int | None = NONE_SUBSUMED) -> TaskInstructions:
+        """``checkpoint_id`` is durable; ``last_subsumed_id`` is the newest id no longer retained, -1 or ``None``
+        for none."""
         if checkpoint_id <= self._last_reported:
             return ()
         self._last_reported = checkpoint_id
         if self._final_id is not None and checkpoint_id >= self._final_id:
             self._final_completed = True
         complete: TaskInstruction = NotifyOperatorsComplete(checkpoint_id)
-        if last_subsumed_id == NONE_SUBSUMED:
+        if last_subsumed_id is None or last_subsumed_id == NONE_SUBSUMED:
             return (complete,)
         return (complete, NotifyOperatorsSubsumed(last_subsumed_id))
 
-    def on_abort(self, checkpoint_id: int, latest_completed_id: int = NONE_COMPLETED) -> TaskInstructions:
-        """``checkpoint_id`` is given up; ``latest_completed_id`` (0 for none) repairs a lost *complete*."""
+    def on_abort(self, checkpoint_id: int, latest_completed_id: int | None = NONE_COMPLETED) -> TaskInstructions:
+        """``checkpoint_id`` is given up; ``latest_completed_id`` (0 or ``None`` for none) repairs a lost
+        *complete*."""
         out: list[TaskInstruction] = []
-        if latest_completed_id != NONE_COMPLETED:
+        if latest_completed_id is not None and latest_completed_id != NONE_COMPLETED:
             out += self.on_complete(latest_completed_id)
         if checkpoint_id in self._running:
             self._running.remove(checkpoint_id)

@@ -122,26 +122,29 @@ class Execution:
         self._kills: list[tuple[int, tuple[TaskId, ...], str]] = []
 
     def kill(self, target: str, at_ns: int, cause: str = "killed") -> None:
-        """Kill subtask ``target`` (``count[1]``), or all subtasks of vertex ``target``, ``at_ns`` after the start."""
+        """Kill tasks ``at_ns`` after the start of the run.
+
+        ``target`` names a subtask (``count[1]``) or all subtasks of a vertex (``count``); an operator stands for the
+        vertex it is chained into.
+        """
         if at_ns < 0:
             raise ConfigurationError(f"kill of {target!r} at {at_ns} ns: a run starts at 0")
         self._kills.append((at_ns, self._tasks_named(target), cause))
 
     def _tasks_named(self, target: str) -> tuple[TaskId, ...]:
-        found = tuple(
-            (subtask.vertex, subtask.subtask)
-            for subtask in self.plan.subtasks
-            if target in (subtask.name, self.plan.vertices[subtask.vertex].name)
-        )
-        if not found:
-            names = [subtask.name for subtask in self.plan.subtasks]
-            vertices = [vertex.name for vertex in self.plan.vertices]
-            close = get_close_matches(target, [*names, *vertices], n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ConfigurationError(
-                f"there is no task {target!r}{hint} Tasks: {', '.join(names[:20])}{', …' if len(names) > 20 else ''}"
-            )
-        return found
+        tasks: dict[str, list[TaskId]] = {}
+        for subtask in self.plan.subtasks:
+            vertex = self.plan.vertices[subtask.vertex]
+            for name in dict.fromkeys((vertex.name, *(operator.name for operator in vertex.operators))):
+                for known in (name, f"{name}[{subtask.subtask}]"):
+                    tasks.setdefault(known, []).append((subtask.vertex, subtask.subtask))
+        if target in tasks:
+            return tuple(tasks[target])
+        close = get_close_matches(target, tasks, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        names = [subtask.name for subtask in self.plan.subtasks]
+        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+        raise ConfigurationError(f"there is no task {target!r}{hint} Tasks: {shown}")
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> ExecutionResult:
         """Run to the end. A failed job is a result, not an exception; a bug of Weir is an ``AssertionError``."""

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.completed_store import JobStatus
-from engine.checkpoint.coordinator import CheckpointCoordinator, CoordinatorConfig
+from engine.checkpoint.coordinator import FINAL_CHECKPOINT, CheckpointCoordinator
+from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
-    NONE_COMPLETED,
-    NONE_SUBSUMED,
     Acknowledge,
     ArmPeriodicTimer,
     ArmTimeout,
@@ -44,7 +43,7 @@ from engine.checkpoint.messages import (
     TaskId,
     WriteMetadata,
 )
-from engine.checkpoint.plan import CheckpointGraph, TaskStatus
+from engine.checkpoint.plan import CheckpointGraph
 from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.observe.events import (
     AttemptStarted,
@@ -57,7 +56,6 @@ from engine.observe.events import (
 from engine.runtime.attempt import build_tasks
 from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
-from engine.runtime.cost import CostModel
 from engine.runtime.environment import TaskEnvironment
 from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
@@ -70,7 +68,6 @@ if TYPE_CHECKING:
     from state_backends.filesystem import FileSystem
     from state_backends.storage import CheckpointStorage
 
-FINAL = "final"
 _FINAL_RETRY_NS = 10_000_000
 
 
@@ -112,7 +109,7 @@ class JobManager:
         self.plan = plan
         self.config = config
         self.kernel = kernel
-        self.files = CheckpointFiles(storage, plan, incarnation)
+        self.files = CheckpointFiles(storage, plan, incarnation, config.allow_non_restored_state)
         self.incarnation = incarnation
         self.instrument = instrument
         self.attempt = 0
@@ -148,11 +145,12 @@ class JobManager:
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
-    def start(self, restored: RestoredJob | None) -> None:
+    def start(self, restored: RestoredJob | None, problems: tuple[str, ...] = ()) -> None:
         """Deploy the first attempt, from ``restored`` or from nothing."""
-        if self.config.protocol.takes_checkpoints:
-            self._execute(self.coordinator.recover(self.files.retained(), self.kernel.now_ns))
-        self._deploy(restored, ())
+        if restored is not None:
+            retained, next_id = self.files.retained(restored.checkpoint_id), self.files.next_checkpoint_id()
+            self._execute(self.coordinator.recover(retained, self.kernel.now_ns, next_id))
+        self._deploy(restored, problems)
 
     def _deploy(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
         self.attempt += 1
@@ -169,7 +167,7 @@ class JobManager:
         self.tasks = build_tasks(self.plan, self._environment(), self.config.capacity)
         for task in self.tasks.values():
             uids = {context.uid for context in task.contexts}
-            states = {} if restored is None else restored.for_task(task.plan.vertex, task.plan.subtask, uids)
+            states = {} if restored is None else restored.for_task(task.plan.subtask, uids)
             task.start(states, checkpoint_id)
         if self.config.protocol.takes_checkpoints:
             self._execute(self.coordinator.start(now, self.attempt, checkpoint_id))
@@ -201,8 +199,8 @@ class JobManager:
         self.state = "restarting"
         for task in self.tasks.values():
             task.cancel()
-        if self.config.protocol.takes_checkpoints:
-            self._execute(self.coordinator.on_job_failure(now))
+        self._execute(self.coordinator.on_job_failure(now))
+        self.note(f"attempt {self.attempt} ended: {why}")
         self._failure_times_ns.append(now)
         delay = self._restart.restart_delay_ns(self._failure_times_ns)
         if delay is None:
@@ -214,7 +212,7 @@ class JobManager:
         """The restart delay is over (kernel event)."""
         assert self.state == "restarting", self.state
         try:
-            restored, problems = self.files.latest()
+            restored, problems = self.files.latest(self.coordinator.completed_ids)
         except (WeirError, StateBackendError, OSError) as error:
             self._fail("no state to restart from", error)
             return
@@ -232,8 +230,7 @@ class JobManager:
         self._shut_down(JobStatus.FAILED)
 
     def _shut_down(self, status: JobStatus) -> None:
-        if self.config.protocol.takes_checkpoints:
-            self._execute(self.coordinator.shut_down(status, self.kernel.now_ns))
+        self._execute(self.coordinator.shut_down(status, self.kernel.now_ns))
         self.kernel.stop()
 
     # -- what tasks report ----------------------------------------------------------------------------------------
@@ -252,9 +249,11 @@ class JobManager:
             self._end_of_job()
         elif not self._final_requested:
             self._final_requested = True
-            self._execute(self.coordinator.trigger_manual(FINAL, self.kernel.now_ns))
+            self._execute(self.coordinator.trigger_final(self.kernel.now_ns))
 
     def _end_of_job(self) -> None:
+        # No further checkpoint: one with finished sources would restore them to their beginning.
+        self._execute(self.coordinator.stop(self.kernel.now_ns))
         for task in self.tasks.values():
             if not task.inputs:
                 self._mail(task, "end_of_job")
@@ -341,8 +340,9 @@ class JobManager:
                     self._execute(coordinator.on_location_ready(checkpoint_id, now))
                 else:
                     self.note(f"checkpoint {checkpoint_id}: {error}")
-                    reason = CheckpointFailureReason.IO_EXCEPTION
-                    self._execute(coordinator.on_location_failed(checkpoint_id, reason, now))
+                    self._execute(coordinator.on_location_failed(
+                            checkpoint_id, CheckpointFailureReason.IO_EXCEPTION, now, cause=str(error)
+                        ))
             case SendTrigger(barrier, tasks):
                 self._trace(CheckpointTriggered, barrier.checkpoint_id)
                 for task_id in tasks:
@@ -350,22 +350,20 @@ class JobManager:
             case WriteMetadata():
                 self._write_metadata(instruction)
             case NotifyComplete(checkpoint_id, last_subsumed_id, tasks):
-                subsumed = None if last_subsumed_id == NONE_SUBSUMED else last_subsumed_id
                 for task_id in tasks:
-                    self._mail(self.tasks[task_id], "notify_checkpoint_complete", checkpoint_id, subsumed)
+                    self._mail(self.tasks[task_id], "notify_checkpoint_complete", checkpoint_id, last_subsumed_id)
             case NotifyAborted(checkpoint_id, latest_completed_id, reason, tasks):
                 self._trace(CheckpointAborted, checkpoint_id, reason.name)
-                latest = None if latest_completed_id == NONE_COMPLETED else latest_completed_id
                 for task_id in tasks:
-                    self._mail(self.tasks[task_id], "notify_checkpoint_aborted", checkpoint_id, latest)
+                    self._mail(self.tasks[task_id], "notify_checkpoint_aborted", checkpoint_id, latest_completed_id)
             case DiscardPendingCheckpoint(checkpoint_id) | DiscardCheckpoint(checkpoint_id):
                 error = _try_io(lambda: self.files.discard(checkpoint_id))
                 if error is not None:
                     self.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
                 self._execute(coordinator.on_discarded(checkpoint_id, now))
-            case RequestCompleted(label) if label == FINAL:
+            case RequestCompleted(label) if label == FINAL_CHECKPOINT:
                 self.kernel.schedule(now, "end_of_job", self, self.attempt)
-            case RequestFailed(label) if label == FINAL:
+            case RequestFailed(label) if label == FINAL_CHECKPOINT:
                 self._final_requested = False
                 if self.state == "running":
                     self.kernel.schedule(now + _FINAL_RETRY_NS, "retry_final", self, self.attempt)
@@ -400,11 +398,19 @@ class JobManager:
         for acknowledgement in instruction.acknowledgements:
             assert isinstance(acknowledgement.state, TaskSnapshot)
             snapshots[acknowledgement.task] = acknowledgement.state
-        error = _try_io(lambda: self.files.complete(checkpoint_id, instruction.timestamp_ns, now, snapshots))
+        error = _try_io(lambda: self.files.complete(checkpoint_id, instruction.timestamp_ns, snapshots))
         if error is not None:
             self.note(f"checkpoint {checkpoint_id}: {error}")
-            reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
-            self._execute(self.coordinator.on_metadata_failed(checkpoint_id, reason, now))
+            maybe_written = self.files.may_exist(checkpoint_id)
+            self._execute(
+                self.coordinator.on_metadata_failed(
+                    checkpoint_id,
+                    CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE,
+                    now,
+                    maybe_written=maybe_written,
+                    cause=str(error),
+                )
+            )
             return
         size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
         self._trace(CheckpointCompleted, checkpoint_id, size)
@@ -434,12 +440,6 @@ class JobManager:
         if self.instrument is not None:
             self.instrument(kind(self.kernel.now_ns, self.attempt, *fields))  # type: ignore[arg-type]
 
-    def status(self, task_id: TaskId) -> TaskStatus:
-        """What the coordinator's plan needs to know of a task."""
-        if task_id in self._finished:
-            return TaskStatus.FINISHED
-        return TaskStatus.RUNNING if self.state == "running" else TaskStatus.DEPLOYING
-
     def validate(self) -> None:
         """Assert what must hold between two events."""
         self.coordinator.validate()
@@ -456,7 +456,7 @@ class JobManager:
             tuple(sorted(self._finished)),
             self._final_requested,
             self._records_to_trigger,
-            self.coordinator.fingerprint(),
+            self.coordinator.fingerprint(self.kernel.now_ns),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )
 
@@ -468,6 +468,3 @@ def _try_io(action: Callable[[], object]) -> Exception | None:
     except (OSError, StateBackendError, StorageError) as error:
         return error
     return None
-
-
-__all__ = ["CheckpointsFailedError", "CostModel", "JobManager", "Restore", "TaskKilledError"]

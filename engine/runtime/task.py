@@ -22,7 +22,7 @@ from engine.checkpoint.barrier_handler import BarrierHandler
 from engine.checkpoint.instructions import (
     AbortCheckpoint,
     BlockChannel,
-    Instruction,
+    HandlerInstruction,
     ResumeChannels,
     TriggerSnapshot,
 )
@@ -289,7 +289,7 @@ class Task:
             case _:
                 raise AssertionError(f"{event!r} is no event of a stream")
 
-    def execute(self, instructions: Iterable[Instruction]) -> None:
+    def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
         """Do what the barrier handler says, in its order."""
         for instruction in instructions:
             match instruction:
@@ -297,9 +297,7 @@ class Task:
                     self.inputs[channel].block()
                 case ResumeChannels(channels):
                     for index in channels:
-                        # An obsolete barrier resumes its channel, which only the sender's side may have blocked.
-                        if self.inputs[index].blocked:
-                            self.inputs[index].resume()
+                        self.inputs[index].resume()
                 case TriggerSnapshot():
                     self.checkpointing.barrier_complete(instruction)
                 case AbortCheckpoint():
@@ -358,13 +356,13 @@ class Task:
         """The coordinator triggers this task directly, without barriers on its inputs."""
         self.execute(self.handler.on_trigger(barrier, self.kernel.now_ns))
 
-    def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed: int | None) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The coordinator says that a checkpoint is durable."""
-        self.checkpointing.notify_complete(checkpoint_id, last_subsumed)
+        self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed: int | None) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator says that a checkpoint will never complete."""
-        self.checkpointing.notify_aborted(checkpoint_id, latest_completed)
+        self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)
 
     def end_of_job(self) -> None:
         """The last checkpoint is confirmed: sources end their outputs, the others follow."""

@@ -8,7 +8,7 @@ task; a failing asynchronous part only declines the checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
@@ -75,13 +75,13 @@ class TaskCheckpointing:
         """The barrier handler gave up on a checkpoint."""
         self._execute(self._protocol.on_alignment_aborted(abort.checkpoint_id, abort.reason))
 
-    def notify_complete(self, checkpoint_id: int, last_subsumed: int | None) -> None:
+    def notify_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The coordinator says that a checkpoint is durable."""
-        self._execute(self._protocol.on_complete(checkpoint_id, last_subsumed))
+        self._execute(self._protocol.on_complete(checkpoint_id, last_subsumed_id))
 
-    def notify_aborted(self, checkpoint_id: int, latest_completed: int | None) -> None:
+    def notify_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator gave up on a checkpoint."""
-        self._execute(self._protocol.on_abort(checkpoint_id, latest_completed))
+        self._execute(self._protocol.on_abort(checkpoint_id, latest_completed_id))
 
     def end_of_data(self) -> None:
         """The task's input has ended; the next snapshot is its final one."""
@@ -290,7 +290,8 @@ class _AsyncSnapshot:
         for piece in self.pieces:
             assert piece.result is not None
             size += piece.result.size_bytes
-            operators[piece.uid] = operators[piece.uid].with_state(piece.kind, piece.result)
+            handle = {piece.kind: piece.result.job_manager_state}
+            operators[piece.uid] = replace(operators[piece.uid], **handle)
         now = self.task.kernel.now_ns
         return Acknowledge(
             checkpoint_id=self.barrier.checkpoint_id,

@@ -86,7 +86,7 @@ class TaskOperatorContext:
             key_groups = key_group_range_for_index(self.max_parallelism, self.parallelism, self.subtask)
             self.keyed = HeapKeyedStateBackend(self.plan.key_type, self.max_parallelism, key_groups)
             if self._restored is not None and self._restored.keyed:
-                self._restored.restore_keyed(self.keyed, self._task.environment.storage)
+                self._restored.restore_keyed(self.keyed)
         return self.keyed
 
     def operator_backend(self) -> OperatorStateBackend:
@@ -94,7 +94,7 @@ class TaskOperatorContext:
         if self.operator is None:
             self.operator = OperatorStateBackend()
             if self._restored is not None and self._restored.operator:
-                self._restored.restore_operator(self.operator, self._task.environment.storage)
+                self._restored.restore_operator(self.operator)
         return self.operator
 
     def restored_checkpoint_id(self) -> int | None:

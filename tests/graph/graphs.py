@@ -94,9 +94,7 @@ def valid_graphs(draw: st.DrawFn, most_operators: int = 8, most_parallelism: int
         same = draw(st.booleans())
         parallelism = graph.node(inputs[0]).parallelism if same else draw(parallelisms)
         chaining = draw(st.sampled_from([*[ChainingStrategy.ALWAYS] * 4, *ChainingStrategy]))
-        node_id = graph.add_operator(
-            "map", Operator, name=f"op-{index}", parallelism=parallelism, chaining=chaining
-        )
+        node_id = graph.add_operator("map", Operator, name=f"op-{index}", parallelism=parallelism, chaining=chaining)
         for source in inputs:
             forwardable = graph.node(source).parallelism == parallelism
             choices = [*PARTITIONERS, *([ForwardPartitioner()] * 7 if forwardable else [])]

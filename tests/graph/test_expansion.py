@@ -59,9 +59,12 @@ def test_small_plan_by_hand() -> None:
         "bad[0]",
         "bad[1]",
     ]
-    assert [
-        (c.edge, c.sender_subtask, c.output_index, c.receiver_subtask, c.input_index) for c in plan.channels
-    ] == [(0, 0, 0, 0, 0), (0, 1, 0, 0, 1), (1, 0, 0, 0, 0), (1, 1, 0, 1, 0)]
+    assert [(c.edge, c.sender_subtask, c.output_index, c.receiver_subtask, c.input_index) for c in plan.channels] == [
+        (0, 0, 0, 0, 0),
+        (0, 1, 0, 0, 1),
+        (1, 0, 0, 0, 0),
+        (1, 1, 0, 1, 0),
+    ]
     assert plan.subtasks[1].output_channels == ((0, (1,)), (1, (3,)))
     assert plan.subtasks[2].input_channels == (0, 1)
 
@@ -164,9 +167,7 @@ def test_channel_indices_fit_from_both_sides(graph: JobGraph) -> None:
         assert dict(sender.output_channels)[channel.edge][channel.output_index] == channel.index
         assert receiver.input_channels[channel.input_index] == channel.index
     for subtask in plan.subtasks:
-        assert (
-            tuple(edge for edge, _ in subtask.output_channels) == plan.vertices[subtask.vertex].output_edges
-        )
+        assert tuple(edge for edge, _ in subtask.output_channels) == plan.vertices[subtask.vertex].output_edges
         order = [(plan.channels[i].edge, plan.channels[i].sender_subtask) for i in subtask.input_channels]
         assert order == sorted(order)
 

@@ -93,6 +93,4 @@ def test_everything_is_drawn(graph: JobGraph) -> None:
     assert len(tree) == len(plan.operators()) + len(plan.edges)
     assert sum("=> [" in line for line in tree) == len(plan.edges)
     assert mermaid.count("==>") == len(plan.edges)
-    assert sum(line.endswith('"]') and "subgraph" not in line for line in mermaid.splitlines()) == len(
-        plan.operators()
-    )
+    assert sum(line.endswith('"]') and "subgraph" not in line for line in mermaid.splitlines()) == len(plan.operators())

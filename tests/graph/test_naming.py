@@ -23,18 +23,14 @@ class Declared:
 
 def test_made_names_are_numbered_in_order_of_definition() -> None:
     """The second map is map-2, whatever stands between."""
-    labels = resolve_labels(
-        [Declared(0, "map"), Declared(1, "filter"), Declared(2, "map"), Declared(3, "map")]
-    )
+    labels = resolve_labels([Declared(0, "map"), Declared(1, "filter"), Declared(2, "map"), Declared(3, "map")])
 
     assert [labels[i].name for i in range(4)] == ["map", "filter", "map-2", "map-3"]
 
 
 def test_made_names_step_over_given_ones() -> None:
     """A given name is kept even when it looks like a made one and comes later."""
-    labels = resolve_labels(
-        [Declared(0, "map"), Declared(1, "map"), Declared(2, "map", declared_name="map-2")]
-    )
+    labels = resolve_labels([Declared(0, "map"), Declared(1, "map"), Declared(2, "map", declared_name="map-2")])
 
     assert [labels[i].name for i in range(3)] == ["map", "map-3", "map-2"]
 

@@ -160,9 +160,7 @@ def test_declared_key_type_is_checked() -> None:
     """A declared type holds from the first key on, and True is no int."""
     router = HashPartitioner(identity, key_type=INT).router(context(2))
 
-    with pytest.raises(
-        KeyTypeMismatchError, match=re.escape("declare the type with key_by(..., key_type=...)")
-    ):
+    with pytest.raises(KeyTypeMismatchError, match=re.escape("declare the type with key_by(..., key_type=...)")):
         router.route(Batch([True]))
 
 

@@ -231,7 +231,7 @@ def test_inputs_with_different_key_types(other: KeyType | None) -> None:
 
 
 def test_cycle_is_found_with_its_path() -> None:
-    """Records that would run in a circle: the message has the whole way round, from the operator added first."""
+    """Records that would run in a circle: the message has the whole way round."""
     graph = JobGraph()
     source = add_source(graph)
     first = add_behind(graph, source, "first")

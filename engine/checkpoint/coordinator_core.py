@@ -1,0 +1,238 @@
+"""The steps of the checkpoint coordinator: what happens to requests and to pending checkpoints.
+
+The rules are told at the top of ``engine.checkpoint.coordinator``; that module turns events into calls of this one.
+"""
+
+from __future__ import annotations
+
+from engine.checkpoint.completed_store import CompletedCheckpoint
+from engine.checkpoint.coordinator_state import CoordinatorBase, CoordinatorState
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.messages import (
+    NONE_SUBSUMED,
+    ArmPeriodicTimer,
+    ArmTimeout,
+    CoordinatorInstruction,
+    DisarmPeriodicTimer,
+    DisarmTimeout,
+    DiscardCheckpoint,
+    DiscardPendingCheckpoint,
+    FailJob,
+    InitializeLocation,
+    NotifyAborted,
+    NotifyComplete,
+    RequestCompleted,
+    RequestFailed,
+    TaskId,
+)
+from engine.checkpoint.options import options_for
+from engine.checkpoint.pending import PendingCheckpoint, PendingPhase
+from engine.checkpoint.plan import (
+    CheckpointPlan,
+    PartlyFinishedUnionStateError,
+    TasksNotRunningError,
+    compute_checkpoint_plan,
+)
+from engine.checkpoint.requests import Decision, Situation, TriggerRequest
+from engine.elements.events import CheckpointBarrier
+
+Out = list[CoordinatorInstruction]
+
+
+class CoordinatorCore(CoordinatorBase):
+    """Steps; every one appends the instructions it leads to."""
+
+    # --- the periodic timer ---------------------------------------------------------------------------------------
+
+    def _arm(self, at_ns: int, out: Out) -> None:
+        self._planned_ns = at_ns
+        out.append(ArmPeriodicTimer(at_ns))
+
+    def _disarm(self, out: Out) -> None:
+        if self._planned_ns is not None:
+            self._planned_ns = None
+            out.append(DisarmPeriodicTimer())
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def _submit(self, request: TriggerRequest, now_ns: int, out: Out) -> None:
+        if self._state is CoordinatorState.SHUT_DOWN:
+            self._fail_request(request, CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, out)
+            return
+        self._follow(self._decider.submit(request, self._situation(now_ns)), now_ns, out)
+        self._recheck(now_ns, out)
+
+    def _recheck(self, now_ns: int, out: Out) -> None:
+        """Look at the queue again: something ended that may have been in the way."""
+        self._finalize_next(now_ns, out)
+        while self._follow(self._decider.choose(self._situation(now_ns)), now_ns, out):
+            pass
+
+    def _situation(self, now_ns: int) -> Situation:
+        return Situation(
+            now_ns,
+            is_triggering=self._triggering is not None,
+            pending=len(self._pending),
+            being_deleted=self._being_deleted,
+            last_completion_ns=self._last_completion_ns,
+        )
+
+    def _follow(self, decision: Decision, now_ns: int, out: Out) -> bool:
+        for request, reason in decision.failed:
+            self._fail_request(request, reason, out)
+        if decision.rearm_after_ns is not None and self._planned_ns is not None:
+            self._arm(now_ns + decision.rearm_after_ns, out)
+        if decision.chosen is None:
+            return False
+        self._begin(decision.chosen, now_ns, out)
+        return True
+
+    @staticmethod
+    def _fail_request(
+        request: TriggerRequest, reason: CheckpointFailureReason, out: Out, checkpoint_id: int | None = None
+    ) -> None:
+        if request.label is not None:
+            out.append(RequestFailed(request.label, reason, checkpoint_id))
+
+    # --- trigger --------------------------------------------------------------------------------------------------
+
+    def _begin(self, request: TriggerRequest, now_ns: int, out: Out) -> None:
+        if request.is_periodic and self._state is not CoordinatorState.SCHEDULING:
+            self._fail_before_id(request, CheckpointFailureReason.PERIODIC_SCHEDULER_SHUTDOWN, out)
+            return
+        try:
+            plan = compute_checkpoint_plan(
+                self._graph, self._statuses, after_tasks_finish=self.config.after_tasks_finish
+            )
+        except TasksNotRunningError:
+            self._fail_before_id(request, CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, out)
+            return
+        self._register(request, plan, now_ns, out)
+
+    def _fail_before_id(self, request: TriggerRequest, reason: CheckpointFailureReason, out: Out) -> None:
+        self.statistics.on_failed_without_id()
+        self._fail_request(request, reason, out)
+        if self._failures.on_failure(reason, None, is_savepoint=request.is_savepoint):
+            out.append(FailJob(reason))
+
+    def _register(self, request: TriggerRequest, plan: CheckpointPlan, now_ns: int, out: Out) -> None:
+        checkpoint_id = self._next_id
+        self._next_id += 1
+        latest = self._store.latest
+        # Nothing may refer to files that are not ours: the first checkpoint after such a restore is full.
+        kind = request.kind(full_required=latest is not None and latest.is_unclaimed)
+        options = options_for(self.options, kind)
+        barrier = CheckpointBarrier(checkpoint_id, request.timestamp_ns, options)
+        self._pending[checkpoint_id] = PendingCheckpoint(barrier, request, plan, now_ns)
+        self._triggering = checkpoint_id
+        self.statistics.on_triggered(checkpoint_id, kind, request.timestamp_ns, len(plan.wait))
+        # Before the location: a storage that hangs must not hang the coordinator.
+        out.append(ArmTimeout(checkpoint_id, now_ns + self.config.timeout_ns))
+        out.append(InitializeLocation(checkpoint_id, kind))
+
+    # --- completion -----------------------------------------------------------------------------------------------
+
+    def _fully_acknowledged(self, pending: PendingCheckpoint) -> None:
+        pending.phase = PendingPhase.FULLY_ACKNOWLEDGED
+        self._to_finalize.append(pending.checkpoint_id)
+
+    def _finalize_next(self, now_ns: int, out: Out) -> None:
+        while self._finalizing is None and self._to_finalize:
+            pending = self._pending[self._to_finalize.pop(0)]
+            try:
+                write = pending.write_instruction()
+            except PartlyFinishedUnionStateError:
+                reason = CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
+                self._abort(pending, reason, now_ns, out)
+                continue
+            self._finalizing = pending.checkpoint_id
+            pending.phase = PendingPhase.FINALIZING
+            out.append(DisarmTimeout(pending.checkpoint_id))
+            out.append(write)
+
+    def _complete(self, pending: PendingCheckpoint, pointer: object, now_ns: int, out: Out) -> None:
+        checkpoint_id = pending.checkpoint_id
+        last_subsumed_id = NONE_SUBSUMED
+        if not pending.is_savepoint:
+            last_subsumed_id = self._retain(pending, pointer)
+        self._failures.on_completed(checkpoint_id)
+        self.statistics.on_completed(checkpoint_id, now_ns)
+        self._last_completion_ns = now_ns
+        if pending.request.label is not None:
+            out.append(RequestCompleted(pending.request.label, checkpoint_id))
+        if not pending.is_savepoint or pending.request.is_synchronous:
+            for older in [self._pending[id_] for id_ in sorted(self._pending) if id_ < checkpoint_id]:
+                if not older.is_savepoint:
+                    self._abort(older, CheckpointFailureReason.CHECKPOINT_SUBSUMED, now_ns, out)
+            out.append(NotifyComplete(checkpoint_id, last_subsumed_id, pending.plan.commit))
+        # Last: until here a crash must find the older checkpoint whole.
+        self._delete(self._store.take_deletable(), out)
+
+    def _retain(self, pending: PendingCheckpoint, pointer: object) -> int:
+        entry = CompletedCheckpoint(
+            pending.checkpoint_id, pending.kind, pending.barrier.timestamp_ns, external_pointer=pointer
+        )
+        subsumed = self._store.add(entry)
+        if subsumed and subsumed[-1].may_be_deleted:
+            return subsumed[-1].checkpoint_id
+        return NONE_SUBSUMED
+
+    def _close_store_if_over(self, out: Out) -> None:
+        """Apply the retention policy once the job is over and nothing is being made durable any more."""
+        if self._job_status is not None and self._finalizing is None:
+            self._delete(self._store.shut_down(self.config.retention, self._job_status), out)
+
+    def _delete(self, checkpoint_ids: tuple[int, ...], out: Out) -> None:
+        for checkpoint_id in checkpoint_ids:
+            self.statistics.on_discarded(checkpoint_id)
+            self._being_deleted += 1
+            out.append(DiscardCheckpoint(checkpoint_id))
+
+    # --- abort ----------------------------------------------------------------------------------------------------
+
+    def _abort(
+        self,
+        pending: PendingCheckpoint,
+        reason: CheckpointFailureReason,
+        now_ns: int,
+        out: Out,
+        *,
+        task: TaskId | None = None,
+        cause: str = "",
+        keep_state: bool = False,
+    ) -> None:
+        """End a checkpoint. ``keep_state``: its files may be part of a durable checkpoint after all."""
+        checkpoint_id = pending.checkpoint_id
+        del self._pending[checkpoint_id]
+        if self._triggering == checkpoint_id:
+            self._triggering = None
+        if checkpoint_id in self._to_finalize:
+            self._to_finalize.remove(checkpoint_id)
+        if pending.can_be_aborted:
+            out.append(DisarmTimeout(checkpoint_id))
+        self._fail_request(pending.request, reason, out, checkpoint_id)
+        if pending.has_location and not keep_state:
+            self._being_deleted += 1
+            out.append(DiscardPendingCheckpoint(checkpoint_id, pending.ordered_acknowledgements()))
+        self.statistics.on_failed(checkpoint_id, reason, now_ns, cause)
+        request = pending.request
+        if self._failures.on_failure(
+            reason,
+            checkpoint_id,
+            is_savepoint=request.is_savepoint,
+            is_synchronous=request.is_synchronous,
+            by_task=task is not None,
+        ):
+            out.append(FailJob(reason, checkpoint_id, task))
+        out.append(NotifyAborted(checkpoint_id, self._store.latest_id, reason, pending.plan.commit))
+        if reason is CheckpointFailureReason.CHECKPOINT_EXPIRED:
+            self._expired.append(checkpoint_id)
+
+    def _abort_all(self, reason: CheckpointFailureReason, now_ns: int, out: Out) -> None:
+        for pending in [self._pending[id_] for id_ in sorted(self._pending)]:
+            if pending.can_be_aborted:
+                self._abort(pending, reason, now_ns, out)
+
+    def _abort_queued(self, reason: CheckpointFailureReason, out: Out) -> None:
+        for request in self._decider.drain():
+            self._fail_request(request, reason, out)

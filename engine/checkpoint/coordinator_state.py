@@ -1,0 +1,166 @@
+"""What the checkpoint coordinator remembers, with its queries, invariants and fingerprint.
+
+The rules are told at the top of ``engine.checkpoint.coordinator``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from engine.checkpoint.completed_store import CompletedCheckpoint, CompletedCheckpointStore, JobStatus
+from engine.checkpoint.coordinator_config import CoordinatorConfig
+from engine.checkpoint.failure_manager import CheckpointFailureManager
+from engine.checkpoint.messages import TaskId
+from engine.checkpoint.pending import PendingCheckpoint, PendingPhase
+from engine.checkpoint.plan import CheckpointGraph, TaskStatus
+from engine.checkpoint.requests import CheckpointRequestDecider, TriggerRequest
+from engine.checkpoint.statistics import CheckpointStatistics
+from engine.elements.events import CheckpointOptions
+
+_REMEMBERED_EXPIRED = 16
+"""Expired ids that are told apart from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
+
+class CoordinatorState(Enum):
+    """Where in its life the coordinator is."""
+
+    IDLE = "idle"
+    SCHEDULING = "scheduling"
+    SHUT_DOWN = "shut_down"
+
+
+class CoordinatorBase:
+    """All that the coordinator remembers."""
+
+    def __init__(
+        self, graph: CheckpointGraph, config: CoordinatorConfig, options: CheckpointOptions | None = None
+    ) -> None:
+        """``options``: what the barriers of an ordinary checkpoint carry, by default aligned ones.
+
+        :raises ConfigurationError: when ``config`` does not go with them
+        """
+        self.options = CheckpointOptions() if options is None else options
+        config.check_fits(self.options)
+        self.config = config
+        self.statistics = CheckpointStatistics()
+        self._graph = graph
+        self._state = CoordinatorState.IDLE
+        self._attempt = 0
+        self._statuses: dict[TaskId, TaskStatus] = dict.fromkeys(graph.tasks(), TaskStatus.DEPLOYING)
+        self._decider = CheckpointRequestDecider(config.max_concurrent, config.pause_ns)
+        self._failures = CheckpointFailureManager(config.tolerable_failures)
+        self._store = CompletedCheckpointStore(config.num_retained)
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._next_id = 1
+        self._next_sequence = 0
+        self._planned_ns: int | None = None
+        self._triggering: int | None = None
+        self._to_finalize: list[int] = []
+        self._finalizing: int | None = None
+        self._being_deleted = 0
+        self._last_completion_ns: int | None = None
+        self._expired: deque[int] = deque(maxlen=_REMEMBERED_EXPIRED)
+        self._job_status: JobStatus | None = None
+
+    # --- queries --------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> CoordinatorState:
+        """Idle, scheduling or shut down."""
+        return self._state
+
+    @property
+    def attempt(self) -> int:
+        """The current attempt."""
+        return self._attempt
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """The id that the next checkpoint will get."""
+        return self._next_id
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """Pending checkpoints, oldest first."""
+        return tuple(sorted(self._pending))
+
+    @property
+    def finalizing_id(self) -> int | None:
+        """The checkpoint whose metadata is being written."""
+        return self._finalizing
+
+    @property
+    def completed(self) -> tuple[CompletedCheckpoint, ...]:
+        """Retained checkpoints, oldest first."""
+        return self._store.entries
+
+    @property
+    def completed_ids(self) -> tuple[int, ...]:
+        """Their ids."""
+        return tuple(entry.checkpoint_id for entry in self._store.entries)
+
+    @property
+    def latest_completed_id(self) -> int:
+        """The newest of them, 0 while there is none."""
+        return self._store.latest_id
+
+    @property
+    def queued(self) -> tuple[TriggerRequest, ...]:
+        """Requests that wait, in order."""
+        return self._decider.queued
+
+    @property
+    def expired_ids(self) -> tuple[int, ...]:
+        """The last expired ids, oldest first."""
+        return tuple(self._expired)
+
+    def restore_point(self) -> CompletedCheckpoint | None:
+        """What a failed job is restored from. Only to be asked once no metadata is being written."""
+        assert self._finalizing is None, f"the outcome of checkpoint {self._finalizing} is not known yet"
+        return self._store.latest
+
+    def validate(self) -> None:
+        """Assert the invariants of the coordinator and of its parts."""
+        self._decider.validate()
+        self._failures.validate()
+        self._store.validate()
+        for pending in self._pending.values():
+            pending.validate()
+        unforced = [pending for pending in self._pending.values() if not pending.request.is_forced]
+        assert len(unforced) <= self.config.max_concurrent, self.pending_ids
+        assert all(0 < id_ < self._next_id for id_ in (*self._pending, *self.completed_ids)), self._next_id
+        assert not any(id_ in self._pending for id_ in self.completed_ids), self.pending_ids
+        in_phase = {
+            phase: [id_ for id_, pending in self._pending.items() if pending.phase is phase]
+            for phase in PendingPhase
+        }
+        optional = [[] if id_ is None else [id_] for id_ in (self._triggering, self._finalizing)]
+        assert in_phase[PendingPhase.INITIALIZING] == optional[0], in_phase
+        assert in_phase[PendingPhase.FINALIZING] == optional[1], in_phase
+        assert sorted(in_phase[PendingPhase.FULLY_ACKNOWLEDGED]) == sorted(self._to_finalize), in_phase
+        assert self._finalizing is not None or not self._to_finalize, self._to_finalize
+        assert self._planned_ns is None or self._state is CoordinatorState.SCHEDULING, self._planned_ns
+        if self._state is CoordinatorState.SHUT_DOWN:
+            assert self.pending_ids in ((), (self._finalizing,)), self.pending_ids
+            assert not self.queued, self.queued
+        assert self._being_deleted >= 0, self._being_deleted
+
+    def fingerprint(self, now_ns: int = 0) -> tuple[object, ...]:
+        """All state that decides what happens next; times relative to ``now_ns``."""
+        return (
+            self._state.value,
+            self._attempt,
+            self._next_id,
+            self._planned_ns and self._planned_ns - now_ns,
+            self._last_completion_ns and self._last_completion_ns - now_ns,
+            self._triggering,
+            tuple(self._to_finalize),
+            self._finalizing,
+            self._being_deleted,
+            tuple(self._expired),
+            tuple((task, self._statuses[task].value) for task in self._graph.tasks()),
+            self._decider.fingerprint(),
+            self._failures.fingerprint(),
+            self._store.fingerprint(),
+            tuple(self._pending[id_].fingerprint(now_ns) for id_ in sorted(self._pending)),
+        )

@@ -1,0 +1,196 @@
+"""The restore planner: which state of a completed checkpoint goes to which subtask of a job (pure).
+
+Rules (Flink: ``StateAssignmentOperation``)
+-------------------------------------------
+* Operators are matched by uid. State that no operator of the job claims is an error, unless the user allows it to be
+  dropped; operators without state in the checkpoint start empty. An operator that wrote no state asks for nothing.
+* The max parallelism of the state wins when the job's was derived from the parallelism; an explicit different one is
+  an error (keys would belong to other groups), and so is a parallelism above it.
+* Same parallelism: every subtask gets back exactly its own, union lists excepted. Otherwise see ``redistribution``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from engine.checkpoint.redistribution import (
+    OperatorStatePart,
+    keyed_state_parts,
+    redistribute_operator_state,
+)
+from engine.elements.errors import JobChangedError
+from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
+from state_backends.handles import KeyedStateHandle, OperatorStateHandle
+
+
+class UnmatchedStateError(JobChangedError):
+    """The checkpoint holds state of operators that the job does not have. ``uids``: theirs."""
+
+    def __init__(self, unmatched: Sequence[OperatorSnapshot], fresh: Sequence[RestoreTarget]) -> None:
+        self.uids = tuple(operator.uid for operator in unmatched)
+        lines = [f"  {_describe(operator)}" for operator in unmatched]
+        if fresh:
+            lines.append("operators of the job that have no state in the checkpoint:")
+            lines += [f"  uid {target.uid!r} ({target.name})" for target in fresh]
+        listing = "\n".join(lines)
+        super().__init__(
+            f"the checkpoint holds state that no operator of the job claims:\n{listing}\n"
+            "  if an operator was renamed, give it its old uid; to drop this state on purpose, allow non-restored state"
+        )
+
+
+class MaxParallelismMismatchError(JobChangedError):
+    """The job's max parallelism or parallelism does not go with that of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTarget:
+    """An operator of the job to be started.
+
+    ``is_max_parallelism_derived``: it was computed from the parallelism, so that the state's may replace it.
+    """
+
+    uid: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    is_max_parallelism_derived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskState:
+    """What one subtask of one operator is restored from."""
+
+    keyed: tuple[KeyedStateHandle, ...] = ()
+    operator: tuple[OperatorStateHandle, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """Who gets what.
+
+    ``subtasks``         ``(uid, subtask)`` -> its state, for every subtask of every operator that had state;
+    ``max_parallelism``  uid -> the one to run with;
+    ``dropped``          uids whose state nobody claims (only when that is allowed);
+    ``fresh``            uids of the job that start empty.
+    """
+
+    subtasks: Mapping[tuple[str, int], SubtaskState] = field(default_factory=dict)
+    max_parallelism: Mapping[str, int] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
+
+    def for_subtask(self, uid: str, subtask: int) -> SubtaskState | None:
+        """What this subtask gets, ``None`` for an operator that starts empty."""
+        return self.subtasks.get((uid, subtask))
+
+
+def plan_restore(
+    operators: Sequence[OperatorSnapshot],
+    targets: Sequence[RestoreTarget],
+    *,
+    allow_non_restored_state: bool = False,
+) -> RestorePlan:
+    """Assign the state of a checkpoint to the operators of a job.
+
+    :raises UnmatchedStateError: when state would be lost without being allowed to
+    :raises MaxParallelismMismatchError: when the key groups do not fit
+    """
+    with_state = [operator for operator in operators if _has_state(operator)]
+    by_uid = {target.uid: target for target in targets}
+    assert len(by_uid) == len(targets), "two operators of the job have one uid"
+    written = {operator.uid for operator in with_state}
+    unmatched = [operator for operator in with_state if operator.uid not in by_uid]
+    fresh = [target for target in targets if target.uid not in written]
+    if unmatched and not allow_non_restored_state:
+        raise UnmatchedStateError(unmatched, fresh)
+    subtasks: dict[tuple[str, int], SubtaskState] = {}
+    max_parallelism = {target.uid: target.max_parallelism for target in targets}
+    for operator in with_state:
+        target = by_uid.get(operator.uid)
+        if target is None:
+            continue
+        max_parallelism[target.uid] = resolve_max_parallelism_of_state(operator.max_parallelism, target)
+        for subtask, state in enumerate(_assign(operator, target.parallelism)):
+            subtasks[target.uid, subtask] = state
+    return RestorePlan(
+        subtasks,
+        max_parallelism,
+        tuple(operator.uid for operator in unmatched),
+        tuple(target.uid for target in fresh),
+    )
+
+
+def resolve_max_parallelism_of_state(state_max_parallelism: int, target: RestoreTarget) -> int:
+    """The max parallelism to run with; raises :class:`MaxParallelismMismatchError`."""
+    who = f"operator {target.name!r} (uid {target.uid!r})"
+    if target.parallelism > state_max_parallelism:
+        raise MaxParallelismMismatchError(
+            f"{who} has parallelism {target.parallelism}, but its state was written with max parallelism "
+            f"{state_max_parallelism}, which can never change\n  lower the parallelism to at most "
+            f"{state_max_parallelism}"
+        )
+    if target.max_parallelism != state_max_parallelism and not target.is_max_parallelism_derived:
+        raise MaxParallelismMismatchError(
+            f"{who} has max parallelism {target.max_parallelism}, but its state was written with "
+            f"{state_max_parallelism}: its keys belong to other key groups\n  set max_parallelism to "
+            f"{state_max_parallelism}, or leave it out"
+        )
+    return state_max_parallelism
+
+
+def _assign(operator: OperatorSnapshot, parallelism: int) -> list[SubtaskState]:
+    old = [operator.subtasks.get(subtask, SubtaskSnapshot()) for subtask in range(operator.parallelism)]
+    keyed = _assign_keyed([snapshot.keyed for snapshot in old], operator.max_parallelism, parallelism)
+    listed = _assign_operator_state([snapshot.operator for snapshot in old], parallelism)
+    return [SubtaskState(*states) for states in zip(keyed, listed, strict=True)]
+
+
+def _assign_keyed(
+    old: Sequence[KeyedStateHandle | None], max_parallelism: int, parallelism: int
+) -> list[tuple[KeyedStateHandle, ...]]:
+    if len(old) == parallelism:
+        return [() if handle is None else (handle,) for handle in old]
+    ranges = [None if handle is None else handle.key_group_range for handle in old]
+    assigned = []
+    for parts in keyed_state_parts(max_parallelism, ranges, parallelism):
+        handles = []
+        for part in parts:
+            handle = old[part.old_subtask]
+            assert handle is not None, part
+            cut = handle.intersect(part.key_groups)
+            assert cut is not None, part
+            handles.append(cut)
+        assigned.append(tuple(handles))
+    return assigned
+
+
+def _assign_operator_state(
+    old: Sequence[OperatorStateHandle | None], parallelism: int
+) -> list[tuple[OperatorStateHandle, ...]]:
+    # The handle itself stands for its stream: two handles may hold equal bytes and are still two.
+    parts = [() if handle is None else (OperatorStatePart(handle, handle.states),) for handle in old]
+    return [
+        tuple(part.stream.with_states(part.states) for part in share)
+        for share in redistribute_operator_state(parts, parallelism)
+    ]
+
+
+def _has_state(operator: OperatorSnapshot) -> bool:
+    return any(
+        snapshot.keyed is not None or snapshot.operator is not None for snapshot in operator.subtasks.values()
+    )
+
+
+def _describe(operator: OperatorSnapshot) -> str:
+    names: list[str] = []
+    keyed = 0
+    for _, snapshot in sorted(operator.subtasks.items()):
+        keyed += snapshot.keyed is not None
+        if snapshot.operator is not None:
+            names += [name for name in snapshot.operator.states if name not in names]
+    what = [f"keyed state of {keyed} subtasks"] if keyed else []
+    if names:
+        what.append(f"operator state {', '.join(map(repr, sorted(names)))}")
+    return f"uid {operator.uid!r} ({operator.name}, parallelism {operator.parallelism}): {' and '.join(what)}"

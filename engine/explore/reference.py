@@ -1,0 +1,145 @@
+"""The reference run: committed output of a run with faults against that of the same job without.
+
+Exactly-once means: the same rows, each as often (compared as multisets, for parallel subtasks may commit in another
+order). Losing rows, committing rows twice and committing rows that the reference run never made are told apart,
+because they have different causes. *Never* judge by "no duplicates" alone: lost output has none.
+
+Pure functions over ``{partition: rows}``, the form in which sinks give their committed output back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+CommittedOutput = Mapping[str, Sequence[str]]
+"""The committed rows of each partition (bucket, table or file), in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A row that is committed more or less often than in the reference run."""
+
+    partition: str
+    row: str
+    expected: int
+    actual: int
+
+    @property
+    def lost(self) -> int:
+        """How many of this row are missing."""
+        return max(0, self.expected - self.actual)
+
+    @property
+    def duplicated(self) -> int:
+        """How many too many there are of a row that belongs there."""
+        return max(0, self.actual - self.expected) if self.expected else 0
+
+    @property
+    def unexpected(self) -> int:
+        """How often a row is there that does not belong there at all."""
+        return 0 if self.expected else self.actual
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceCounts:
+    """Differences added up, over a partition, a key or everything."""
+
+    lost: int = 0
+    duplicated: int = 0
+    unexpected: int = 0
+
+    @classmethod
+    def of(cls, differences: Sequence[RowDifference]) -> DifferenceCounts:
+        """The sums over some differences."""
+        return cls(
+            sum(one.lost for one in differences),
+            sum(one.duplicated for one in differences),
+            sum(one.unexpected for one in differences),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.lost} lost, {self.duplicated} duplicated, {self.unexpected} unexpected"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparison:
+    """What :func:`compare_outputs` found. ``differences`` are ordered by partition and row."""
+
+    rows_expected: int
+    rows_actual: int
+    differences: tuple[RowDifference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether both runs committed the same rows, each as often: exactly-once."""
+        return not self.differences
+
+    @property
+    def complete(self) -> bool:
+        """Whether no row is missing: what at-least-once promises, for jobs whose rows do not depend on state."""
+        return not self.counts.lost
+
+    @property
+    def counts(self) -> DifferenceCounts:
+        """The sums over all partitions."""
+        return DifferenceCounts.of(self.differences)
+
+    def by_partition(self) -> dict[str, DifferenceCounts]:
+        """The sums of each partition that differs."""
+        return _grouped(self.differences, lambda one: one.partition)
+
+    def describe(self, limit: int = 5) -> str:
+        """For people: the sums, then the first ``limit`` rows that differ."""
+        if self.equal:
+            return f"same output: {self.rows_actual} rows"
+        lines = [f"output differs: {self.counts} ({self.rows_expected} rows expected, {self.rows_actual} found)"]
+        for one in self.differences[:limit]:
+            lines.append(f"  {one.partition or '.'}: {one.row}  expected {one.expected}x, found {one.actual}x")
+        if len(self.differences) > limit:
+            lines.append(f"  … and {len(self.differences) - limit} further rows")
+        return "\n".join(lines)
+
+
+def compare_outputs(expected: CommittedOutput, actual: CommittedOutput) -> OutputComparison:
+    """Compare the committed rows of a run with those of the reference run, as a multiset per partition.
+
+    A partition without rows and one that is not there are the same.
+    """
+    differences: list[RowDifference] = []
+    for partition in sorted({**expected, **actual}):
+        expected_rows = Counter(expected.get(partition, ()))
+        actual_rows = Counter(actual.get(partition, ()))
+        for row in sorted(expected_rows | actual_rows):
+            if expected_rows[row] != actual_rows[row]:
+                differences.append(RowDifference(partition, row, expected_rows[row], actual_rows[row]))
+    return OutputComparison(_rows(expected), _rows(actual), tuple(differences))
+
+
+def compare_by_key(
+    expected: CommittedOutput, actual: CommittedOutput, key_of: Callable[[str], str]
+) -> dict[str, DifferenceCounts]:
+    """Lost, duplicated and unexpected rows of each key that differs; ``key_of`` takes the key from a row.
+
+    Partitions are put together first: a key whose rows went to another partition differs in nothing.
+    """
+    comparison = compare_outputs({"": _all_rows(expected)}, {"": _all_rows(actual)})
+    return _grouped(comparison.differences, lambda one: key_of(one.row))
+
+
+def _grouped(
+    differences: Sequence[RowDifference], group_of: Callable[[RowDifference], str]
+) -> dict[str, DifferenceCounts]:
+    groups: dict[str, list[RowDifference]] = {}
+    for one in differences:
+        groups.setdefault(group_of(one), []).append(one)
+    return {group: DifferenceCounts.of(groups[group]) for group in sorted(groups)}
+
+
+def _all_rows(output: CommittedOutput) -> list[str]:
+    return [row for rows in output.values() for row in rows]
+
+
+def _rows(output: CommittedOutput) -> int:
+    return sum(len(rows) for rows in output.values())

@@ -1,0 +1,87 @@
+"""The fault plan of a run: which tasks are killed at which instants of virtual time.
+
+A plan is data: it can be written down, compared, printed as the command-line options that repeat it, and shrunk by
+leaving kills out. :meth:`FaultPlan.install` hands it to an execution before that runs; the execution knows its own
+tasks and refuses a name that is none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.elements.errors import ConfigurationError
+from engine.runtime.config import parse_duration_ns
+
+_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
+_FORM = "write NAME@TIME, for instance --kill 'count[1]@120ms' (one subtask) or --kill count@1.5s (all of them)"
+
+
+class FaultTarget(Protocol):
+    """What a plan is installed into: :class:`engine.runtime.execution.Execution`."""
+
+    def kill(self, target: str, at_ns: int, cause: str = "killed") -> None:
+        """Have ``target`` die at ``at_ns``; raises :class:`ConfigurationError` on an unknown name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillTask:
+    """One subtask (``count[1]``), or all subtasks of a vertex (``count``), die at an instant.
+
+    ``at_ns`` is virtual time since the start of the run, not of the attempt. A task that has ended by then is left
+    alone.
+    """
+
+    target: str
+    at_ns: int
+    cause: str = "killed"
+
+    def __post_init__(self) -> None:
+        if not self.target.strip():
+            raise ConfigurationError(f"a kill names no task: {_FORM}")
+        if self.at_ns < 0:
+            raise ConfigurationError(f"kill of {self.target!r} at {self.at_ns} ns: a run has no time before its start")
+
+    def __str__(self) -> str:
+        """The option that asks for this kill, exactly: ``parse_kill(str(kill)) == kill``."""
+        factor, unit = next((factor, unit) for factor, unit in _UNITS if self.at_ns % factor == 0)
+        return f"{self.target}@{self.at_ns // factor}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """All faults of one run. The order of kills at one instant is the order in the plan."""
+
+    kills: tuple[KillTask, ...] = ()
+
+    @classmethod
+    def parse(cls, kills: Iterable[str]) -> FaultPlan:
+        """The plan that the given ``NAME@TIME`` texts describe.
+
+        :raises ConfigurationError: on a text of another form
+        """
+        return cls(tuple(parse_kill(text) for text in kills))
+
+    def install(self, execution: FaultTarget) -> None:
+        """Arm every fault; call it before the execution runs.
+
+        :raises ConfigurationError: when a name is no task of the job
+        """
+        for kill in self.kills:
+            execution.kill(kill.target, kill.at_ns, kill.cause)
+
+    def options(self) -> tuple[str, ...]:
+        """The command-line options that repeat this plan."""
+        return tuple(option for kill in self.kills for option in ("--kill", str(kill)))
+
+
+def parse_kill(text: str) -> KillTask:
+    """``'count[1]@120ms'`` as a :class:`KillTask`; the time is behind the last ``@``.
+
+    :raises ConfigurationError: without a name, or without a time that can be read
+    """
+    target, at, time = text.rpartition("@")
+    if not at or not target.strip():
+        raise ConfigurationError(f"kill {text!r} is not of the form NAME@TIME: {_FORM}")
+    return KillTask(target.strip(), parse_duration_ns(time, f"the time of kill {text!r},"))

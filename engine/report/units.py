@@ -1,0 +1,34 @@
+"""Numbers as people read them: virtual times, sizes, counts."""
+
+from __future__ import annotations
+
+_TIMES = ((3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+NOTHING = "–"
+"""Stands where there is no value."""
+
+
+def format_ns(value: float | None) -> str:
+    """A duration in ns, in the largest unit that leaves a number of at least 1: ``1.5ms``."""
+    if value is None:
+        return NOTHING
+    factor, unit = next(((factor, unit) for factor, unit in _TIMES if abs(value) >= factor), (1, "ns"))
+    return f"{_short(value / factor)}{unit}"
+
+
+def format_bytes(value: float | None) -> str:
+    """A size in bytes, in the largest binary unit that leaves a number of at least 1: ``1.5 KiB``."""
+    if value is None:
+        return NOTHING
+    factor, unit = next(((factor, unit) for factor, unit in _SIZES if abs(value) >= factor), (1, "B"))
+    return f"{_short(value / factor)} {unit}"
+
+
+def format_count(value: int | None) -> str:
+    """A count with separators: ``1,234,567``."""
+    return NOTHING if value is None else f"{value:,}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

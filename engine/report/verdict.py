@@ -1,0 +1,80 @@
+"""The verdict on a run: did it keep what its mode promises?
+
+Three-valued, and never *valid* for want of evidence:
+
+* ``violated``  a completed checkpoint is not the cut that the mode promises. A mode with consistent cuts (aligned
+  barriers) promises neither orphans nor lost records; at-least-once promises only that nothing is lost;
+* ``unknown``   the job finished, but nothing was judged although the mode takes checkpoints;
+* ``valid``     the job finished and every completed checkpoint was as promised;
+* ``failed``    the job did not finish; the error says why. A violation is reported even then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import EXIT_TOOL_ERROR, EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, JobFailedError, WeirError
+
+if TYPE_CHECKING:
+    from engine.observe.cut_oracle import CutOracle, CutVerdict
+    from engine.protocols.interface import CheckpointProtocol
+    from engine.runtime.execution import ExecutionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``name`` is valid, violated, unknown or failed; ``reason`` one sentence; ``exit_code`` the command line's."""
+
+    name: str
+    reason: str
+    exit_code: int
+
+
+def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointProtocol) -> Verdict:
+    """The verdict on one run of a job in the mode of ``protocol``."""
+    broken = [verdict for verdict in oracle.verdicts if breaks_promise(verdict, protocol)]
+    if broken:
+        return Verdict("violated", _violation(broken, protocol), EXIT_VIOLATED)
+    if result.error is not None:
+        return Verdict("failed", f"the job failed: {type(result.error).__name__}", exit_code_of(result.error))
+    if not protocol.takes_checkpoints:
+        return Verdict("valid", "the job finished; its mode takes no checkpoints and promises nothing", EXIT_VALID)
+    if not oracle.verdicts:
+        return Verdict("unknown", "the job finished, but no checkpoint completed: nothing was judged", EXIT_UNKNOWN)
+    return Verdict("valid", _praise(oracle.verdicts, protocol), EXIT_VALID)
+
+
+def breaks_promise(verdict: CutVerdict, protocol: CheckpointProtocol) -> bool:
+    """Whether a completed checkpoint is worse than what the protocol promises."""
+    if protocol.consistent_cut:
+        return not verdict.consistent
+    return verdict.in_transit > 0
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of an error: its own if it has one. A job that failed has that of its cause, or 18."""
+    if not isinstance(error, WeirError):
+        return EXIT_TOOL_ERROR
+    if isinstance(error, JobFailedError) and error.exit_code == EXIT_TOOL_ERROR:
+        # The cause was no error of its own kind (a task killed on purpose): that the job failed says more.
+        return JobFailedError.exit_code
+    return error.exit_code
+
+
+def _violation(broken: list[CutVerdict], protocol: CheckpointProtocol) -> str:
+    worst = broken[0]
+    promise = "a consistent cut" if protocol.consistent_cut else "that no record is lost"
+    return (
+        f"mode {protocol.name} promises {promise}, but checkpoint {worst.checkpoint_id} of attempt {worst.attempt}"
+        f" would count {worst.orphans} records twice and lose {worst.in_transit}"
+        + (f" (and {len(broken) - 1} further checkpoints)" if len(broken) > 1 else "")
+    )
+
+
+def _praise(verdicts: list[CutVerdict], protocol: CheckpointProtocol) -> str:
+    count = f"{len(verdicts)} completed checkpoint{'s' if len(verdicts) > 1 else ''}"
+    if protocol.consistent_cut:
+        return f"the job finished; {count}, each a consistent cut"
+    orphans = sum(verdict.orphans for verdict in verdicts)
+    return f"the job finished; {count} lose nothing, and hold {orphans} records that a restore would count twice"

@@ -1,0 +1,68 @@
+"""State of a completed checkpoint, assigned to the subtasks of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from state_backends.handles import KeyedStateHandle, OperatorStateHandle
+from state_backends.heap import HeapKeyedStateBackend
+from state_backends.operator_state import OperatorStateBackend
+from state_backends.snapshot import StateReader
+
+if TYPE_CHECKING:
+    from engine.graph.plan import ExecutionPlan
+    from state_backends.storage import CheckpointMetadata, CheckpointStorage
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredOperator:
+    """What one operator in one subtask gets back."""
+
+    keyed: tuple[KeyedStateHandle, ...]
+    operator: tuple[OperatorStateHandle, ...]
+    reader: StateReader
+
+    def restore_keyed(self, backend: HeapKeyedStateBackend) -> None:
+        """Fill a fresh keyed backend."""
+        backend.restore(self.keyed, self.reader)
+
+    def restore_operator(self, backend: OperatorStateBackend) -> None:
+        """Fill a fresh operator state backend."""
+        backend.restore(self.operator, self.reader)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredJob:
+    """A checkpoint, ready to start an attempt from."""
+
+    checkpoint_id: int
+    timestamp_ns: int
+    operators: Mapping[tuple[str, int], RestoredOperator]
+    """By ``(uid, subtask)``."""
+
+    @classmethod
+    def assign(
+        cls,
+        metadata: CheckpointMetadata,
+        plan: ExecutionPlan,
+        storage: CheckpointStorage,
+        *,
+        allow_non_restored_state: bool,
+    ) -> RestoredJob:
+        """Give every subtask of ``plan`` its part of the checkpoint."""
+        reader = storage.reader(metadata.checkpoint_id)
+        operators = {}
+        for operator in metadata.operators:
+            for subtask, snapshot in operator.subtasks.items():
+                operators[operator.uid, subtask] = RestoredOperator(
+                    () if snapshot.keyed is None else (snapshot.keyed,),
+                    () if snapshot.operator is None else (snapshot.operator,),
+                    reader,
+                )
+        return cls(metadata.checkpoint_id, metadata.timestamp, operators)
+
+    def for_task(self, subtask: int, uids: Iterable[str]) -> dict[str, RestoredOperator]:
+        """What the operators ``uids`` of one subtask get back."""
+        return {uid: self.operators[uid, subtask] for uid in uids if (uid, subtask) in self.operators}

@@ -1,0 +1,73 @@
+"""How a file sink writes records as lines of text. A format is pure: one record in, one line without its end out."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from engine.elements.errors import ConfigurationError
+
+
+class RowFormat(Protocol):
+    """Encodes records as lines."""
+
+    def encode(self, record: Any) -> str:
+        """The line for ``record``, without line break. Raises ``ValueError`` or ``TypeError`` for a record that
+        cannot be written."""
+
+
+class JsonLinesRowFormat:
+    """One JSON value per line, the keys of a dict in its own order.
+
+    Dates and times are written in ISO 8601, ``Decimal`` as text. NaN and infinities are refused: they are not JSON.
+    """
+
+    def __init__(self) -> None:
+        encoder = json.JSONEncoder(
+            ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_json_default
+        )
+        self.encode = encoder.encode
+
+
+def _json_default(value: object) -> str:
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON; turn it into something that is before the sink")
+
+
+class CsvRowFormat:
+    """One CSV row per line, ``None`` as an empty field, no header (a bucket is the concatenation of its files).
+
+    ``columns`` selects and orders the fields of dict records; records that are tuples or lists need none.
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None, *, delimiter: str = ",") -> None:
+        if isinstance(columns, str) or (columns is not None and not columns):
+            raise ConfigurationError(f"columns must be a sequence of names, got {columns!r}")
+        self._columns = None if columns is None else tuple(columns)
+        self._line = ""
+        self._writer = csv.writer(self, delimiter=delimiter, lineterminator="")
+
+    def write(self, text: str) -> int:
+        """Called by the CSV writer with the text of a row."""
+        self._line = text
+        return len(text)
+
+    def encode(self, record: Any) -> str:
+        """See ``RowFormat``."""
+        if isinstance(record, dict):
+            if self._columns is None:
+                raise TypeError("the record is a dict: give CsvRowFormat the columns to write")
+            record = [record[column] for column in self._columns]
+        elif not isinstance(record, (tuple, list)):
+            raise TypeError(f"a CSV row is a tuple, a list or a dict, not {type(record).__name__}")
+        self._writer.writerow(record)
+        if "\n" in self._line or "\r" in self._line:
+            raise ValueError("a field has a line break, and a row must be one line")
+        return self._line

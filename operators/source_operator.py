@@ -1,0 +1,303 @@
+"""The operator that reads a source: splits, turns, event times, watermarks, positions in state.
+
+Which split is read next must not depend on the batch size, or a run with batches of 1 would mix the splits
+differently from one with batches of 4096. So splits take *turns* of a fixed number of records, however these are
+cut into batches, and how much of a turn is left is part of the snapshot. When one split is left it has all turns.
+
+For the same reason a batch ends where a split has nothing to read: when it will have something again must be asked
+at the virtual time at which the records before have been paid for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import Operator
+from engine.elements.source import Source, SplitReader
+from operators.watermarks import WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
+from state_backends.filesystem import FileSystem
+
+DEFAULT_RECORDS_PER_TURN = 256
+
+_STATE = "splits"
+_STARTED = "source-started"
+
+
+class _SourceContext:
+    """What the source sees of its operator."""
+
+    __slots__ = ("_operator", "attempt", "name")
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self.name = operator.context.name
+        self.attempt = operator.context.attempt
+
+    def file_system(self) -> FileSystem:
+        return self._operator.context.file_system()
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        self._operator.output.emit_side(tag, batch)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self._operator.context.metrics.count(name, amount)
+
+
+class _Saved(NamedTuple):
+    """One split in the snapshot. The last two belong to the subtask and are the same in all its splits."""
+
+    id: str
+    position: Any
+    finished: bool
+    turn_left: int
+    generator: int | None
+    last_watermark_ms: int
+    until_next_watermark_ns: int
+
+
+@dataclass(slots=True)
+class _Split:
+    """One split of this subtask. While ``reader`` is ``None``, ``position`` is where to open it."""
+
+    id: str
+    position: Any = None
+    finished: bool = False
+    turn_left: int = 0
+    reader: SplitReader | None = None
+    available_at_ns: int | None = None
+    """When there may be something to read again; ``None``: now."""
+    asked_again: bool = False
+    """It had nothing, yet says there is something now."""
+
+    def readable(self, now_ns: int) -> bool:
+        return self.available_at_ns is None or self.available_at_ns <= now_ns
+
+
+class SourceOperator(Operator):
+    """Reads the splits ``i`` with ``i mod parallelism == subtask`` of a source.
+
+    It has no input: the runtime calls ``emit_next`` whenever the task may produce records, and asks
+    ``available_at_ns`` when there were none. After a restore the splits and positions of the checkpoint are read;
+    the source is not asked again which splits there are (Flink does the same).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        *,
+        records_per_turn: int = DEFAULT_RECORDS_PER_TURN,
+    ) -> None:
+        if type(records_per_turn) is not int or records_per_turn < 1:
+            raise ConfigurationError(f"records_per_turn must be an int of at least 1, got {records_per_turn!r}")
+        self._source = source
+        self._strategy = watermark_strategy
+        self._records_per_turn = records_per_turn
+        self._splits: list[_Split] = []
+        self._unfinished: list[_Split] = []
+        self._turn = 0
+        self._emitter: WatermarkEmitter | None = None
+        self._repeat_watermark = False
+
+    # --- life cycle ---------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        backend = self.context.operator_backend()
+        self._state = backend.list_state(_STATE)
+        self._started = backend.union_list_state(_STARTED)
+
+    def open(self) -> None:
+        self._source_context = _SourceContext(self)
+        saved = [_Saved(*element) for element in self._state.get()]
+        if self._started.get():
+            self._splits = [_Split(one.id, one.position, one.finished, one.turn_left) for one in saved]
+        else:
+            # No subtask of this operator is in the checkpoint, so it begins, whatever else was restored.
+            ids = self._source.splits(self._source_context)
+            self._splits = [_Split(split) for split in ids[self.context.subtask :: self.context.parallelism]]
+        self._unfinished = [split for split in self._splits if not split.finished]
+        self._open_turns()
+        if self._strategy is not None and self._strategy.emits:
+            self._open_watermarks(self._strategy, saved)
+
+    def _open_turns(self) -> None:
+        # The split in the middle of its turn goes on. (Several, when splits of several subtasks met here.)
+        in_turn = [at for at, split in enumerate(self._unfinished) if split.turn_left]
+        self._turn = in_turn[0] if in_turn else 0
+        for at in in_turn[1:]:
+            self._unfinished[at].turn_left = 0
+        if not in_turn:
+            self._begin_turn()
+
+    def _open_watermarks(self, strategy: WatermarkStrategy, saved: list[_Saved]) -> None:
+        emitter = self._emitter = WatermarkEmitter(self, strategy)
+        now_ns = self.context.processing_time_ns()
+        if saved:
+            # When splits of several subtasks met here, the most careful of them.
+            last_ms = min(one.last_watermark_ms for one in saved)
+            emitter.periodic.restore(last_ms, min(one.until_next_watermark_ns for one in saved), now_ns)
+            self._repeat_watermark = True
+        generators = {one.id: one.generator for one in saved}
+        for split in self._unfinished:
+            emitter.periodic.add_split(split.id, now_ns, generators.get(split.id))
+        emitter.periodic.expect_records(now_ns)
+        emitter.arm()
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        self._state.update([tuple(self._save(split)) for split in self._splits])
+        self._started.update([True])
+
+    def _save(self, split: _Split) -> _Saved:
+        position = split.position if split.reader is None else split.reader.position()
+        if self._emitter is None:
+            return _Saved(split.id, position, split.finished, split.turn_left, None, MIN_TIMESTAMP_MS, 0)
+        periodic = self._emitter.periodic
+        return _Saved(
+            split.id,
+            position,
+            split.finished,
+            split.turn_left,
+            None if split.finished else periodic.generator_snapshot(split.id),
+            periodic.last_emitted_ms,
+            periodic.until_next_ns(self.context.processing_time_ns()),
+        )
+
+    def close(self) -> None:
+        for split in self._splits:
+            if split.reader is not None:
+                split.reader.close()
+                split.reader = None
+
+    def fingerprint(self) -> object:
+        now_ns = self.context.processing_time_ns()
+        splits = [
+            (tuple(self._save(split)), split.available_at_ns and split.available_at_ns - now_ns)
+            for split in self._splits
+        ]
+        watermarks = None if self._emitter is None else self._emitter.periodic.fingerprint(now_ns)
+        return tuple(splits), watermarks
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def emit_next(self, max_records: int) -> int | None:
+        """Emit up to ``max_records`` (>= 1) records. Returns how many; 0 when there are none now; ``None`` when
+        all splits have ended."""
+        if self._repeat_watermark and self._emitter is not None:
+            self._repeat_watermark = False
+            self._emitter.emit_again()
+        now_ns = self.context.processing_time_ns()
+        pieces: list[Batch] = []
+        emitted = 0
+        while emitted < max_records and (split := self._next_split(now_ns)) is not None:
+            piece = self._read(split, max_records - emitted, now_ns)
+            if piece:
+                pieces.append(piece)
+                emitted += len(piece)
+            elif piece is not None:
+                if pieces:
+                    break
+                self._wait(split, now_ns)
+        if pieces:
+            self.output.emit(pieces[0] if len(pieces) == 1 else _joined(pieces))
+        if self._emitter is not None:
+            self._emitter.arm()
+        return emitted if emitted or self._unfinished else None
+
+    def available_at_ns(self, now_ns: int) -> int:
+        """When it is worth calling ``emit_next`` again."""
+        times = [split.available_at_ns or now_ns for split in self._unfinished]
+        return max(now_ns, min(times, default=now_ns))
+
+    def on_processing_time_ns(self, time_ns: int) -> None:
+        if self._emitter is not None:
+            expected = self.available_at_ns(time_ns) if self._unfinished else None
+            self._emitter.on_time(time_ns, expected)
+
+    def _next_split(self, now_ns: int) -> _Split | None:
+        """The split whose turn it is; those that have nothing to read lose their turn."""
+        for _ in self._unfinished:
+            split = self._unfinished[self._turn]
+            if split.readable(now_ns):
+                return split
+            self._end_turn()
+        return None
+
+    def _begin_turn(self) -> None:
+        if self._unfinished:
+            self._turn %= len(self._unfinished)
+            self._unfinished[self._turn].turn_left = self._records_per_turn
+
+    def _end_turn(self) -> None:
+        self._unfinished[self._turn].turn_left = 0
+        self._turn += 1
+        self._begin_turn()
+
+    def _read(self, split: _Split, room: int, now_ns: int) -> Batch | None:
+        """Records of the split whose turn it is: an empty batch when there are none now, ``None`` when it has
+        ended."""
+        alone = len(self._unfinished) == 1
+        reader = split.reader
+        if reader is None:
+            reader = split.reader = self._source.open_split(split.id, split.position, self._source_context)
+        batch = reader.read(room if alone else min(room, split.turn_left))
+        split.available_at_ns = None
+        if batch is None:
+            self._finish_split(split, reader, now_ns)
+        elif batch:
+            split.asked_again = False
+            if not alone:
+                split.turn_left -= len(batch)
+                if split.turn_left == 0:
+                    self._end_turn()
+            return self._stamped(split, batch)
+        return batch
+
+    def _finish_split(self, split: _Split, reader: SplitReader, now_ns: int) -> None:
+        split.position, split.finished, split.turn_left = reader.position(), True, 0
+        reader.close()
+        split.reader = None
+        self._unfinished.remove(split)
+        self._begin_turn()
+        if self._emitter is not None:
+            self._emitter.periodic.remove_split(split.id, now_ns)
+
+    def _wait(self, split: _Split, now_ns: int) -> None:
+        """The split whose turn it is had nothing to read: find out until when, and go on with the next one."""
+        assert split.reader is not None
+        at_ns = split.reader.available_at_ns(now_ns)
+        if at_ns <= now_ns:
+            if split.asked_again:
+                problem = ValueError("available_at_ns() says there are records, read() returns none")
+                raise self.user_error("source reader", split.id, problem) from problem
+            split.asked_again = True
+            return
+        split.available_at_ns, split.asked_again = at_ns, False
+        if len(self._unfinished) > 1:
+            # The runtime cuts batches at timers, so the other splits stop here to let this one have its turn.
+            self.context.register_processing_timer_ns(at_ns)
+        if self._emitter is not None:
+            self._emitter.periodic.expect_records(at_ns)
+        self._end_turn()
+
+    def _stamped(self, split: _Split, batch: Batch) -> Batch:
+        """``batch`` with event times, known to the watermark generator of its split."""
+        strategy = self._strategy
+        if strategy is None:
+            return batch
+        if strategy.timestamp_fn is not None:
+            batch = Batch(batch.values, stamp(self, strategy.timestamp_fn, batch.values))
+        if self._emitter is not None:
+            if batch.timestamps is None:
+                raise missing_timestamps(self)
+            self._emitter.before_records(split.id, batch.timestamps)
+        return batch
+
+
+def _joined(pieces: list[Batch]) -> Batch:
+    values = list(chain.from_iterable(piece.values for piece in pieces))
+    stamps = [piece.timestamps for piece in pieces if piece.timestamps is not None]
+    return Batch(values, list(chain.from_iterable(stamps)) if len(stamps) == len(pieces) else None)
