@@ -1,8 +1,8 @@
 """Buckets of a file sink: their ids, and the state of one bucket (Flink: ``Bucket``).
 
-Naming (StreamingFileSink): a final name is ``{prefix}-{subtask}-{counter}{suffix}``. Each bucket has its own next
-counter; a new bucket starts at the greatest counter of its subtask. So two finished files never share a name, also
-when a bucket became inactive and appears again.
+Naming (StreamingFileSink): a final name is ``{prefix}-{subtask}-{counter}{suffix}``. Each bucket has its
+own next counter; a new bucket starts at the greatest counter of its subtask. So two finished files never
+share a name, also when a bucket became inactive and appears again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
 def partition_path(**columns: object) -> str:
     """A bucket id in Hive's style: ``partition_path(year=2013, day=1)`` is ``"year=2013/day=1"``.
 
-    Special characters are written as ``%XX``; ``None`` and the empty text as ``__DEFAULT_PARTITION__`` (Flink:
-    ``PartitionPathUtils``).
+    Special characters are written as ``%XX``; ``None`` and the empty text as ``__DEFAULT_PARTITION__``
+    (Flink: ``PartitionPathUtils``).
     """
     parts = []
     for name, value in columns.items():
@@ -70,8 +70,8 @@ class OnCheckpointRollingPolicy:
 class Bucket:
     """One bucket of one subtask.
 
-    ``pending`` are files closed since the last snapshot, ``pending_by_checkpoint`` those of snapshots that have not
-    been confirmed yet.
+    ``pending`` are files closed since the last snapshot, ``pending_by_checkpoint`` those of snapshots that
+    have not been confirmed yet.
     """
 
     id: str

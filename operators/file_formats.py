@@ -1,8 +1,8 @@
 """Formats of text files with one record per line: CSV, JSON Lines, plain text.
 
-A format opens a *parser* per file. Parsers work on blocks of lines, so that the loop over records runs in C; only a
-block with something wrong in it is parsed again line by line, to find out which line and why. Parsers are pure: the
-reader deals with bytes, offsets and line numbers.
+A format opens a *parser* per file. Parsers work on blocks of lines, so that the loop over records runs in
+C; only a block with something wrong in it is parsed again line by line, to find out which line and why.
+Parsers are pure: the reader deals with bytes, offsets and line numbers.
 """
 
 from __future__ import annotations
@@ -127,14 +127,15 @@ class CsvFormat:
     """Comma-separated values, one record per line.
 
     ``columns``      the columns to read, in the order of the record. With a header they select from it by name
-                     (``None`` = all); without one they name the fields from left to right and must be complete;
+                     (``None`` = all); without one they name the fields from left to right and must be
+                     complete;
     ``types``        column -> function of the text (``int``, ``float``, any callable); other columns stay text;
     ``header``       whether the first line names the columns;
     ``record``       ``"dict"`` (column -> value) or ``"tuple"``;
     ``null_values``  texts that become ``None`` in every column instead of being converted.
 
-    A quoted field may hold delimiters and doubled quotes, but no line break: a file with such a field is refused
-    with an error that names the line, since a reader must be able to start at any line.
+    A quoted field may hold delimiters and doubled quotes, but no line break: a file with such a field is
+    refused with an error that names the line, since a reader must be able to start at any line.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Text files as a source: one split per file, byte offsets as positions.
 
-A position is ``(byte offset, line number)`` of the first line that has not been consumed, so that a restored reader
-starts exactly there and still names the right line in an error. Positions are worked out when they are asked for
-(at snapshots), not per record.
+A position is ``(byte offset, line number)`` of the first line that has not been consumed, so that a
+restored reader starts exactly there and still names the right line in an error. Positions are worked out
+when they are asked for (at snapshots), not per record.
 
 Lines are consumed in order: a malformed line is reported when the reader gets to it, not when the block that
 holds it is parsed, so a restored reader reports every line exactly once too.
@@ -34,11 +34,12 @@ class FileSource:
                       pattern with ``*``, ``?`` or ``[...]``, or a sequence of those;
     ``format``        ``CsvFormat``, ``JsonLinesFormat``, ``TextFormat`` or anything like them;
     ``on_malformed``  what to do with a line that is not what the format says: ``"fail"`` raises
-                      ``MalformedRecordError``, ``"skip"`` drops it, ``"side_output"`` sends a dict with ``path``,
-                      ``line``, ``content`` and ``why`` to side output ``malformed``. The latter two count it in
-                      ``numRecordsMalformed``.
+                      ``MalformedRecordError``, ``"skip"`` drops it, ``"side_output"`` sends a dict with
+                      ``path``, ``line``, ``content`` and ``why`` to side output ``malformed``. The latter
+                      two count it in ``numRecordsMalformed``.
 
-    The files are listed once, when a job starts without a checkpoint; a restored job reads the files it knows.
+    The files are listed once, when a job starts without a checkpoint; a restored job reads the files it
+    knows.
     """
 
     def __init__(

@@ -1,17 +1,20 @@
 """The one place where watermarks are emitted: generators per split, combined, on a grid of virtual time.
 
-``PeriodicWatermarks`` is pure; its driver registers the timers it asks for and emits what it answers. Two operators
-drive it: ``SourceOperator`` (one generator per split) and ``TimestampsAndWatermarksOperator`` (one for its input).
+``PeriodicWatermarks`` is pure; its driver registers the timers it asks for and emits what it answers. Two
+operators drive it: ``SourceOperator`` (one generator per split) and ``TimestampsAndWatermarksOperator``
+(one for its input).
 
-Emission is periodic in *virtual processing time*: on a grid of ``interval_ns`` from the opening of the operator
-(Flink: auto watermark interval). A point of the grid at which nothing can change is skipped: a timer is asked for
-only where records are expected or idleness may set in. That changes no emission, and a source that waits an hour
-does not fire 18 million timers. The timer must stand *before* the records come, since the runtime cuts batches at
-timers: else a large batch would run over a point of the grid that stops a small one.
+Emission is periodic in *virtual processing time*: on a grid of ``interval_ns`` from the opening of the
+operator (Flink: auto watermark interval). A point of the grid at which nothing can change is skipped: a
+timer is asked for only where records are expected or idleness may set in. That changes no emission, and a
+source that waits an hour does not fire 18 million timers. The timer must stand *before* the records come,
+since the runtime cuts batches at timers: else a large batch would run over a point of the grid that stops a
+small one.
 
-The place on the grid is part of the driver's snapshot, with the generators: after a restore the next watermark comes
-as many records behind the barrier as it would have come without the failure. (Flink forgets both and begins anew;
-then a record that was late in the first run may be in time in the second, and the output differs.)
+The place on the grid is part of the driver's snapshot, with the generators: after a restore the next
+watermark comes as many records behind the barrier as it would have come without the failure. (Flink forgets
+both and begins anew; then a record that was late in the first run may be in time in the second, and the
+output differs.)
 """
 
 from __future__ import annotations

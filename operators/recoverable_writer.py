@@ -1,12 +1,14 @@
 """Files that become visible all at once, and not before they are told to (Flink: ``RecoverableWriter``).
 
-A file is written under a hidden name, closed and fsynced, and renamed when it is committed. What is needed to commit
-it is a plain value that state can hold. Everything goes through the file-system port, and the order of calls is the
-protocol:
+A file is written under a hidden name, closed and fsynced, and renamed when it is committed. What is needed
+to commit it is a plain value that state can hold. Everything goes through the file-system port, and the
+order of calls is the protocol:
 
-    open hidden name -> write -> fsync file -> fsync directory -> (snapshot holds the file) -> rename -> fsync directory
+    open hidden name -> write -> fsync file -> fsync directory -> the snapshot holds the file
+    the checkpoint is complete -> rename -> fsync directory
 
-The first directory fsync belongs to the snapshot: a checkpoint must not refer to a name that a crash can lose.
+The first directory fsync belongs to the snapshot: a checkpoint must not refer to a name that a crash can
+lose.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class RecoverableWriter:
         bucket, name = posixpath.split(target)
         temporary = posixpath.join(bucket, f".{name}.inprogress.{attempt}")
         self._fs.make_dirs(self.path(bucket))
-        file = self._fs.open_write(self.path(temporary), exclusive=True)
+        file = self._fs.open_write(self.path(temporary))
         self._changed[bucket] = None
         return InProgressFile(file, temporary, target, opened_at_ms)
 
@@ -87,8 +89,7 @@ class RecoverableWriter:
         if not self.exists(temporary):
             raise StorageError(
                 f"{self.path(temporary)} was to be committed as {target!r} but is gone\n"
-                "  something else deletes files in the sink's directory; the records are in the last checkpoint's "
-                "past and cannot be written again"
+                "  something else deletes files in the sink's directory"
             )
         found_bytes = self._fs.size(self.path(temporary))
         if found_bytes != size_bytes:
@@ -101,8 +102,8 @@ class RecoverableWriter:
         self._rename(temporary, target)
 
     def commit_after_recovery(self, pending: PendingFile) -> bool:
-        """Make ``pending`` visible unless that was done before the failure. Lenient: false when neither file is there
-        (it was committed, and somebody has taken it away since).
+        """Make ``pending`` visible unless that was done before the failure. Lenient: false when neither
+        file is there (it was committed, and somebody has taken it away since).
 
         Raises ``StorageError`` when the hidden file is too short or its name is taken.
         """

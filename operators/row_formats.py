@@ -16,14 +16,15 @@ class RowFormat(Protocol):
     """Encodes records as lines."""
 
     def encode(self, record: Any) -> str:
-        """The line for ``record``, without line break. Raises ``ValueError`` or ``TypeError`` for a record that
-        cannot be written."""
+        """The line for ``record``, without line break. Raises ``ValueError`` or ``TypeError`` when it cannot be
+        written."""
 
 
 class JsonLinesRowFormat:
     """One JSON value per line, the keys of a dict in its own order.
 
-    Dates and times are written in ISO 8601, ``Decimal`` as text. NaN and infinities are refused: they are not JSON.
+    Dates and times are written in ISO 8601, ``Decimal`` as text. NaN and infinities are refused: they are
+    not JSON.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,8 @@ def _json_default(value: object) -> str:
 
 
 class CsvRowFormat:
-    """One CSV row per line, ``None`` as an empty field, no header (a bucket is the concatenation of its files).
+    """One CSV row per line, ``None`` as an empty field, no header (a bucket is the concatenation of its
+    files).
 
     ``columns`` selects and orders the fields of dict records; records that are tuples or lists need none.
     """

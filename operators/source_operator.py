@@ -1,11 +1,12 @@
 """The operator that reads a source: splits, turns, event times, watermarks, positions in state.
 
 Which split is read next must not depend on the batch size, or a run with batches of 1 would mix the splits
-differently from one with batches of 4096. So splits take *turns* of a fixed number of records, however these are
-cut into batches, and how much of a turn is left is part of the snapshot. When one split is left it has all turns.
+differently from one with batches of 4096. So splits take *turns* of a fixed number of records, however
+these are cut into batches, and how much of a turn is left is part of the snapshot. When one split is left
+it has all turns.
 
-For the same reason a batch ends where a split has nothing to read: when it will have something again must be asked
-at the virtual time at which the records before have been paid for.
+For the same reason a batch ends where a split has nothing to read: when it will have something again must
+be asked at the virtual time at which the records before have been paid for.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class SourceOperator(Operator):
     """Reads the splits ``i`` with ``i mod parallelism == subtask`` of a source.
 
     It has no input: the runtime calls ``emit_next`` whenever the task may produce records, and asks
-    ``available_at_ns`` when there were none. After a restore the splits and positions of the checkpoint are read;
-    the source is not asked again which splits there are (Flink does the same).
+    ``available_at_ns`` when there were none. After a restore the splits and positions of the checkpoint are
+    read; the source is not asked again which splits there are (Flink does the same).
     """
 
     def __init__(

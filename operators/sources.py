@@ -175,10 +175,10 @@ class _SequenceReader:
 class GeneratorSource:
     """Records ``0 .. count - 1``, made by ``make_batch(start, stop) -> list`` on demand.
 
-    ``make_batch`` must be a pure function of its arguments and give the same records however the range is cut;
-    each split is a contiguous range. With ``rate_per_s`` record ``k`` of a split is available ``k * splits / rate``
-    seconds of virtual time after the split was opened; a restored split begins to count anew and does not hurry
-    to make up for the time it was down.
+    ``make_batch`` must be a pure function of its arguments and give the same records however the range is
+    cut; each split is a contiguous range. With ``rate_per_s`` record ``k`` of a split is available ``k *
+    splits / rate`` seconds of virtual time after the split was opened; a restored split begins to count
+    anew and does not hurry to make up for the time it was down.
     """
 
     def __init__(
@@ -254,8 +254,8 @@ class _GeneratorReader:
 class _RateLimitedReader:
     """Hands out no record before its time.
 
-    A reader has no clock. It returns an empty batch when the records whose time is known to have come are used
-    up, and learns from the ``available_at_ns(now)`` that follows how many more there are by now.
+    A reader has no clock. It returns an empty batch when the records whose time is known to have come are
+    used up, and learns from the ``available_at_ns(now)`` that follows how many more there are by now.
     """
 
     __slots__ = ("_due", "_opened_at_ns", "_rate_per_s", "_reader", "_sent", "_splits")

@@ -27,8 +27,8 @@ class WatermarkGenerator(Protocol):
 class BoundedOutOfOrdernessGenerator:
     """Watermark = greatest timestamp seen - bound - 1 (Flink: ``BoundedOutOfOrdernessWatermarks``).
 
-    The 1 is there because a watermark ``w`` says that no record *at or below* ``w`` follows, and another record
-    with exactly the greatest timestamp may well follow.
+    The 1 is there because a watermark ``w`` says that no record *at or below* ``w`` follows, and another
+    record with exactly the greatest timestamp may well follow.
     """
 
     __slots__ = ("_bound_ms", "_max_ms")
@@ -39,8 +39,7 @@ class BoundedOutOfOrdernessGenerator:
 
     def on_batch(self, timestamps: Sequence[int]) -> None:
         newest_ms = max(timestamps)
-        if newest_ms > self._max_ms:
-            self._max_ms = newest_ms
+        self._max_ms = max(self._max_ms, newest_ms)
 
     def watermark_ms(self) -> int:
         return self._max_ms - self._bound_ms - 1
@@ -125,8 +124,8 @@ class WatermarkMultiplexer:
 class IdlenessTimer:
     """Decides at the points of the grid whether a split is idle (Flink: ``IdlenessTimer``).
 
-    Inactivity begins at the first check that finds no new record; idle is who has been inactive for *more* than
-    the timeout.
+    Inactivity begins at the first check that finds no new record; idle is who has been inactive for *more*
+    than the timeout.
     """
 
     __slots__ = ("_inactive_since_ns", "_seen", "_timeout_ns")
@@ -151,8 +150,8 @@ class IdlenessTimer:
         return now_ns - self._inactive_since_ns > self._timeout_ns
 
     def next_check_ns(self, now_ns: int) -> int:
-        """The earliest time at which ``check_if_idle`` can answer otherwise without a record, given that it was
-        just asked at ``now_ns`` and said no."""
+        """The earliest time at which ``check_if_idle`` can answer otherwise without a record, after it was asked
+        at ``now_ns`` and said no."""
         if self._inactive_since_ns is None:
             return now_ns + 1
         return self._inactive_since_ns + self._timeout_ns + 1

@@ -8,8 +8,8 @@ Rules, for a window with greatest timestamp ``m``, allowed lateness ``l`` and cu
 * ``w < m``             the record is added; the window fires when the watermark reaches ``m``;
 * at ``m + l``          the window is forgotten.
 
-Results carry the timestamp ``m``. They leave before the watermark that caused them, ordered by window end and then
-by the encoded key: the order is a function of the state, not of its history.
+Results carry the timestamp ``m``. They leave before the watermark that caused them, ordered by window end
+and then by the encoded key: the order is a function of the state, not of its history.
 """
 
 from __future__ import annotations

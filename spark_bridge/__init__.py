@@ -9,6 +9,7 @@ from __future__ import annotations
 from spark_bridge.batch import run_batch
 from spark_bridge.committed import read_committed, visible_part_files
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, rows_on_spark
+from spark_bridge.cuts import barrier_cut, event_time_cut, rows_cut
 from spark_bridge.errors import (
     JavaMissingError,
     OracleInputError,
@@ -26,8 +27,14 @@ from spark_bridge.session import (
     session_log_tail,
     stop_session,
 )
+from spark_bridge.transform import SparkTransform, spark_transform
 
 __all__ = [
+    "spark_transform",
+    "SparkTransform",
+    "event_time_cut",
+    "rows_cut",
+    "barrier_cut",
     "SessionSettings",
     "get_session",
     "session_is_running",

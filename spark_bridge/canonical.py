@@ -29,12 +29,10 @@ SortKey = Callable[[Any], tuple[Any, ...]]
 
 def sort_canonically(table: Any) -> Any:
     """Returns the rows of a `pyarrow.Table` in canonical order."""
-    import pyarrow as pa
-
     if table.num_rows < 2 or table.num_columns == 0:
         return table
     if any(_is_nested(field.type) for field in table.schema):
-        return table.take(pa.array(_sorted_positions(table), type=pa.int64()))
+        return table.take(_sorted_positions(table))
     return table.take(_sort_indices(table))
 
 
@@ -78,14 +76,16 @@ def _sort_indices(table: Any) -> Any:
     return compute.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
 
 
-def _sorted_positions(table: Any) -> list[int]:
+def _sorted_positions(table: Any) -> Any:
     """The same order for nested columns, in Python."""
+    import pyarrow as pa
+
     key_columns = []
     for column in table.columns:
         to_key = _sort_key(column.type)
         key_columns.append([to_key(value) for value in _python_column(column)])
     keys = list(zip(*key_columns, strict=True))
-    return sorted(range(table.num_rows), key=keys.__getitem__)
+    return pa.array(sorted(range(table.num_rows), key=keys.__getitem__), type=pa.int64())
 
 
 def _converter(arrow_type: Any) -> Converter | None:

@@ -193,7 +193,11 @@ def key_group_range_for_index(max_parallelism: int, parallelism: int, index: int
 
 
 def key_group_ranges(max_parallelism: int, parallelism: int) -> tuple[KeyGroupRange, ...]:
-    """The ranges of all subtasks, in order: disjoint, and together all key groups."""
+    """The ranges of all subtasks, in order: disjoint, and together all key groups.
+
+    :raises KeyGroupError: on arguments out of range
+    """
+    check_parallelism(parallelism, max_parallelism)
     return tuple(key_group_range_for_index(max_parallelism, parallelism, i) for i in range(parallelism))
 
 

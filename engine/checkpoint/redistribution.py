@@ -56,28 +56,32 @@ def keyed_state_parts(
     return tuple(parts)
 
 
-class _Share(Generic[Stream]):
-    """What one new subtask has got so far: per stream, in the order of first use, per name the offsets."""
+class _Share:
+    """What one new subtask has got so far: per old part, in the order of first use, per name the offsets."""
 
     def __init__(self) -> None:
-        self._streams: list[Stream] = []
-        self._states: list[dict[str, tuple[OperatorStateMode, list[int]]]] = []
+        self._states: dict[int, dict[str, tuple[OperatorStateMode, list[int]]]] = {}
 
-    def add(self, stream: Stream, name: str, mode: OperatorStateMode, offsets: Sequence[int]) -> None:
-        position = next((i for i, one in enumerate(self._streams) if one is stream), len(self._streams))
-        if position == len(self._streams):
-            self._streams.append(stream)
-            self._states.append({})
-        self._states[position].setdefault(name, (mode, []))[1].extend(offsets)
+    def add(self, part: int, name: str, mode: OperatorStateMode, offsets: Sequence[int]) -> None:
+        self._states.setdefault(part, {}).setdefault(name, (mode, []))[1].extend(offsets)
 
-    def parts(self) -> tuple[OperatorStatePart[Stream], ...]:
+    def collect(self, streams: Sequence[Stream]) -> tuple[OperatorStatePart[Stream], ...]:
         return tuple(
             OperatorStatePart(
-                stream,
+                streams[part],
                 {name: StateOffsets(mode, tuple(offsets)) for name, (mode, offsets) in sorted(states.items())},
             )
-            for stream, states in zip(self._streams, self._states, strict=True)
+            for part, states in self._states.items()
         )
+
+
+class _Written(NamedTuple):
+    """One state in one old part."""
+
+    old_subtask: int
+    part: int
+    name: str
+    offsets: tuple[int, ...]
 
 
 def redistribute_operator_state(
@@ -86,41 +90,36 @@ def redistribute_operator_state(
     split_order: Sequence[str] | None = None,
 ) -> tuple[tuple[OperatorStatePart[Stream], ...], ...]:
     """For each new subtask the parts it reads. ``old``: for each old subtask what it wrote (nothing: empty).
-    ``split_order``: the order in which SPLIT names are visited, by default sorted. Streams are told apart by
-    identity."""
+    ``split_order``: the order in which SPLIT names are visited, by default sorted."""
     assert new_parallelism >= 1, new_parallelism
-    shares: list[_Share[Stream]] = [_Share() for _ in range(new_parallelism)]
+    streams: list[Stream] = []
+    written: dict[OperatorStateMode, list[_Written]] = {mode: [] for mode in OperatorStateMode}
+    for old_subtask, parts in enumerate(old):
+        for part in parts:
+            for name, one in part.states.items():
+                written[one.mode].append(_Written(old_subtask, len(streams), name, one.offsets))
+            streams.append(part.stream)
+    shares = [_Share() for _ in range(new_parallelism)]
     if len(old) == new_parallelism:
-        _hand_back_split(old, shares)
+        for state in written[OperatorStateMode.SPLIT_DISTRIBUTE]:
+            _give(shares[state.old_subtask], state, OperatorStateMode.SPLIT_DISTRIBUTE)
     else:
-        _deal_out_split(old, shares, split_order)
-    _copy_union(old, shares)
-    _copy_broadcast(old, shares)
-    return tuple(share.parts() for share in shares)
+        _deal_out(written[OperatorStateMode.SPLIT_DISTRIBUTE], shares, split_order)
+    for state in written[OperatorStateMode.UNION]:
+        for share in shares:
+            _give(share, state, OperatorStateMode.UNION)
+    _copy_broadcast(written[OperatorStateMode.BROADCAST], shares)
+    return tuple(share.collect(streams) for share in shares)
 
 
-def _hand_back_split(
-    old: Sequence[Sequence[OperatorStatePart[Stream]]], shares: list[_Share[Stream]]
-) -> None:
-    for parts, share in zip(old, shares, strict=True):
-        for part in parts:
-            for name, one in part.states.items():
-                if one.mode is OperatorStateMode.SPLIT_DISTRIBUTE:
-                    share.add(part.stream, name, one.mode, one.offsets)
+def _give(share: _Share, state: _Written, mode: OperatorStateMode) -> None:
+    share.add(state.part, state.name, mode, state.offsets)
 
 
-def _deal_out_split(
-    old: Sequence[Sequence[OperatorStatePart[Stream]]],
-    shares: list[_Share[Stream]],
-    split_order: Sequence[str] | None,
-) -> None:
-    mode = OperatorStateMode.SPLIT_DISTRIBUTE
-    items: dict[str, list[tuple[Stream, int]]] = {}
-    for parts in old:
-        for part in parts:
-            for name, one in part.states.items():
-                if one.mode is mode:
-                    items.setdefault(name, []).extend((part.stream, offset) for offset in one.offsets)
+def _deal_out(written: Sequence[_Written], shares: list[_Share], split_order: Sequence[str] | None) -> None:
+    items: dict[str, list[tuple[int, int]]] = {}
+    for state in written:
+        items.setdefault(state.name, []).extend((state.part, offset) for offset in state.offsets)
     names = sorted(items) if split_order is None else list(split_order)
     assert sorted(names) == sorted(items), (names, sorted(items))
     start = 0
@@ -130,29 +129,17 @@ def _deal_out_split(
         for step in range(len(shares)):
             chunk = base + (1 if step < extras else 0)
             share = shares[(start + step) % len(shares)]
-            for stream, offset in items[name][taken : taken + chunk]:
-                share.add(stream, name, mode, (offset,))
+            for part, offset in items[name][taken : taken + chunk]:
+                share.add(part, name, OperatorStateMode.SPLIT_DISTRIBUTE, (offset,))
             taken += chunk
+        # Where the extras ended: over several names every target gets its turn.
         start = (start + extras) % len(shares)
 
 
-def _copy_union(old: Sequence[Sequence[OperatorStatePart[Stream]]], shares: list[_Share[Stream]]) -> None:
-    for share in shares:
-        for parts in old:
-            for part in parts:
-                for name, one in part.states.items():
-                    if one.mode is OperatorStateMode.UNION:
-                        share.add(part.stream, name, one.mode, one.offsets)
-
-
-def _copy_broadcast(old: Sequence[Sequence[OperatorStatePart[Stream]]], shares: list[_Share[Stream]]) -> None:
-    reported: dict[str, list[tuple[Stream, StateOffsets]]] = {}
-    for parts in old:
-        for part in parts:
-            for name, one in part.states.items():
-                if one.mode is OperatorStateMode.BROADCAST:
-                    reported.setdefault(name, []).append((part.stream, one))
-    for name, copies in reported.items():
+def _copy_broadcast(written: Sequence[_Written], shares: list[_Share]) -> None:
+    copies: dict[str, list[_Written]] = {}
+    for state in written:
+        copies.setdefault(state.name, []).append(state)
+    for reported in copies.values():
         for position, share in enumerate(shares):
-            stream, one = copies[position % len(copies)]
-            share.add(stream, name, one.mode, one.offsets)
+            _give(share, reported[position % len(reported)], OperatorStateMode.BROADCAST)

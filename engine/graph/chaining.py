@@ -56,8 +56,7 @@ def build_chains(graph: JobGraph) -> tuple[Chain, ...]:
 
 
 def _members(head: int, chained: dict[int, list[int]]) -> tuple[int, ...]:
-    """The tree below ``head`` in depth-first order. A loop, since chains may be longer than the stack is
-    deep."""
+    """The tree below ``head`` in depth-first order. A loop, since chains may be longer than the stack is deep."""
     members: list[int] = []
     pending = [head]
     while pending:

@@ -99,9 +99,7 @@ def _operator(node_id: int, layout: _Layout) -> OperatorPlan:
         keyed=keyed,
         # Validation has seen to it that all inputs declare the same type.
         key_type=graph.key_types_of(node_id)[0] if keyed else None,
-        chained_outputs=tuple(
-            (edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in indices
-        ),
+        chained_outputs=tuple((edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in indices),
         edge_outputs=tuple((edge.side_tag, indices[edge.id]) for edge in outputs if edge.id in indices),
     )
 
@@ -151,9 +149,7 @@ def _subtasks(vertices: tuple[VertexPlan, ...], channels: tuple[ChannelPlan, ...
                     subtask=subtask,
                     name=f"{vertex.name}[{subtask}]",
                     input_channels=tuple(inputs.get((vertex.index, subtask), ())),
-                    output_channels=tuple(
-                        (edge, tuple(outputs[edge, subtask])) for edge in vertex.output_edges
-                    ),
+                    output_channels=tuple((edge, tuple(outputs[edge, subtask])) for edge in vertex.output_edges),
                 )
             )
     return tuple(subtasks)

@@ -1,5 +1,4 @@
-"""Draws a plan: as indented text for a terminal, as a Mermaid flowchart for a page. The same plan, the same
-bytes."""
+"""Draws a plan: as indented text for a terminal, as a Mermaid flowchart for a page. The same plan, the same bytes."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ class Job:
         watermarks: WatermarkStrategy | None = None,
         **options: Unpack[OperatorOptions],
     ) -> Stream:
-        """The records of ``source``, with the event times and watermarks of ``watermarks`` when it is
-        given."""
+        """The records of ``source``, with the event times and watermarks of ``watermarks`` when it is given."""
         from operators.source_operator import SourceOperator
 
         check_methods("source", "source", source, "splits", "open_split")
@@ -80,8 +79,7 @@ class Job:
         role: NodeRole = NodeRole.TRANSFORM,
         requires_key: bool = False,
     ) -> int:
-        """Add an operator to the graph with the job's defaults for what ``options`` leave out; returns its
-        id."""
+        """Add an operator to the graph with the job's defaults for what ``options`` leave out; returns its id."""
         parallelism, max_parallelism = options.get("parallelism"), options.get("max_parallelism")
         return self.graph.add_operator(
             kind,

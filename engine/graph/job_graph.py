@@ -83,8 +83,7 @@ class JobGraph:
 
     @property
     def digraph(self) -> Any:
-        """The ``networkx.MultiDiGraph``: nodes are ids with a ``node`` attribute, edge keys are ids with
-        ``edge``."""
+        """The ``networkx.MultiDiGraph``: nodes are ids with a ``node`` attribute, edge keys are ids with ``edge``."""
         return self._digraph
 
     @property
@@ -107,9 +106,7 @@ class JobGraph:
     ) -> int:
         """Add an operator without edges and return its id. Nothing is judged before ``validate``."""
         node_id: int = self._digraph.number_of_nodes()
-        node = StreamNode(
-            node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining
-        )
+        node = StreamNode(node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining)
         self._digraph.add_node(node_id, node=node)
         self._revision += 1
         return node_id
@@ -193,8 +190,7 @@ class JobGraph:
         return bool(edges) and all(isinstance(edge.partitioner, HashPartitioner) for edge in edges)
 
     def key_types_of(self, node_id: int) -> tuple[KeyType | None, ...]:
-        """The declared key types of the hash edges into the operator, in edge order (``None``: not
-        declared)."""
+        """The declared key types of the hash edges into the operator, in edge order (``None``: not declared)."""
         return tuple(
             edge.partitioner.key_type
             for edge in self.in_edges(node_id)
@@ -208,8 +204,7 @@ class JobGraph:
         return tuple(networkx.lexicographical_topological_sort(self._digraph))
 
     def find_cycle(self) -> tuple[int, ...] | None:
-        """The operators of one cycle in flow order, beginning with the one added first; ``None`` when there
-        is none."""
+        """The operators of one cycle in flow order, beginning with the one added first; ``None`` when there is none."""
         import networkx
 
         try:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from engine.graph.options import (
     OperatorOptions,
     check_callable,
     check_callable_or_methods,
-    check_methods,
     check_type,
 )
 from engine.graph.stream import Stream
@@ -31,8 +30,7 @@ class KeyedStream(Stream):
     __slots__ = ()
 
     def reduce(self, fn: Callable[[Any, Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
-        """For every record the reduction so far of its key: ``fn(reduced, value)``, the first value as it
-        is."""
+        """For every record the reduction so far of its key: ``fn(reduced, value)``, the first value as it is."""
         from operators.keyed import ReduceOperator
 
         check_callable("reduce", "fn", fn)
@@ -64,11 +62,14 @@ class KeyedStream(Stream):
         from operators.keyed_process import KeyedProcessOperator
 
         check_callable_or_methods("process", "function", function, "process_element")
-        return self._transform("process", partial(KeyedProcessOperator, function), options, requires_key=True)
+        # The operator makes an instance of a class itself, whatever its annotation says.
+        factory = partial(KeyedProcessOperator, cast("KeyedProcessFunction", function))
+        return self._transform("process", factory, options, requires_key=True)
 
     def window(self, assigner: TumblingEventTimeWindows) -> WindowedStream:
         """Group the records of each key by window; then ``reduce``, ``aggregate`` or ``process`` them."""
         from engine.graph.windowed_stream import WindowedStream
+        from operators.windows import TumblingEventTimeWindows
 
-        check_methods("window", "assigner", assigner)
+        check_type("window", "assigner", assigner, TumblingEventTimeWindows)
         return WindowedStream(self, assigner)

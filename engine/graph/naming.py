@@ -47,13 +47,9 @@ class NodeLabel:
 
 
 def resolve_labels(nodes: Sequence[Declared]) -> dict[int, NodeLabel]:
-    """Name and uid of every operator by id, all the made ones different from each other and from the given
-    ones."""
+    """Name and uid of every operator by id, all the made ones different from each other and from the given ones."""
     given_names = {node.declared_name for node in nodes if node.declared_name is not None}
-    names = [
-        node.declared_name if node.declared_name is not None else _free(node.kind, given_names)
-        for node in nodes
-    ]
+    names = [node.declared_name if node.declared_name is not None else _free(node.kind, given_names) for node in nodes]
     given_uids = {node.declared_uid for node in nodes if node.declared_uid is not None}
     uids = [
         node.declared_uid if node.declared_uid is not None else _free(uid_stem(name), given_uids)

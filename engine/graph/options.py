@@ -113,17 +113,14 @@ def check_type(method: str, what: str, value: object, wanted: type) -> None:
     """Refuse a value that is not of the wanted type."""
     if not isinstance(value, wanted):
         raise JobGraphError(
-            f"{method}: {what} must be of type {wanted.__name__}, not {shorten(value)} of type "
-            f"{type(value).__name__}"
+            f"{method}: {what} must be of type {wanted.__name__}, not {shorten(value)} of type {type(value).__name__}"
         )
 
 
 def check_callable(method: str, what: str, value: object) -> None:
     """Refuse what cannot be called where a function is wanted."""
     if not callable(value):
-        raise JobGraphError(
-            f"{method}: {what} must be a function, not {shorten(value)} of type {type(value).__name__}"
-        )
+        raise JobGraphError(f"{method}: {what} must be a function, not {shorten(value)} of type {type(value).__name__}")
 
 
 def check_callable_or_methods(method: str, what: str, value: object, *names: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import OperatorFactory
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.keyed_stream import KeyedStream
     from operators.functions import ProcessFunction
+    from operators.sinks import CollectedResults
     from operators.watermarks import WatermarkStrategy
 
 
@@ -114,23 +115,22 @@ class Stream:
         from operators.transforms import ProcessOperator
 
         check_callable_or_methods("process", "function", function, "process_element")
-        return self._transform("process", partial(ProcessOperator, function), options)
+        # The operator makes an instance of a class itself, whatever its annotation says.
+        factory = partial(ProcessOperator, cast("ProcessFunction", function))
+        return self._transform("process", factory, options)
 
     def via(self, transform: StreamTransform | OperatorFactory, **options: Unpack[OperatorOptions]) -> Stream:
-        """The output of an operator that the graph does not know: a ``StreamTransform``, or a function that
-        makes one.
+        """The output of an operator that the graph knows nothing of.
 
-        What the transform demands (a parallelism, a partitioner, a key) is met here; see ``StreamTransform``.
+        ``transform`` is a ``StreamTransform`` or a function that returns a fresh operator. What a transform demands
+        (a parallelism, a partitioner, a key) is met here.
         """
         return self._attach("via", transform, options, NodeRole.TRANSFORM)
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    def assign_timestamps(
-        self, timestamp_fn: Callable[[Any], int], **options: Unpack[OperatorOptions]
-    ) -> Stream:
-        """The same records with event time ``timestamp_fn(value)``, in ms since the epoch, and no
-        watermarks."""
+    def assign_timestamps(self, timestamp_fn: Callable[[Any], int], **options: Unpack[OperatorOptions]) -> Stream:
+        """The same records with event time ``timestamp_fn(value)``, in ms since the epoch, and no watermarks."""
         from operators.watermarks import WatermarkStrategy
 
         check_callable("assign_timestamps", "timestamp_fn", timestamp_fn)
@@ -235,16 +235,18 @@ class Stream:
         return self._job
 
     def print(self, **options: Unpack[OperatorOptions]) -> Job:
-        """End the stream on standard output."""
+        """End the stream on standard output; printing cannot be taken back, so records reappear after a failure."""
         from operators.sinks import PrintSink
 
         self._attach("print", PrintSink(), options, NodeRole.SINK)
         return self._job
 
-    def collect(self, into: Any, **options: Unpack[OperatorOptions]) -> Job:
-        """End the stream in ``into``, a list to be filled."""
-        from operators.sinks import CollectSink
+    def collect(self, into: list[Any] | CollectedResults, **options: Unpack[OperatorOptions]) -> Job:
+        """End the stream in a list, or a ``CollectedResults``, that is filled as checkpoints complete."""
+        from operators.sinks import CollectedResults, CollectSink
 
+        if not isinstance(into, CollectedResults):
+            check_type("collect", "into", into, list)
         self._attach("collect", CollectSink(into), options, NodeRole.SINK)
         return self._job
 
@@ -276,9 +278,7 @@ class Stream:
         check_options(kind, options)
         node_id = self._job.add_operator(kind, factory, options, role=role, requires_key=requires_key)
         for outlet in self._outlets:
-            self._job.graph.add_edge(
-                outlet.node_id, node_id, partitioner=outlet.partitioner, side_tag=outlet.side_tag
-            )
+            self._job.graph.add_edge(outlet.node_id, node_id, partitioner=outlet.partitioner, side_tag=outlet.side_tag)
         return Stream(self._job, (Outlet(node_id),))
 
     def _with_partitioner(self, method: str, partitioner: Partitioner) -> Stream:

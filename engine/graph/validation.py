@@ -50,8 +50,7 @@ def _labels_are_usable(graph: JobGraph) -> Iterator[str]:
     for uid, count in duplicates(node.declared_uid for node in nodes):
         holders = ", ".join(repr(graph.name_of(node.id)) for node in nodes if node.declared_uid == uid)
         yield (
-            f"{count} operators have the uid {uid!r} ({holders}), under which state is filed; "
-            "give each its own uid="
+            f"{count} operators have the uid {uid!r} ({holders}), under which state is filed; give each its own uid="
         )
 
 

@@ -1,5 +1,4 @@
-"""``WindowedStream``: records of a key grouped by event-time window, not yet computed on (Flink:
-``WindowedStream``)."""
+"""``WindowedStream``: records of a key grouped by window, not yet computed on (Flink: ``WindowedStream``)."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class WindowedStream:
         self._late_tag = late_tag
 
     def allowed_lateness(self, lateness_ms: int) -> WindowedStream:
-        """Keep a window for ``lateness_ms`` of event time after its end; a late record then fires it
-        again."""
+        """Keep a window for ``lateness_ms`` of event time after its end; a late record then fires it again."""
         check_count("allowed_lateness", "lateness_ms", lateness_ms)
         if lateness_ms < 0:
             raise JobGraphError(f"allowed_lateness: lateness_ms={lateness_ms} is negative; give 0 or more ms")
@@ -70,8 +68,7 @@ class WindowedStream:
         window_function: Callable[[Any, TimeWindow, Any], Any] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> Stream:
-        """One record per key and window, of the result of an aggregate function over its values; see
-        ``reduce``."""
+        """One record per key and window, of the result of an aggregate function over its values; see ``reduce``."""
         from operators.functions import AggregateFunction
 
         check_type("aggregate", "aggregate_function", aggregate_function, AggregateFunction)
@@ -87,9 +84,7 @@ class WindowedStream:
         check_callable("process", "function", function)
         return self._compute(None, None, function, options)
 
-    def _compute(
-        self, aggregate: Any, window_function: Any, process_function: Any, options: OperatorOptions
-    ) -> Stream:
+    def _compute(self, aggregate: Any, window_function: Any, process_function: Any, options: OperatorOptions) -> Stream:
         from operators.window_operator import WindowOperator
 
         if window_function is not None:

@@ -8,7 +8,6 @@ Configuration. Units stand last in each name: virtual ns, and bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.statistics import CheckpointRow, CheckpointStatistics, CheckpointStatus, Spread, SubtaskRow
@@ -58,12 +57,15 @@ def checkpoint_table(
 def _overview(statistics: CheckpointStatistics) -> dict[str, Any]:
     completed = statistics.latest(CheckpointStatus.COMPLETED)
     failed = statistics.latest(CheckpointStatus.FAILED)
-    restores = [restore for restore in statistics.restores if restore.checkpoint_id is not None]
     return {
-        **asdict(statistics.counts),
+        "triggered": statistics.triggered,
+        "in_progress": statistics.in_progress,
+        "completed": statistics.completed,
+        "failed": statistics.failed,
+        "restored": statistics.restored,
         "latest_completed": None if completed is None else completed.checkpoint_id,
         "latest_failed": None if failed is None else failed.checkpoint_id,
-        "latest_restore": None if not restores else restores[-1].checkpoint_id,
+        "latest_restore": statistics.restores[-1].checkpoint_id if statistics.restores else None,
     }
 
 

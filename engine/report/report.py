@@ -111,8 +111,8 @@ def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
     tasks = {
         task.name: {"numRecordsIn": task.records_in, "numRecordsOut": task.records_out} for task in result.tasks
     }
-    counts = result.checkpoints.counts
-    completed = [row for row in result.checkpoints.rows() if row.status is CheckpointStatus.COMPLETED]
+    statistics = result.checkpoints
+    completed = [row for row in statistics.rows() if row.status is CheckpointStatus.COMPLETED]
     restored = [restore.time_ns for restore in result.restores if restore.checkpoint_id is not None]
     latest = completed[-1] if completed else None
     names = {(subtask.vertex, subtask.subtask): subtask.name for subtask in plan.subtasks}
@@ -124,10 +124,10 @@ def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
             task["checkpointStartDelayNanos"] = one.metrics.start_delay_ns
     job = job_metrics(
         restarts=result.attempts - 1,
-        triggered=counts.triggered,
-        in_progress=counts.in_progress,
-        completed=counts.completed,
-        failed=counts.failed,
+        triggered=statistics.triggered,
+        in_progress=statistics.in_progress,
+        completed=statistics.completed,
+        failed=statistics.failed,
         last_completed_id=None if latest is None else latest.checkpoint_id,
         last_duration_ns=None if latest is None else latest.end_to_end_ns,
         last_size_bytes=None if latest is None else latest.checkpointed_bytes,

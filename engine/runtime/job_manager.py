@@ -192,7 +192,7 @@ class JobManager:
         attempt, name, error = report
         if attempt != self.attempt or self.state != "running":
             return
-        self._end_attempt(f"{name}: {error}", error)
+        self._end_attempt(_told(name, error), error)
 
     def _end_attempt(self, why: str, error: Exception) -> None:
         now = self.kernel.now_ns
@@ -468,3 +468,8 @@ def _try_io(action: Callable[[], object]) -> Exception | None:
     except (OSError, StateBackendError, StorageError) as error:
         return error
     return None
+
+
+def _told(name: str, error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if name in text else f"{name}: {text}"

@@ -18,7 +18,7 @@ from operators.aggregates import count
 from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
 from operators.keyed import KeyedAggregateOperator, ReduceOperator
 from operators.keyed_process import KeyedProcessOperator
-from operators.sinks import CollectSink
+from operators.sinks import CollectedResults, CollectSink
 from operators.source_operator import SourceOperator
 from operators.sources import CollectionSource
 from operators.transforms import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
@@ -298,7 +298,8 @@ def test_sinks() -> None:
     assert stream.sink(CollectSink(into), name="mine") is job
     assert stream.print() is job
     assert stream.collect(into) is job
-    assert [node.role for node in job.graph.nodes()[1:]] == [NodeRole.SINK] * 3
+    assert stream.collect(CollectedResults()) is job
+    assert [node.role for node in job.graph.nodes()[1:]] == [NodeRole.SINK] * 4
     assert isinstance(last_node(job).factory(), Operator)
 
 
@@ -372,6 +373,7 @@ def refused(call: Callable[[Job], Any]) -> str:
         (lambda j: numbers(j).map(identity, max_parallelism=True), "max_parallelism must be a whole number"),
         (lambda j: numbers(j).map(identity, chain=1), "map: chain= must be of type bool"),
         (lambda j: numbers(j).via(OneRow(), parallelism=2), "'one-row' demands parallelism=1, the call asks for"),
+        (lambda j: numbers(j).collect(()), "collect: into must be of type list, not () of type tuple"),
         (lambda j: numbers(j).via(7), "via: 7 of type int makes no operator"),
         (lambda j: numbers(j).sink(Operator()), "sink: Operator is one operator, but every subtask"),
         (lambda j: numbers(j).print().explain("svg"), "there is no format 'svg'; use 'text' or 'mermaid'"),

@@ -1,0 +1,159 @@
+"""The job descriptor: what a storage directory must know to go on with its job after a crash.
+
+``weir run --storage DIR`` writes it, atomically, before the job starts; ``weir resume DIR`` reads it. A directory
+belongs to one job from then on. It is JSON, because people look into it.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.cli.options import RunOptions
+from engine.elements.errors import StorageError
+from state_backends.filesystem import FileSystem, write_atomically
+
+if TYPE_CHECKING:
+    from engine.cli.job_file import LoadedJob
+
+DESCRIPTOR_NAME = "weir-job.json"
+DESCRIPTOR_FORMAT = "weir-job"
+DESCRIPTOR_VERSION = 1
+
+OUTPUT_NAME = "out"
+"""Where relative sink paths of a job with a storage directory land, inside it, unless ``--out`` says otherwise."""
+
+RESERVED_NAMES = (DESCRIPTOR_NAME, OUTPUT_NAME, "lock")
+"""Names in a storage directory that no job may have: its checkpoints lie in a directory of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDescriptor:
+    """Which job a storage directory belongs to and how it runs. Paths are absolute.
+
+    ``working_dir``  where the run was started: relative paths of the job's sources mean files there.
+    """
+
+    job_file: str
+    job_name: str
+    params: Mapping[str, str]
+    options: RunOptions
+    output_dir: str
+    working_dir: str
+    weir_version: str
+
+    @classmethod
+    def of(
+        cls, loaded: LoadedJob, options: RunOptions, *, output_dir: str, working_dir: str, weir_version: str
+    ) -> JobDescriptor:
+        """The descriptor of a job that is about to start."""
+        name, params = loaded.job.name, dict(loaded.params)
+        return cls(loaded.path, name, params, options, output_dir, working_dir, weir_version)
+
+    def to_json(self) -> str:
+        """The content of the file."""
+        state = {
+            "format": DESCRIPTOR_FORMAT,
+            "format_version": DESCRIPTOR_VERSION,
+            "weir_version": self.weir_version,
+            "job_file": self.job_file,
+            "job_name": self.job_name,
+            "params": dict(self.params),
+            "options": self.options.as_dict(),
+            "output_dir": self.output_dir,
+            "working_dir": self.working_dir,
+        }
+        return json.dumps(state, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, path: str) -> JobDescriptor:
+        """What :meth:`to_json` wrote. Raises :class:`StorageError` when it did not."""
+        try:
+            state = json.loads(text)
+            if not isinstance(state, dict) or state.get("format") != DESCRIPTOR_FORMAT:
+                raise ValueError("it is no job descriptor")
+            version = state["format_version"]
+            if version != DESCRIPTOR_VERSION:
+                raise StorageError(
+                    f"{path}: has format version {version}, this version of Weir reads {DESCRIPTOR_VERSION}\n"
+                    f"  fix: resume with Weir {state.get('weir_version', 'of the version that wrote it')}"
+                )
+            return cls(
+                job_file=_text(state, "job_file"),
+                job_name=_text(state, "job_name"),
+                params=_params(state),
+                options=RunOptions.from_dict(state["options"], path),
+                output_dir=_text(state, "output_dir"),
+                working_dir=_text(state, "working_dir"),
+                weir_version=_text(state, "weir_version"),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{path}: is damaged or no job descriptor ({error})\n"
+                "  the checkpoints beside it may be intact: look with weir inspect, or restore the file from a copy"
+            ) from error
+
+
+def _text(state: Mapping[str, Any], name: str) -> str:
+    value = state[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, not a text")
+    return value
+
+
+def _params(state: Mapping[str, Any]) -> dict[str, str]:
+    params = state["params"]
+    if not isinstance(params, dict) or not all(isinstance(value, str) for value in params.values()):
+        raise TypeError(f"params is {params!r}, not names with texts")
+    return params
+
+
+def descriptor_path(directory: str) -> str:
+    """Where the descriptor of a storage directory is."""
+    return posixpath.join(directory, DESCRIPTOR_NAME)
+
+
+def has_descriptor(file_system: FileSystem, directory: str) -> bool:
+    """Whether a job was started with this storage directory."""
+    return file_system.exists(descriptor_path(directory))
+
+
+def write_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
+    """Bind a storage directory to a job, durably. The caller holds the directory.
+
+    Raises :class:`StorageError` when it is bound already: starting anew over the checkpoints of another run would
+    commit its output a second time.
+    """
+    path = descriptor_path(directory)
+    if file_system.exists(path):
+        other = read_descriptor(file_system, directory)
+        raise StorageError(
+            f"{directory}: holds job {other.job_name!r} of {other.job_file}\n"
+            f"  fix: go on with it (weir resume {directory}), or choose a new directory for a new run"
+        )
+    write_atomically(file_system, path, descriptor.to_json().encode())
+
+
+def read_descriptor(file_system: FileSystem, directory: str) -> JobDescriptor:
+    """Which job a storage directory belongs to.
+
+    Raises :class:`StorageError` when there is no such directory, no descriptor in it, or a damaged one.
+    """
+    path = descriptor_path(directory)
+    if not file_system.is_dir(directory):
+        raise StorageError(
+            f"{directory}: there is no such storage directory\n  fix: check the path, or start: weir run JOB --storage"
+        )
+    if not file_system.exists(path):
+        raise StorageError(
+            f"{directory}: no run was started here ({DESCRIPTOR_NAME} is missing), so there is nothing to resume\n"
+            f"  fix: start one with weir run JOB.py --storage {directory}"
+        )
+    try:
+        text = file_system.read_bytes(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+    return JobDescriptor.from_json(text, path)

@@ -1,0 +1,234 @@
+"""Drives one run for the command line: instruments, faults, progress, report, verdict and exit code.
+
+What ``weir run`` and ``weir resume`` have in common once they know which job runs, where and from what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import engine
+from engine.cli.failures import failure_text, is_expected
+from engine.cli.options import RunOptions
+from engine.cli.run_directory import report_json, write_report
+from engine.cli.terminal import error_console, progress_line, say
+from engine.elements.errors import ConfigurationError
+from engine.faults.plan import FaultPlan
+from engine.observe.cut_oracle import CutOracle
+from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
+from engine.observe.trace import TraceDigest, TraceWriter
+from engine.report.report import RunFacts, build_report
+from engine.report.text import print_report
+from engine.report.units import format_count, format_ns
+from engine.report.verdict import Verdict, judge_run
+from engine.runtime.execution import Execution, ExecutionResult
+from state_backends.filesystem import LocalFileSystem
+from state_backends.storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from engine.cli.job_file import LoadedJob
+
+TRACE_NAME = "trace.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """One run to be made.
+
+    ``output_dir``   absolute; relative sink paths and ``run.json`` land there;
+    ``storage``      ``None`` = checkpoints in memory; ``storage_dir`` is the directory it was opened in;
+    ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file.
+    """
+
+    loaded: LoadedJob
+    options: RunOptions
+    faults: FaultPlan
+    output_dir: str
+    as_json: bool
+    trace: str | None
+    storage: CheckpointStorage | None = None
+    storage_dir: str | None = None
+    incarnation: int = 1
+    restore: bool = False
+    allow_non_restored_state: bool = False
+
+
+class _Watcher:
+    """An instrument: knows when the run started, and says from what each resumed one did."""
+
+    def __init__(self, console: Console, announce: bool) -> None:
+        self.started_ns = 0
+        self._console = console
+        self._announce = announce
+
+    def __call__(self, event: TraceEvent) -> None:
+        if event.__class__ is RunStarted:
+            self.started_ns = event.time_ns
+        elif event.__class__ is AttemptStarted and self._announce:
+            self._announce = False
+            if event.restored_checkpoint is None:
+                say(self._console, "no checkpoint had completed: starting from the beginning")
+            else:
+                say(self._console, f"restored checkpoint {event.restored_checkpoint}")
+
+
+def drive(order: RunOrder) -> int:
+    """Make the run, print and store its report, and return the exit code.
+
+    Raises :class:`engine.elements.errors.WeirError` when the run cannot start: a fault aims at no task, an option
+    makes no sense, the job does not fit its state.
+    """
+    console = error_console()
+    config = order.options.to_config(allow_non_restored_state=order.allow_non_restored_state)
+    plan = order.loaded.job.plan()
+    say(console, first_line(order))
+    oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, order.restore)
+    trace_path = _trace_path(order)
+    with _trace_writer(trace_path) as writers:
+        execution = Execution(
+            plan,
+            config,
+            storage=order.storage,
+            output_dir=order.output_dir,
+            incarnation=order.incarnation,
+            instruments=[oracle, digest, watcher, *writers],
+            restore=order.restore,
+        )
+        order.faults.install(execution)
+        write_report(order.output_dir, _running(order))
+        with progress_line(console, lambda: watcher.started_ns) as progress, _stdout_kept_clean(order.as_json):
+            result = execution.run(progress)
+    if result.error is not None and not is_expected(result.error):
+        raise result.error
+    verdict = judge_run(result, oracle, config.protocol)
+    facts = RunFacts(
+        weir_version=engine.__version__,
+        python_version=platform.python_version(),
+        job_file=order.loaded.path,
+        params=order.loaded.params,
+        options=order.options.as_dict(),
+        faults=[str(kill) for kill in order.faults.kills],
+        output_dir=order.output_dir,
+        storage_dir=order.storage_dir,
+        trace_file=trace_path,
+        trace_events=digest.events,
+        trace_digest=digest.hexdigest(),
+    )
+    report = build_report(result, plan, config, oracle, verdict, facts)
+    write_report(order.output_dir, report)
+    _tell(order, console, report, result, verdict)
+    return verdict.exit_code
+
+
+def first_line(order: RunOrder) -> str:
+    """Seed, versions, mode and job: what is needed to do it again."""
+    where = "" if order.storage_dir is None else f", incarnation {order.incarnation}"
+    return (
+        f"weir {engine.__version__} (Python {platform.python_version()}):"
+        f" job {order.loaded.job.name}, mode {order.options.mode}, seed {order.options.seed}{where}"
+    )
+
+
+def _tell(
+    order: RunOrder, console: Console, report: dict[str, Any], result: ExecutionResult, verdict: Verdict
+) -> None:
+    print_report(report, console)
+    if order.as_json:
+        click.echo(report_json(report))
+    run = report["run"]
+    say(
+        console,
+        f"{format_count(run['source_records'])} records in {format_ns(run['duration_ns'])} of virtual time,"
+        f" {run['attempts']} attempt{'s' if run['attempts'] > 1 else ''}, trace digest {run['trace_digest'][:16]}",
+    )
+    say(console, f"output in {order.output_dir}")
+    if result.error is not None:
+        say(console, failure_text(result.error))
+    say(console, f"{verdict.name}: {verdict.reason}. Next: {next_command(order, verdict)}")
+
+
+def next_command(order: RunOrder, verdict: Verdict) -> str:
+    """What to type next."""
+    if order.storage_dir is not None:
+        verb = "resume" if verdict.name == "failed" else "inspect"
+        return shlex.join(["weir", verb, order.storage_dir])
+    command = ["weir", "run", order.loaded.path]
+    for name, value in order.loaded.params.items():
+        command += ["--param", f"{name}={value}"]
+    command += order.options.as_arguments()
+    if verdict.name == "valid" and not order.faults.kills:
+        # The lesson after a run without faults is the same run with one.
+        return shlex.join([*command, "--kill", f"{_somebody(order)}@1ms"])
+    command += order.faults.options()
+    return shlex.join([*command, "--storage", "state"] if verdict.name == "valid" else [*command, "--trace"])
+
+
+def _somebody(order: RunOrder) -> str:
+    """The subtask to kill in an example: one behind the sources, if there is any."""
+    plan = order.loaded.job.plan()
+    inner = [one for one in plan.subtasks if not plan.vertices[one.vertex].is_source]
+    return (inner or list(plan.subtasks))[0].name
+
+
+def _running(order: RunOrder) -> dict[str, Any]:
+    """What ``run.json`` says until the run has ended, and for ever if it is killed."""
+    return {
+        "schema": "weir-run-started",
+        "weir_version": engine.__version__,
+        "job": {"name": order.loaded.job.name, "file": order.loaded.path, "params": dict(order.loaded.params)},
+        "run": {"state": "running", "options": order.options.as_dict(), "incarnation": order.incarnation},
+    }
+
+
+def _trace_path(order: RunOrder) -> str | None:
+    if order.trace is None:
+        return None
+    if not order.trace:
+        stem = "trace" if order.incarnation == 1 else f"trace-{order.incarnation}"
+        return os.path.join(order.output_dir, f"{stem}.jsonl")
+    if order.trace.endswith(".py"):
+        # `weir run --trace job.py`: the optional FILE has swallowed the job.
+        raise ConfigurationError(
+            f"--trace {order.trace} would write the trace over a Python file\n"
+            "  fix: put --trace behind the job file, or name another file"
+        )
+    return os.path.abspath(order.trace)
+
+
+@contextlib.contextmanager
+def _trace_writer(path: str | None) -> Iterator[Sequence[Instrument]]:
+    """The trace writer, if one is asked for; closed whatever happens, for a trace matters most when things fail."""
+    if path is None:
+        yield ()
+        return
+    try:
+        writer = TraceWriter(LocalFileSystem(), path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"--trace {path}: cannot be written ({error.strerror})\n  fix: name a file in a directory that exists"
+        ) from error
+    try:
+        yield (writer,)
+    finally:
+        writer.close()
+
+
+@contextlib.contextmanager
+def _stdout_kept_clean(as_json: bool) -> Iterator[None]:
+    """With ``--json`` what the job itself prints goes to standard error: standard output holds the report only."""
+    if not as_json:
+        yield
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

@@ -1,0 +1,96 @@
+"""Errors as people see them, and the exit code of each.
+
+A user's mistake or a damaged world is printed as what, where, why and how to fix it, without a traceback
+(``WEIR_TRACEBACK=1`` shows it). A broken invariant is a bug of Weir, and a bug shows everything.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+
+from engine.elements.errors import EXIT_TOOL_ERROR, StateError, StorageError, UserFunctionError, WeirError
+
+EXIT_INTERRUPTED = 130
+"""What shells expect of a program that ended on Ctrl-C."""
+
+EXIT_CODES = """\
+0  valid       the job finished and kept what its mode promises
+1  violated    a completed checkpoint is not the cut that the mode promises
+2  unknown     nothing could be judged
+3  tool error  wrong usage, or a bug of Weir
+10 the job graph cannot run          16 storage: in use, not writable, nothing usable in it
+11 an option makes no sense          17 the job does not fit the state to restore
+12 a user's function raised          18 the job failed and may not restart
+13 a malformed record                19 the job file cannot be loaded
+14 a key of another type             20 something is not installed
+15 state: cannot be read or written  130 interrupted"""
+
+
+def exit_code_of_failure(error: BaseException) -> int:
+    """The exit code of an error that ends the command, whichever room it comes from."""
+    from engine.report.verdict import exit_code_of
+    from state_backends.errors import (
+        MissingStateError,
+        StateBackendError,
+        StorageInUseError,
+        StorageNotWritableError,
+    )
+
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    if isinstance(error, MissingStateError | StorageInUseError | StorageNotWritableError):
+        return StorageError.exit_code
+    if isinstance(error, StateBackendError):
+        return StateError.exit_code
+    return exit_code_of(error)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the error is about the world or the user's job, and not about Weir."""
+    from state_backends.errors import StateBackendError
+
+    return isinstance(error, WeirError | StateBackendError)
+
+
+def failure_text(error: BaseException) -> str:
+    """The whole message about an error, several lines, without a final newline."""
+    if not is_expected(error):
+        return _bug_text(error)
+    lines = [f"error: {error}"]
+    said = str(error)
+    for cause in _causes(error):
+        if isinstance(cause, UserFunctionError) or is_expected(cause):
+            if str(cause) not in said:
+                lines.append(f"  because {cause}")
+                said += str(cause)
+        else:
+            lines += _place(cause)
+    lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
+    if os.environ.get("WEIR_TRACEBACK") == "1":
+        lines.append("".join(traceback.format_exception(error)).rstrip())
+    elif error.__cause__ is not None:
+        lines.append("  WEIR_TRACEBACK=1 shows the traceback")
+    return "\n".join(lines)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _place(cause: BaseException) -> list[str]:
+    """The line that raised: for a user's function, the line to look at."""
+    frames = traceback.extract_tb(cause.__traceback__)
+    if not frames:
+        return []
+    last = frames[-1]
+    return [f"  at {last.filename}:{last.lineno}, in {last.name}: {last.line or ''}".rstrip(": ")]
+
+
+def _bug_text(error: BaseException) -> str:
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    return f"{trace}\nerror: this is a bug of Weir, not of your job (exit code {EXIT_TOOL_ERROR})"

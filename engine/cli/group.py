@@ -1,0 +1,105 @@
+"""The command group ``weir``: finds the verbs, and turns every error into its message and exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from engine.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, exit_code_of_failure, failure_text
+from engine.cli.start_up import start_up_problem
+from engine.elements.errors import EXIT_TOOL_ERROR, MissingDependencyError
+
+_VERBS = {
+    "run": "engine.cli.run_verb",
+    "resume": "engine.cli.resume_verb",
+    "inspect": "engine.cli.inspect_verb",
+}
+"""Verb -> the module whose ``command`` it is; imported when the verb is used."""
+
+_HELP = """A stream-processing engine you can stop, crash, rewind and audit.
+
+\b
+Examples:
+  weir run wordcount.py                         run a job in virtual time
+  weir run wordcount.py --kill 'count[1]@120ms' crash a subtask, see it recover
+  weir run wordcount.py --storage state/        keep checkpoints on disk
+  weir resume state/                            go on after a crash
+  weir inspect state/                           look into the newest checkpoint
+"""
+
+
+class WeirGroup(click.Group):
+    """Loads verbs lazily and speaks about errors in one voice."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _VERBS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = import_module(module).command
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line and exit with the code that says how it went."""
+        problem = start_up_problem()
+        if problem is not None:
+            click.echo(f"error: {problem}", err=True)
+            sys.exit(MissingDependencyError.exit_code)
+        try:
+            result = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except click.ClickException as error:
+            error.show()
+            # click exits with 2 on wrong usage; here 2 means "unknown", which wrong usage is not.
+            sys.exit(EXIT_TOOL_ERROR)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read standard output has seen enough (`weir inspect … | head`).
+            sys.stdout = None  # type: ignore[assignment]
+            sys.exit(EXIT_TOOL_ERROR)
+        except Exception as error:
+            click.echo(failure_text(error), err=True)
+            sys.exit(exit_code_of_failure(error))
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from engine import __version__
+
+        click.echo(f"weir {__version__}")
+        context.exit(0)
+
+
+@click.group(
+    name="weir",
+    cls=WeirGroup,
+    help=_HELP,
+    epilog="\b\nExit codes:\n" + "\n".join(f"  {line}" for line in EXIT_CODES.splitlines()),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Print the version.",
+)
+def main() -> None:
+    """Only groups the verbs."""

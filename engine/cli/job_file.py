@@ -1,0 +1,194 @@
+"""Job files: a Python file that defines ``job``, a function that builds an :class:`engine.Job` or a job itself.
+
+The file's directory is *appended* to Python's search path, so that helpers beside it can be imported while a folder
+beside it with the name of one of our packages (``operators``) does not hide ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import JobFileError, WeirError
+
+if TYPE_CHECKING:
+    from engine.graph.job import Job
+
+_TEMPLATE = """\
+  fix: define a function named job that returns the job, for instance
+
+    from engine import CollectionSource, Job
+
+    def job() -> Job:
+        job = Job("example")
+        job.source(CollectionSource([1, 2, 3])).map(lambda value: value + 1).print()
+        return job"""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job, the absolute path of the file it comes from, and the parameters it was built with."""
+
+    job: Job
+    path: str
+    params: Mapping[str, str]
+
+
+def load_job(path: str, params: Mapping[str, str], parallelism: int | None = None) -> LoadedJob:
+    """Load a job file and build its job.
+
+    ``params`` are handed to the function as strings. ``parallelism`` is that of a ``Job`` that does not give one
+    (Flink's ``-p``), and is also handed to a function that has a parameter of that name.
+
+    Raises :class:`JobFileError` when the file cannot be loaded or defines no job; what the graph refuses raises
+    :class:`engine.elements.errors.JobGraphError`.
+    """
+    absolute = _absolute(path)
+    with _default_parallelism(parallelism):
+        module = _load(absolute)
+        return LoadedJob(_build(module, absolute, params, parallelism), absolute, dict(params))
+
+
+def _absolute(path: str) -> str:
+    file = Path(path)
+    if not file.exists():
+        parent = file.parent
+        siblings = [one.name for one in sorted(parent.glob("*.py"))] if parent.is_dir() else []
+        close = get_close_matches(file.name, siblings, n=1)
+        hint = f"did you mean {parent / close[0]}?" if close else "check the path; it is relative to where you are"
+        raise JobFileError(f"{path}: there is no such job file\n  fix: {hint}")
+    if not file.is_file():
+        raise JobFileError(f"{path}: a job file is a Python file, and this is a directory\n  fix: name the file in it")
+    return str(file.resolve())
+
+
+def _load(path: str) -> ModuleType:
+    directory, name = os.path.dirname(path), f"weir_job_{Path(path).stem}"
+    if directory not in sys.path:
+        sys.path.append(directory)
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise JobFileError(f"{path}: a job file is a Python file\n  fix: give it a name that ends in .py")
+    module = module_from_spec(spec)
+    # Classes of the job file find their module by name, dataclasses among them.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except WeirError:
+        raise
+    except SyntaxError as error:
+        raise JobFileError(f"{error.filename}:{error.lineno}: the job file is no valid Python: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        raise JobFileError(
+            f"{_where(error, path)}: the job file imports {error.name!r}, which cannot be found\n"
+            f"  fix: install it, or put it beside the job file, in {directory}"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise JobFileError(
+            f"{_where(error, path)}: loading the job file raised {type(error).__name__}: {error}\n"
+            "  fix the file: loading it must only define the job"
+        ) from error
+    return module
+
+
+def _where(error: BaseException, path: str) -> str:
+    """The last line of the job file that was running."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f"{path}:{lines[-1]}" if lines else path
+
+
+def _build(module: ModuleType, path: str, params: Mapping[str, str], parallelism: int | None) -> Job:
+    from engine.graph.job import Job
+
+    defined = getattr(module, "job", None)
+    if isinstance(defined, Job):
+        if params:
+            raise JobFileError(
+                f"{path}: --param {next(iter(params))}: the file's job is a variable and takes no parameters\n"
+                "  fix: turn it into a function, def job(name): ..., or leave --param out"
+            )
+        return defined
+    if defined is None or not callable(defined):
+        raise JobFileError(f"{path}: {_no_job(module, defined)}\n{_TEMPLATE}")
+    built = _call(defined, path, params, parallelism)
+    if not isinstance(built, Job):
+        raise JobFileError(
+            f"{path}: job() returned {type(built).__name__} instead of an engine.Job\n"
+            "  fix: end the function with `return job`"
+        )
+    return built
+
+
+def _no_job(module: ModuleType, defined: object) -> str:
+    from engine.graph.job import Job
+
+    if defined is not None:
+        return f"its `job` is a {type(defined).__name__}, neither a function nor an engine.Job"
+    others = [name for name, value in vars(module).items() if isinstance(value, Job)]
+    if len(others) == 1:
+        return f"it defines no `job`; rename {others[0]!r} to `job`"
+    if others:
+        return f"it defines several jobs ({', '.join(others)}) and none is named `job`; name the one to run so"
+    return "it defines no `job`"
+
+
+def _call(
+    function: Callable[..., object], path: str, params: Mapping[str, str], parallelism: int | None
+) -> object:
+    arguments: dict[str, Any] = dict(params)
+    accepted = _parameters(function)
+    open_ended = any(one.kind is one.VAR_KEYWORD for one in accepted.values())
+    named = {name: one for name, one in accepted.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    if parallelism is not None and "parallelism" in named:
+        arguments.setdefault("parallelism", parallelism)
+    for name in arguments:
+        if name not in named and not open_ended:
+            close = get_close_matches(name, named, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(named) or 'none'}"
+            raise JobFileError(f"{path}: job() has no parameter {name!r}\n  fix: {hint}")
+    for name, one in named.items():
+        if one.default is one.empty and name not in arguments:
+            raise JobFileError(f"{path}: job() needs parameter {name!r}\n  fix: give it with --param {name}=VALUE")
+    try:
+        return function(**arguments)
+    except WeirError:
+        raise
+    except Exception as error:
+        raise JobFileError(
+            f"{_where(error, path)}: building the job raised {type(error).__name__}: {error}\n"
+            "  fix the file, or the parameters given with --param"
+        ) from error
+
+
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+@contextmanager
+def _default_parallelism(parallelism: int | None) -> Iterator[None]:
+    """Let ``Job(name)`` mean ``Job(name, parallelism=…)`` while a job file is loaded.
+
+    The graph settles each operator's parallelism as it is added, so this cannot wait until the job is built.
+    """
+    from engine.graph.job import Job
+
+    if parallelism is None:
+        yield
+        return
+    defaults = Job.__init__.__kwdefaults__  # type: ignore[attr-defined]
+    before = defaults["parallelism"]
+    defaults["parallelism"] = parallelism
+    try:
+        yield
+    finally:
+        defaults["parallelism"] = before

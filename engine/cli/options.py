@@ -1,0 +1,191 @@
+"""The options of a run: how they are typed, stored beside the checkpoints, and turned into a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
+
+import click
+
+from engine.elements.errors import ConfigurationError, StorageError
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What decides how a job runs, in the form in which it was typed. ``None`` = the engine's default.
+
+    These go into the descriptor of a storage directory, so that ``weir resume`` runs the job the same way; faults
+    and output forms do not.
+    """
+
+    seed: str = "0"
+    mode: str = "aligned"
+    parallelism: int | None = None
+    batch_size: int | None = None
+    checkpoint_interval: str | None = None
+    checkpoint_timeout: str | None = None
+    min_pause: str | None = None
+    retain: int | None = None
+    tolerable_failures: int | None = None
+    restart: str | None = None
+
+    def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
+        """The :class:`engine.runtime.config.RunConfig` for these options.
+
+        Raises :class:`ConfigurationError` naming the option and what it may be.
+        """
+        from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
+
+        config = RunConfig(mode=self.mode, seed=self.seed, allow_non_restored_state=allow_non_restored_state)
+        changes: dict[str, Any] = {}
+        if self.batch_size is not None:
+            changes["batch_size"] = self.batch_size
+        if self.retain is not None:
+            changes["retained"] = self.retain
+        if self.tolerable_failures is not None:
+            changes["tolerable_failures"] = self.tolerable_failures
+        if self.checkpoint_interval is not None:
+            none = self.checkpoint_interval == "none"
+            changes["checkpoint_interval"] = None if none else CheckpointInterval.parse(self.checkpoint_interval)
+        if self.checkpoint_timeout is not None:
+            changes["checkpoint_timeout_ns"] = parse_duration_ns(self.checkpoint_timeout, "checkpoint timeout")
+        if self.min_pause is not None:
+            changes["min_pause_ns"] = parse_duration_ns(self.min_pause, "min pause")
+        if self.restart is not None:
+            changes["restart"] = parse_restart(self.restart)
+        return replace(config, **changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for the descriptor and the report."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], source: str) -> RunOptions:
+        """What :meth:`as_dict` gave. Raises :class:`StorageError` on an option this version does not know."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise StorageError(
+                f"{source}: option {unknown[0]!r} is not known to this version of Weir\n"
+                "  fix: resume with the version that started the run"
+            )
+        return cls(**values)
+
+    def as_arguments(self) -> list[str]:
+        """The arguments that give these options, without those that are the default."""
+        arguments: list[str] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                arguments += [f"--{field.name.replace('_', '-')}", str(value)]
+        return arguments
+
+
+def parse_restart(text: str) -> Any:
+    """``'none'`` or ``'fixed:N:DELAY'`` as a restart strategy.
+
+    Raises :class:`ConfigurationError` on anything else.
+    """
+    from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+    from engine.runtime.config import parse_duration_ns
+
+    if text == "none":
+        return NoRestart()
+    kind, _, rest = text.partition(":")
+    attempts, _, delay = rest.partition(":")
+    if kind != "fixed" or not attempts.isdecimal() or not delay:
+        raise ConfigurationError(
+            f"restart {text!r} is no restart strategy: write none, or fixed:ATTEMPTS:DELAY, for instance fixed:3:10ms"
+        )
+    return FixedDelayRestart(int(attempts), parse_duration_ns(delay, f"the delay of restart {text!r},"))
+
+
+def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
+    """``('name=value', …)`` as a dict. Raises :class:`ConfigurationError` on another form or a name given twice."""
+    params: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigurationError(f"--param {text!r} is not of the form name=value; e.g. --param records=1000")
+        if name in params:
+            raise ConfigurationError(f"--param {name} is given twice: {params[name]!r} and {value!r}; leave one out")
+        params[name] = value
+    return params
+
+
+def modes() -> list[str]:
+    """The names of all checkpoint protocols."""
+    from engine.protocols.registry import PROTOCOLS
+
+    return list(PROTOCOLS)
+
+
+def config_options(command: CommandT) -> CommandT:
+    """The options that make up :class:`RunOptions`."""
+    decorators = (
+        click.option("--seed", default="0", show_default=True, help="Seed of every choice: a number or any text."),
+        click.option(
+            "--mode",
+            type=click.Choice(modes()),
+            default="aligned",
+            show_default=True,
+            help="How checkpoints are taken.",
+        ),
+        click.option(
+            "--parallelism",
+            type=click.IntRange(min=1),
+            help="Subtasks per operator where the job says nothing.",
+        ),
+        click.option("--batch-size", type=click.IntRange(min=1), help="Records a source emits at a time."),
+        click.option(
+            "--checkpoint-interval",
+            metavar="100ms|10000rec|none",
+            help="Virtual time, or source records, between checkpoints. [default: 100ms]",
+        ),
+        click.option("--checkpoint-timeout", metavar="TIME", help="A slower checkpoint is aborted. [default: 10m]"),
+        click.option("--min-pause", metavar="TIME", help="Least time between two checkpoints. [default: 0s]"),
+        click.option("--retain", type=click.IntRange(min=1), help="Checkpoints kept. [default: 1]"),
+        click.option(
+            "--tolerable-failures",
+            type=click.IntRange(min=0),
+            help="Failed checkpoints in a row that do not fail the job. [default: 0]",
+        ),
+        click.option(
+            "--restart",
+            metavar="none|fixed:N:DELAY",
+            help="After a failure. [default: fixed:3:10ms; none in mode none]",
+        ),
+    )
+    return _decorated(command, decorators)
+
+
+def run_options(command: CommandT) -> CommandT:
+    """The options of one run that no descriptor keeps: faults and forms of output."""
+    decorators = (
+        click.option(
+            "--kill",
+            "kills",
+            multiple=True,
+            metavar="NAME@TIME",
+            help="Kill a subtask ('count[1]@120ms') or all of an operator ('count@120ms'). Repeatable.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output."),
+        click.option(
+            "--trace",
+            is_flag=False,
+            flag_value="",
+            metavar="[FILE]",
+            help="Write every event to FILE (JSON Lines) [default: trace.jsonl beside run.json].",
+        ),
+    )
+    return _decorated(command, decorators)
+
+
+def _decorated(command: CommandT, decorators: tuple[Callable[[CommandT], CommandT], ...]) -> CommandT:
+    # The decorator applied last is listed first.
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command

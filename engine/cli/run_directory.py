@@ -1,0 +1,96 @@
+"""Run directories: where the output of a run lands, so that no run overwrites another.
+
+Without ``--storage`` and ``--out`` every run gets ``out/<job>/<number>/``, the next free number, and
+``out/<job>/latest`` points to it. ``--out DIR`` is exactly that directory; it may exist and hold other files, but
+not another run's ``run.json``: the committed files of two runs in one place would be neither's output.
+``run.json`` is written at the start, as *running*, so that even a run that was killed keeps its directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from engine.elements.errors import StorageError
+from state_backends.filesystem import LocalFileSystem, write_atomically
+
+DEFAULT_ROOT = "out"
+LATEST_LINK = "latest"
+REPORT_NAME = "run.json"
+
+
+def next_run_directory(job_name: str, root: str = DEFAULT_ROOT) -> str:
+    """Create ``<root>/<job>/<number>``, point ``latest`` at it, and return its absolute path.
+
+    Raises :class:`StorageError` when that cannot be done.
+    """
+    parent = Path(root).absolute() / job_name
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            number = 1 + max((int(one.name) for one in parent.iterdir() if one.name.isdecimal()), default=0)
+            directory = parent / str(number)
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                continue  # another run took the number in between
+            _point_latest_at(directory)
+            return str(directory)
+    except OSError as error:
+        raise _not_writable(str(parent), error) from error
+
+
+def claim_directory(directory: str) -> str:
+    """Create ``directory`` for one run and return its absolute path.
+
+    Raises :class:`StorageError` when it cannot be created or belongs to another run.
+    """
+    path = Path(directory).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(str(path), error) from error
+    if (path / REPORT_NAME).exists():
+        raise StorageError(
+            f"{directory}: holds the output of another run ({REPORT_NAME})\n"
+            "  fix: choose a new directory, or delete this one if you do not need it any more"
+        )
+    return str(path)
+
+
+def write_report(directory: str, report: dict[str, Any]) -> str:
+    """Write ``run.json``, replacing what the same run wrote before; returns its path.
+
+    Raises :class:`StorageError` when it cannot be written.
+    """
+    path = f"{directory}/{REPORT_NAME}"
+    try:
+        write_atomically(LocalFileSystem(), path, (report_json(report) + "\n").encode())
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    return path
+
+
+def report_json(report: dict[str, Any]) -> str:
+    """The report as text."""
+    return json.dumps(report, indent=2, ensure_ascii=False)
+
+
+def _point_latest_at(directory: Path) -> None:
+    """Replace the link in one step: whoever follows it finds a run."""
+    temporary = directory.parent / f".{LATEST_LINK}-{directory.name}"
+    try:
+        temporary.symlink_to(directory.name)
+        os.replace(temporary, directory.parent / LATEST_LINK)
+    except OSError:
+        # The link is a convenience; file systems without links (or a real directory of that name) do without.
+        temporary.unlink(missing_ok=True)
+
+
+def _not_writable(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path}: cannot be written ({error.strerror or error})\n"
+        "  fix: choose a directory that you may write to, with free space, by --out"
+    )

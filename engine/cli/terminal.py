@@ -1,0 +1,61 @@
+"""What people see while a run is on: consoles on standard error, and a progress line on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from engine.report.units import format_count, format_ns
+
+if TYPE_CHECKING:
+    from engine.runtime.execution import Progress
+
+_WIDTH_WITHOUT_TERMINAL = 150
+"""Tables in log files are not folded to the 80 columns that rich assumes."""
+
+
+def error_console() -> Console:
+    """The console for people, on standard error. rich leaves colours out when ``NO_COLOR`` is set or nobody looks."""
+    console = Console(stderr=True, highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(stderr=True, highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
+    return console
+
+
+def say(console: Console, text: str) -> None:
+    """One line as it is: names in brackets (``count[1]``) are no markup, and long lines are not broken."""
+    console.print(Text(text), soft_wrap=True)
+
+
+@contextmanager
+def progress_line(
+    console: Console, started_ns: Callable[[], int]
+) -> Iterator[Callable[[Progress], None] | None]:
+    """Show how far a run is; gives the function to hand to the run, ``None`` when nobody watches.
+
+    Virtual time counts from ``started_ns()``: a run that goes on from a checkpoint starts where that was taken.
+    """
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        line = bar.add_task("starting", total=None)
+
+        def show(progress: Progress) -> None:
+            bar.update(
+                line,
+                description=(
+                    f"+{format_ns(progress.virtual_ns - started_ns())} virtual,"
+                    f" {format_count(progress.source_records)} records,"
+                    f" {progress.checkpoints_completed} checkpoints, attempt {progress.attempt}"
+                ),
+            )
+
+        yield show

@@ -1,0 +1,138 @@
+"""A year of flights, streamed, crashed, recovered, and proved right.
+
+The job reads the 336,776 departures of 2013 from New York's three airports, one split per airport, each in the order
+in which the flights left, and keeps three answers:
+
+* ``counts``  a running count per carrier, one row per departure;
+* ``days``    per carrier and local calendar day: departures, mean and maximum delay (a tumbling event-time window);
+* ``routes``  per month and route: joins with airports, planes and weather, exact delay percentiles. This is Spark's
+              part: a DataFrame function on each event-time month, run when the watermark has closed the month.
+
+Each answer goes to files that become visible only when the checkpoint that covers them is complete.
+
+    python -m examples.flights                        # exactly-once: kill a task in the middle, prove nothing shows
+    python -m examples.flights --mode at-least-once   # the same without alignment: which records are counted twice
+    weir run examples/flights.py --kill 'count[0]@70ms'
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):
+    # Run or loaded as a file: its neighbours are found as they are when it is imported as a module.
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import click
+from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, prepare
+from examples.flights_spark import ROUTE_REPORT_INPUT_SCHEMA, ROUTE_REPORT_SCHEMA, RouteReport
+
+from engine import AggregateFunction, CsvFormat, FileSink, FileSource, Job, TumblingEventTimeWindows, WatermarkStrategy
+from spark_bridge import event_time_cut, spark_transform
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+DEFAULT_DATA = "out/flights-data"
+ROUTE_COLUMNS = tuple(column.split()[0] for column in ROUTE_REPORT_INPUT_SCHEMA.split(", "))
+
+Flight = dict[str, Any]
+
+
+def job(data: str = DEFAULT_DATA, bound_hours: str = "22") -> Job:
+    """The job. ``data`` is where the flights are (prepared there if they are not), ``bound_hours`` how far records
+    may be out of order: 22 h loses nothing, see :mod:`examples.flights_data`."""
+    files = prepare(data)
+    built = Job("flights", parallelism=2)
+    flights = built.source(
+        FileSource(files.splits, CsvFormat(FLIGHT_COLUMNS, types=FLIGHT_TYPES, null_values=("",))),
+        name="flights",
+        parallelism=3,
+        watermarks=WatermarkStrategy.for_bounded_out_of_orderness(
+            int(bound_hours) * HOUR_MS, lambda flight: flight["event_time_ms"]
+        ),
+    )
+    by_carrier = flights.key_by(lambda flight: flight["carrier"])
+    (
+        flights.map(lambda flight: (flight["carrier"], 1), name="one")
+        .key_by(lambda pair: pair[0])
+        .reduce(lambda total, pair: (total[0], total[1] + pair[1]), name="count")
+        .map(lambda pair: {"carrier": pair[0], "count": pair[1]}, name="count-row")
+        .sink(FileSink("counts", bucket=lambda row: f"carrier={row['carrier']}", suffix=".jsonl"), name="counts")
+    )
+    (
+        by_carrier.window(TumblingEventTimeWindows.of(DAY_MS))
+        .side_output_late("late")
+        .aggregate(DELAYS, window_function=day_row, name="day")
+        .sink(FileSink("days", bucket=lambda row: f"day={row['day']}", suffix=".jsonl"), name="days")
+    )
+    (
+        flights.map(lambda flight: [flight[column] for column in ROUTE_COLUMNS], name="route-columns")
+        .via(
+            spark_transform(
+                RouteReport(files.directory),
+                schema=ROUTE_REPORT_INPUT_SCHEMA,
+                result_schema=ROUTE_REPORT_SCHEMA,
+                cut=event_time_cut("month"),
+            ),
+            name="spark-routes",
+        )
+        .sink(
+            FileSink("routes", bucket=lambda row: f"month=2013-{row['month']:02}", suffix=".jsonl"),
+            name="routes",
+            parallelism=1,
+        )
+    )
+    return built
+
+
+def _add_delay(totals: tuple[int, int, int, int | None], flight: Flight) -> tuple[int, int, int, int | None]:
+    departures, left, minutes, largest = totals
+    delay = flight["dep_delay"]
+    if delay is None:
+        return departures + 1, left, minutes, largest
+    return departures + 1, left + 1, minutes + delay, delay if largest is None else max(largest, delay)
+
+
+def _merge_delays(
+    one: tuple[int, int, int, int | None], other: tuple[int, int, int, int | None]
+) -> tuple[int, int, int, int | None]:
+    largest = [minutes for minutes in (one[3], other[3]) if minutes is not None]
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], max(largest, default=None)
+
+
+# Departures, departures that left, sum and maximum of their delays: whole numbers, so the order does not matter.
+DELAYS = AggregateFunction(lambda: (0, 0, 0, None), _add_delay, lambda totals: totals, _merge_delays)
+
+
+def day_row(carrier: str, window: Any, totals: tuple[int, int, int, int | None]) -> Flight:
+    """The row of one carrier and day."""
+    departures, left, minutes, largest = totals
+    day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=window.start)
+    return {
+        "carrier": carrier,
+        "day": f"{day:%Y-%m-%d}",
+        "count": departures,
+        "mean_delay": minutes / left if left else None,
+        "max_delay": largest,
+    }
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--mode", "modes", multiple=True, default=("aligned",), help="Checkpoint mode; repeatable.")
+@click.option("--seed", default="7", help="Seeds every choice of the runs.")
+@click.option("--kill", "kill", default="count[0]@70ms", help="Which subtask dies, and when in virtual time.")
+@click.option("--checkpoint-interval", default="20ms", help="Virtual time between barriers.")
+@click.option("--data", default=DEFAULT_DATA, help="Where the prepared flights are, or will be.")
+@click.option("--out", default="out/flights", help="Where the runs write.")
+def main(modes: tuple[str, ...], seed: str, kill: str, checkpoint_interval: str, data: str, out: str) -> None:
+    """Run the job undisturbed and killed, and prove what the files say."""
+    from examples.flights_proof import prove
+
+    sys.exit(prove(modes, seed=seed, kill=kill, interval=checkpoint_interval, data=data, out=Path(out)))
+
+
+if __name__ == "__main__":
+    main()

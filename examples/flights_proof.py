@@ -1,0 +1,286 @@
+"""Runs the flights job undisturbed and killed, and proves from the files what became of every record.
+
+Four questions, asked of each mode:
+
+(a) was every completed checkpoint a consistent cut? (the cut oracle, over the channel counters in the snapshots)
+(b) is the committed output that of an undisturbed run? (multisets of lines per partition)
+(c) is it what batch DataFrame code says, written independently and run over the same files?
+(d) how many records were lost, how many counted twice, and in which keys? (the running counts against the files)
+
+In a mode without alignment, barriers that arrive apart leave effects in the snapshot whose causes are sent again.
+To show it, one split is given a slower link there; the cut oracle says beforehand how many records a restore from
+that checkpoint would count twice.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from examples import flights_oracle
+from examples.flights import job
+from examples.flights_data import FlightFiles, prepare
+from examples.flights_spark import ROUTE_REPORT_SCHEMA
+
+from engine import read_committed
+from engine.explore.reference import compare_outputs
+from engine.faults.plan import parse_kill
+from engine.observe.cut_oracle import CutOracle
+from engine.observe.events import CheckpointCut, TraceEvent
+from engine.observe.trace import TraceDigest
+from engine.protocols import protocol_named
+from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.cost import CostModel
+from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.storage_directory import open_storage
+from spark_bridge import OracleReport, compare_multisets, get_session
+from spark_bridge import read_committed as read_committed_frame
+from state_backends.filesystem import LocalFileSystem
+
+ANSWERS = ("counts", "days", "routes")
+SCHEMAS = {
+    "counts": "carrier string, count bigint",
+    "days": "carrier string, day string, count bigint, mean_delay double, max_delay int",
+    "routes": ROUTE_REPORT_SCHEMA,
+}
+KEYS = {"counts": ["carrier", "count"], "days": ["carrier", "day"], "routes": ["month", "origin", "dest"]}
+SLOW_SPLIT = "flights[2]"
+SLOW_LINK_NS = 3_000_000
+
+Proof = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """One run of the job and where it wrote."""
+
+    directory: Path
+    result: ExecutionResult
+    oracle: CutOracle
+    cuts: dict[int, CheckpointCut]
+    trace_digest: str
+    seconds: float
+    count_channels: frozenset[int]
+
+    def committed(self, answer: str) -> dict[str, list[str]]:
+        """Visible lines of one answer, sorted, per partition."""
+        return read_committed(LocalFileSystem(), str(self.directory / answer))
+
+    def predicted_duplicates(self) -> int:
+        """What the cut oracle says of the checkpoint that the job was restored from: records behind the cut whose
+        effect on the running counts is in the snapshot nevertheless."""
+        restored = [restore.checkpoint_id for restore in self.result.restores if restore.checkpoint_id is not None]
+        return sum(
+            received - sent
+            for checkpoint_id in restored
+            for channel, sent, received in self.cuts[checkpoint_id].differences
+            if channel in self.count_channels
+        )
+
+
+def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: str, out: Path) -> int:
+    """Print and store the proof for each mode; 0 when every mode kept what it promises."""
+    started = time.perf_counter()
+    files = prepare(data)
+    print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
+    proof: Proof = {"seed": seed, "kill": kill, "checkpoint_interval": interval, "flights": files.flights, "modes": {}}
+    undisturbed = _run(data, out / "undisturbed", "aligned", seed, interval, kill=None, slow_split=False)
+    _describe("undisturbed run", undisturbed)
+    kept = True
+    for mode in modes:
+        exactly_once = protocol_named(mode).consistent_cut
+        killed = _run(data, out / mode, mode, seed, interval, kill=kill, slow_split=not exactly_once)
+        print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")
+        print("" if exactly_once else f", {SLOW_SPLIT} has a link slower by {SLOW_LINK_NS / 1e6:g} ms")
+        _describe("killed run", killed)
+        facts = _prove_mode(files, undisturbed, killed, exactly_once=exactly_once)
+        proof["modes"][mode] = facts
+        kept = kept and facts["as_promised"]
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / "proof.json"
+    target.write_text(json.dumps(proof, indent=1, sort_keys=True) + "\n")
+    print(f"\n{'proved' if kept else 'NOT proved'} in {_since(started)}; stored in {target}")
+    return 0 if kept else 1
+
+
+def _run(
+    data: str, directory: Path, mode: str, seed: str, interval: str, *, kill: str | None, slow_split: bool
+) -> Run:
+    shutil.rmtree(directory, ignore_errors=True)
+    plan = job(data=data).plan()
+    cost = CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS} if slow_split else {})
+    config = RunConfig(mode=mode, seed=seed, checkpoint_interval=CheckpointInterval.parse(interval), cost=cost)
+    oracle, digest = CutOracle(), TraceDigest()
+    cuts: dict[int, CheckpointCut] = {}
+
+    def keep_cuts(event: TraceEvent) -> None:
+        if isinstance(event, CheckpointCut):
+            cuts[event.checkpoint_id] = event
+
+    started = time.perf_counter()
+    with open_storage(str(directory / "checkpoints"), plan.job_name) as opened:
+        execution = Execution(
+            plan,
+            config,
+            storage=opened.storage,
+            incarnation=opened.incarnation,
+            output_dir=str(directory),
+            instruments=(oracle, digest, keep_cuts),
+        )
+        if kill is not None:
+            fault = parse_kill(kill)
+            execution.kill(fault.target, fault.at_ns)
+        result = execution.run().raise_on_failure()
+    counting = {
+        vertex.index for vertex in plan.vertices for operator in vertex.operators if operator.name == "count"
+    }
+    channels = frozenset(channel.index for channel in plan.channels if channel.receiver_vertex in counting)
+    seconds = time.perf_counter() - started
+    return Run(directory, result, oracle, cuts, digest.hexdigest(), seconds, channels)
+
+
+def _describe(what: str, run: Run) -> None:
+    result = run.result
+    restored = [restore for restore in result.restores if restore.attempt > 1]
+    print(
+        f"  {what}: {result.source_records:,} records read, {result.checkpoints.completed} checkpoints, "
+        f"{(result.ended_ns - result.started_ns) / 1e6:.1f} ms of virtual time, {run.seconds:.1f} s; "
+        f"trace {run.trace_digest[:16]}"
+    )
+    for restore in restored:
+        what = "nothing" if restore.checkpoint_id is None else f"checkpoint {restore.checkpoint_id}"
+        at_ms = (restore.time_ns - result.started_ns) / 1e6
+        print(f"    attempt {restore.attempt} restored {what} at {at_ms:.1f} ms")
+
+
+def _prove_mode(files: FlightFiles, undisturbed: Run, killed: Run, *, exactly_once: bool) -> Proof:
+    cut = _prove_cuts(killed, undisturbed)
+    same = _prove_same_output(undisturbed, killed)
+    batch = _prove_against_batch(files, killed)
+    records = _count_records(files, killed)
+    if exactly_once:
+        good = cut["held"] and same["equal"] and batch["equal"] and not records["lost"] and not records["counted_twice"]
+    else:
+        good = not records["lost"] and records["counted_twice"] == records["predicted"] > 0
+    return {
+        "a_cut_oracle": cut,
+        "b_undisturbed_run": same,
+        "c_batch_dataframes": batch,
+        "d_records": records,
+        "as_promised": good,
+    }
+
+
+def _prove_cuts(killed: Run, undisturbed: Run) -> Proof:
+    verdicts = [*undisturbed.oracle.verdicts, *killed.oracle.verdicts]
+    orphans = sum(verdict.orphans for verdict in verdicts)
+    in_transit = sum(verdict.in_transit for verdict in verdicts)
+    held = undisturbed.oracle.held and killed.oracle.held
+    print(f"  (a) cut oracle: {len(verdicts)} checkpoints, {_consistent(verdicts)} consistent cuts, ", end="")
+    print(f"{orphans} orphans, {in_transit} in transit")
+    return {"checkpoints": len(verdicts), "held": held, "orphans": orphans, "in_transit": in_transit}
+
+
+def _consistent(verdicts: Sequence[Any]) -> int:
+    return sum(verdict.consistent for verdict in verdicts)
+
+
+def _prove_same_output(undisturbed: Run, killed: Run) -> Proof:
+    facts: Proof = {}
+    for answer in ANSWERS:
+        comparison = compare_outputs(undisturbed.committed(answer), killed.committed(answer))
+        counts = comparison.counts
+        facts[answer] = {
+            "rows": comparison.rows_actual,
+            "partitions": len(killed.committed(answer)),
+            "lost": counts.lost,
+            "duplicated": counts.duplicated,
+            "unexpected": counts.unexpected,
+        }
+    equal = all(not any((one["lost"], one["duplicated"], one["unexpected"])) for one in facts.values())
+    print(f"  (b) committed output {'equals' if equal else 'DIFFERS FROM'} the undisturbed run:", end="")
+    for answer, one in facts.items():
+        print(f" {answer} {one['rows']:,} rows in {one['partitions']} partitions", end="")
+        if one["lost"] or one["duplicated"] or one["unexpected"]:
+            print(f" ({one['lost']} lost, {one['duplicated']} duplicated, {one['unexpected']} foreign)", end="")
+        print("," if answer != ANSWERS[-1] else "", end="")
+    print()
+    return {"equal": equal, "answers": facts}
+
+
+def _prove_against_batch(files: FlightFiles, killed: Run) -> Proof:
+    spark = get_session()
+    reports: dict[str, OracleReport] = {}
+    for answer in ANSWERS:
+        actual = read_committed_frame(str(killed.directory / answer), SCHEMAS[answer])
+        reports[answer] = compare_multisets(_expected(spark, files)[answer], actual, KEYS[answer], examples_max=3)
+    equal = all(report.equal for report in reports.values())
+    print(f"  (c) committed output {'equals' if equal else 'DIFFERS FROM'} batch DataFrame code:", end="")
+    print(",".join(f" {answer} {report.matched:,} of {report.expected_rows:,}" for answer, report in reports.items()))
+    return {
+        "equal": equal,
+        "answers": {
+            answer: {"matched": report.matched, "missing": report.missing, "unexpected": report.unexpected}
+            for answer, report in reports.items()
+        },
+    }
+
+
+@cache
+def _expected(spark: Any, files: FlightFiles) -> dict[str, Any]:
+    """The right answers, from batch code alone; computed once per session."""
+    from pyspark.sql import functions as f
+
+    flights = flights_oracle.read_flights(spark, files.splits).cache()
+    tables = [flights_oracle.read_reference(spark, path) for path in (files.airports, files.planes, files.weather)]
+    totals = flights_oracle.carrier_counts(flights)
+    # A running count over n departures shows each number from 1 to n once.
+    running = totals.select("carrier", f.explode(f.sequence(f.lit(1).cast("bigint"), "count")).alias("count"))
+    return {
+        "counts": running,
+        "days": flights_oracle.carrier_days(flights),
+        "routes": flights_oracle.route_report(flights, *tables),
+    }
+
+
+def _count_records(files: FlightFiles, killed: Run) -> Proof:
+    truth = _departures_per_carrier(files)
+    counted: dict[str, int] = {}
+    for rows in killed.committed("counts").values():
+        for row in map(json.loads, rows):
+            counted[row["carrier"]] = max(counted.get(row["carrier"], 0), row["count"])
+    off = {carrier: counted.get(carrier, 0) - total for carrier, total in sorted(truth.items())}
+    twice = {carrier: extra for carrier, extra in off.items() if extra > 0}
+    lost = -sum(extra for extra in off.values() if extra < 0)
+    predicted = killed.predicted_duplicates()
+    print(f"  (d) records lost / counted twice: {lost} / {sum(twice.values())}", end="")
+    if twice or predicted:
+        print(f"  (the cut oracle predicted {predicted})")
+        shown = sorted(twice.items(), key=lambda one: (-one[1], one[0]))
+        print("      counted twice by carrier: " + ", ".join(f"{carrier} {extra}" for carrier, extra in shown))
+    else:
+        print()
+    return {"lost": lost, "counted_twice": sum(twice.values()), "by_carrier": twice, "predicted": predicted}
+
+
+@cache
+def _departures_per_carrier(files: FlightFiles) -> dict[str, int]:
+    """The truth, from the files themselves."""
+    import csv
+
+    totals: dict[str, int] = {}
+    for split in files.splits:
+        with Path(split).open(newline="") as file:
+            for row in csv.DictReader(file):
+                totals[row["carrier"]] = totals.get(row["carrier"], 0) + 1
+    return totals
+
+
+def _since(started: float) -> str:
+    return f"{time.perf_counter() - started:.1f} s"

@@ -1,0 +1,210 @@
+"""Sinks that need no files: collect into a list, print, count; and the base of all sinks.
+
+A sink is described by an object with ``name`` and ``create_operator()``. What a sink collects in memory is
+not state: it is the world outside, and the rules for not seeing a record twice are those for files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+
+
+class Sink(Protocol):
+    """Describes a sink; makes one operator per subtask and attempt."""
+
+    name: str
+
+    def create_operator(self) -> Operator:
+        """A fresh operator."""
+
+
+class SinkOperator(Operator):
+    """Base of sinks: takes records, sends nothing on."""
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Event time ends here."""
+
+    def process_watermark_status(self, idle: bool) -> None:
+        """And so does idleness."""
+
+
+class CollectedResults:
+    """What a job has collected: ``records``, in the order in which they were committed.
+
+    With ``transactional`` (the default) records appear when a checkpoint that covers them completes, each
+    exactly once whatever fails; when a job runs without checkpoints, when it ends. Otherwise they appear as
+    they arrive, and again after a failure: that is what at-least-once output looks like.
+    """
+
+    def __init__(self, into: list[Any] | None = None, *, transactional: bool = True) -> None:
+        self.records: list[Any] = [] if into is None else into
+        self.transactional = transactional
+        self._committed: dict[tuple[str, int, int], None] = {}
+
+    def commit(self, transaction: tuple[str, int, int], records: list[Any]) -> bool:
+        """Append ``records`` unless ``transaction`` (uid, subtask, checkpoint) was committed before."""
+        if transaction in self._committed:
+            return False
+        self._committed[transaction] = None
+        self.records.extend(records)
+        return True
+
+    def append(self, records: list[Any]) -> None:
+        """Append ``records`` without a transaction."""
+        self.records.extend(records)
+
+
+class CollectSink:
+    """Collects into a list or a ``CollectedResults``."""
+
+    name = "collect"
+
+    def __init__(self, into: CollectedResults | list[Any]) -> None:
+        self._results = into if isinstance(into, CollectedResults) else CollectedResults(into)
+
+    def create_operator(self) -> Operator:
+        """See ``Sink``."""
+        if self._results.transactional:
+            return _TransactionalCollect(self._results)
+        return _PlainCollect(self._results)
+
+
+class _PlainCollect(SinkOperator):
+    def __init__(self, results: CollectedResults) -> None:
+        self._results = results
+
+    def process_batch(self, batch: Batch) -> None:
+        self._results.append(batch.values)
+
+
+class _TransactionalCollect(SinkOperator):
+    """Records wait in state, per checkpoint, until that checkpoint or a later one has completed.
+
+    A transaction keeps the subtask that opened it: after a change of parallelism another one may commit it.
+    """
+
+    def __init__(self, results: CollectedResults) -> None:
+        self._results = results
+        self._current: list[Any] = []
+        self._pending: dict[tuple[int, int], list[Any]] = {}
+
+    def initialize_state(self) -> None:
+        self._state = self.context.operator_backend().list_state("pending-records")
+        for subtask, checkpoint_id, records in self._state.get():
+            # In the state of a completed checkpoint, so committed, whether or not the notification arrived.
+            self._results.commit((self.context.uid, subtask, checkpoint_id), records)
+
+    def process_batch(self, batch: Batch) -> None:
+        self._current.extend(batch.values)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        if self._current:
+            self._pending[self.context.subtask, checkpoint_id] = self._current
+            self._current = []
+        self._state.update([(*transaction, records) for transaction, records in self._pending.items()])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        for subtask, pending_id in sorted(self._pending):
+            if pending_id <= checkpoint_id:
+                records = self._pending.pop((subtask, pending_id))
+                self._results.commit((self.context.uid, subtask, pending_id), records)
+
+    def finish(self) -> None:
+        if not self.context.checkpointing_enabled:
+            self._results.append(self._current)
+            self._current = []
+
+    def fingerprint(self) -> object:
+        return repr(self._current), repr(self._pending)
+
+
+class PrintSink:
+    """Writes ``repr(record)``, one per line; with parallelism, behind ``subtask> `` counted from 1 (as
+    Flink does).
+
+    Printing cannot be taken back, so after a failure records appear again.
+    """
+
+    name = "print"
+
+    def __init__(self, write: Callable[[str], Any] | None = None) -> None:
+        self._write = write
+
+    def create_operator(self) -> Operator:
+        """See ``Sink``."""
+        return _Print(self._write or sys.stdout.write)
+
+
+class _Print(SinkOperator):
+    def __init__(self, write: Callable[[str], Any]) -> None:
+        self._write = write
+
+    def process_batch(self, batch: Batch) -> None:
+        context = self.context
+        prefix = f"{context.subtask + 1}> " if context.parallelism > 1 else ""
+        self._write("".join([f"{prefix}{value!r}\n" for value in batch.values]))
+
+
+class CountedRecords:
+    """How many records a ``CountingSink`` has seen; after the run, the exact number in exactly-once mode."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._attempt = (0, 0)
+
+    @property
+    def total(self) -> int:
+        """All subtasks together."""
+        return sum(self._counts.values())
+
+    def report(self, attempt: tuple[int, int], subtask: int, count: int) -> None:
+        """``subtask`` stands at ``count``; numbers of earlier attempts are forgotten."""
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._counts = {}
+        self._counts[subtask] = count
+
+
+class CountingSink:
+    """Counts records. The count is operator state, so it goes back to the checkpoint with everything else."""
+
+    name = "count"
+
+    def __init__(self, into: CountedRecords) -> None:
+        self._into = into
+
+    def create_operator(self) -> Operator:
+        """See ``Sink``."""
+        return _Count(self._into)
+
+
+class _Count(SinkOperator):
+    def __init__(self, into: CountedRecords) -> None:
+        self._into = into
+        self._count = 0
+
+    def initialize_state(self) -> None:
+        self._state = self.context.operator_backend().list_state("count")
+        self._count = sum(self._state.get())
+
+    def open(self) -> None:
+        self._report()
+
+    def process_batch(self, batch: Batch) -> None:
+        self._count += len(batch)
+        self._report()
+
+    def _report(self) -> None:
+        context = self.context
+        self._into.report((context.incarnation, context.attempt), context.subtask, self._count)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        self._state.update([self._count])
+
+    def fingerprint(self) -> object:
+        return self._count

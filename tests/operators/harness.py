@@ -1,0 +1,283 @@
+"""Runs one operator without an engine (in the manner of Flink's ``OneInputStreamOperatorTestHarness``).
+
+Clock, timers, output and metrics are fakes with the meaning of the contract; state backends, checkpoint streams and
+file systems are the real ones. One harness is one subtask in one attempt; ``restored=`` starts another attempt
+from a ``Checkpoint``, at any parallelism.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.handles import KeyedStateHandle, OperatorStateHandle, OperatorStateMode
+from state_backends.heap import HeapKeyedStateBackend
+from state_backends.key_groups import STRING, KeyType, key_group_range_for_index
+from state_backends.operator_state import OperatorStateBackend
+from state_backends.snapshot import SnapshotOptions, run_to_completion
+from state_backends.storage import CheckpointStorage
+
+START_NS = 1_000_000_000_000
+MAX_PARALLELISM = 16
+
+
+class Checkpoint:
+    """The snapshots of all subtasks of one operator under one id."""
+
+    def __init__(self, checkpoint_id: int) -> None:
+        self.id = checkpoint_id
+        self.location = CheckpointStorage(MemoryFileSystem(), "base", "job").initialize_location(checkpoint_id)
+        self.keyed: dict[int, KeyedStateHandle] = {}
+        self.operator: dict[int, OperatorStateHandle] = {}
+
+    def restore_keyed(self, backend: HeapKeyedStateBackend) -> None:
+        """Every handle is offered; the backend keeps its own key groups."""
+        backend.restore([self.keyed[subtask] for subtask in sorted(self.keyed)], self.location.reader())
+
+    def restore_operator(self, backend: OperatorStateBackend, subtask: int, parallelism: int) -> None:
+        """Union lists whole; split lists as they were, or dealt out in contiguous chunks after a rescale."""
+        if not self.operator:
+            return
+        modes: dict[str, OperatorStateMode] = {}
+        by_subtask: dict[int, OperatorStateBackend] = {}
+        for old, handle in sorted(self.operator.items()):
+            by_subtask[old] = OperatorStateBackend()
+            by_subtask[old].restore([handle], self.location.reader())
+            modes |= {name: where.mode for name, where in handle.states.items()}
+        for name, mode in sorted(modes.items()):
+            union = mode is OperatorStateMode.UNION
+            lists = [
+                (one.union_list_state(name) if union else one.list_state(name)).get()
+                for _, one in sorted(by_subtask.items())
+            ]
+            everything = [element for elements in lists for element in elements]
+            if union:
+                backend.union_list_state(name).update(everything)
+            elif len(lists) == parallelism:
+                backend.list_state(name).update(lists[subtask])
+            else:
+                base, extra = divmod(len(everything), parallelism)
+                start = subtask * base + min(subtask, extra)
+                backend.list_state(name).update(everything[start : start + base + (subtask < extra)])
+
+
+class RecordingOutput:
+    """Remembers what was emitted, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def emit(self, batch: Batch) -> None:
+        self.events.append(batch)
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        self.events.append(("watermark", timestamp_ms))
+
+    def emit_watermark_status(self, idle: bool) -> None:
+        self.events.append(("idle", idle))
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        self.events.append((tag, batch))
+
+
+class FakeMetrics:
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self.counters[name] += amount
+
+
+class FakeContext:
+    """The operator context: a clock that only the test moves, and real backends."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        subtask: int,
+        parallelism: int,
+        attempt: int,
+        incarnation: int,
+        now_ns: int,
+        key_type: KeyType,
+        checkpointing_enabled: bool,
+        restored: Checkpoint | None,
+    ) -> None:
+        self.uid = "op-uid"
+        self.name = "op"
+        self.subtask = subtask
+        self.parallelism = parallelism
+        self.max_parallelism = MAX_PARALLELISM
+        self.attempt = attempt
+        self.incarnation = incarnation
+        self.checkpointing_enabled = checkpointing_enabled
+        self.metrics = FakeMetrics()
+        self.now_ns = now_ns
+        self.timers: list[int] = []
+        self.fs = fs
+        self.restored = restored
+        key_groups = key_group_range_for_index(MAX_PARALLELISM, parallelism, subtask)
+        self.keyed = HeapKeyedStateBackend(key_type, MAX_PARALLELISM, key_groups)
+        self.operator = OperatorStateBackend()
+        if restored is not None:
+            restored.restore_keyed(self.keyed)
+            restored.restore_operator(self.operator, subtask, parallelism)
+
+    def processing_time_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
+    def processing_time_ns(self) -> int:
+        return self.now_ns
+
+    def file_system(self) -> FileSystem:
+        return self.fs
+
+    def resolve_path(self, path: str) -> str:
+        return f"/out/{path}"
+
+    def keyed_backend(self) -> HeapKeyedStateBackend:
+        return self.keyed
+
+    def operator_backend(self) -> OperatorStateBackend:
+        return self.operator
+
+    def restored_checkpoint_id(self) -> int | None:
+        return None if self.restored is None else self.restored.id
+
+    def register_processing_timer(self, time_ms: int) -> None:
+        self.register_processing_timer_ns(time_ms * 1_000_000)
+
+    def register_processing_timer_ns(self, time_ns: int) -> None:
+        heapq.heappush(self.timers, max(time_ns, self.now_ns))
+
+    def spend(self, virtual_ns: int) -> None:
+        self.now_ns += virtual_ns
+
+
+class Harness:
+    """One operator, set up, restored and opened."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        *,
+        fs: FileSystem | None = None,
+        subtask: int = 0,
+        parallelism: int = 1,
+        attempt: int = 1,
+        incarnation: int = 1,
+        now_ns: int = START_NS,
+        key_type: KeyType = STRING,
+        checkpointing_enabled: bool = True,
+        restored: Checkpoint | None = None,
+        key: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.operator = operator
+        self.context = FakeContext(
+            MemoryFileSystem() if fs is None else fs,
+            subtask,
+            parallelism,
+            attempt,
+            incarnation,
+            now_ns,
+            key_type,
+            checkpointing_enabled,
+            restored,
+        )
+        self.output = RecordingOutput()
+        self._key = key
+        operator.setup(self.context, self.output)
+        operator.initialize_state()
+        operator.open()
+
+    # --- input --------------------------------------------------------------------------------------------
+
+    def process(self, values: Iterable[Any], timestamps: Iterable[int] | None = None) -> None:
+        """One batch; its keys come from ``key`` if the harness has one."""
+        records = list(values)
+        keys = None if self._key is None else [self._key(value) for value in records]
+        self.operator.process_batch(Batch(records, None if timestamps is None else list(timestamps), keys))
+
+    def watermark(self, timestamp_ms: int) -> None:
+        self.operator.process_watermark(timestamp_ms)
+
+    def advance_to_ns(self, time_ns: int) -> None:
+        """Move the clock, firing every timer at its own time."""
+        timers = self.context.timers
+        while timers and timers[0] <= time_ns:
+            due_ns = heapq.heappop(timers)
+            self.context.now_ns = max(self.context.now_ns, due_ns)
+            self.operator.on_processing_time_ns(due_ns)
+        self.context.now_ns = time_ns
+
+    def advance_ms(self, duration_ms: int) -> None:
+        self.advance_to_ns(self.context.now_ns + duration_ms * 1_000_000)
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: int, into: Checkpoint | None = None) -> Checkpoint:
+        """The operator's state, written by the real backends; ``into`` joins that of other subtasks."""
+        checkpoint = into or Checkpoint(checkpoint_id)
+        context, operator = self.context, self.operator
+        operator.prepare_snapshot_pre_barrier(checkpoint_id)
+        operator.snapshot_state(checkpoint_id)
+        streams = checkpoint.location.stream_factory(f"op-{context.subtask}-{context.attempt}")
+        for backend, handles in ((context.keyed, checkpoint.keyed), (context.operator, checkpoint.operator)):
+            resources = backend.sync_prepare_resources(checkpoint_id)
+            task = backend.async_snapshot(resources, checkpoint_id, 0, streams, SnapshotOptions())
+            state = run_to_completion(task).job_manager_state
+            if state is not None:
+                handles[context.subtask] = state  # type: ignore[index]
+        return checkpoint
+
+    def complete(self, checkpoint_id: int) -> None:
+        self.operator.notify_checkpoint_complete(checkpoint_id)
+
+    def finish(self) -> None:
+        self.operator.finish()
+
+    def close(self) -> None:
+        self.operator.close()
+
+    # --- output -------------------------------------------------------------------------------------------
+
+    def take(self) -> list[Any]:
+        """All events since the last call."""
+        events, self.output.events = self.output.events, []
+        return events
+
+    def take_values(self) -> list[Any]:
+        """All records since the last call, side outputs and events left out."""
+        return [value for event in self.take() if isinstance(event, Batch) for value in event.values]
+
+    def take_stamped(self) -> list[tuple[Any, int | None]]:
+        """The same with timestamps."""
+        return [
+            (value, stamp)
+            for event in self.take()
+            if isinstance(event, Batch)
+            for value, stamp in zip(
+                event.values, event.timestamps or [None] * len(event), strict=True
+            )
+        ]
+
+    def counter(self, name: str) -> int:
+        return self.context.metrics.counters[name]
+
+
+def read_all(harness: Harness, batch_size: int = 7, cost_ns: int = 1_000) -> list[Any]:
+    """Drive a source operator to its end as the runtime does: records cost time, pauses are waited for."""
+    from operators.source_operator import SourceOperator
+
+    source = harness.operator
+    assert isinstance(source, SourceOperator)
+    while (count := source.emit_next(batch_size)) is not None:
+        now_ns = harness.context.now_ns
+        wake_ns = now_ns + count * cost_ns if count else source.available_at_ns(now_ns)
+        harness.advance_to_ns(wake_ns)
+    return harness.output.events

@@ -1,0 +1,43 @@
+"""Fixtures shared by the tests of the bridge: one Spark session and one preparation of the flights per test run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from examples.flights_data import FlightFiles, prepare
+from spark_bridge.session import get_session, stop_session
+
+
+@pytest.fixture(scope="session")
+def start_of_session() -> Iterator[tuple[Any, str]]:
+    """The session and everything that reached file descriptor 2 while it started and ran a first query."""
+    with tempfile.TemporaryFile() as captured:
+        terminal = os.dup(2)
+        os.dup2(captured.fileno(), 2)
+        try:
+            session = get_session()
+            session.range(3).count()
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+        captured.seek(0)
+        printed = captured.read().decode()
+    yield session, printed
+    stop_session()
+
+
+@pytest.fixture(scope="session")
+def spark(start_of_session: tuple[Any, str]) -> Any:
+    """The session of the test run; starting it takes 6 to 10 seconds."""
+    return start_of_session[0]
+
+
+@pytest.fixture(scope="session")
+def flight_files(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
+    """The flights of 2013, prepared once per test run (about 2.5 seconds)."""
+    return prepare(tmp_path_factory.mktemp("flights") / "prepared")

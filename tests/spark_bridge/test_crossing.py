@@ -1,0 +1,210 @@
+"""Rows cross into Spark and come back unchanged, by either way, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_bridge.crossing import collect_canonical, parse_schema, rows_on_spark
+from spark_bridge.errors import RowMisfitError, SparkBridgeError
+
+pytestmark = pytest.mark.spark
+
+ARROW, PARQUET = 1_000_000, 0
+both_ways = pytest.mark.parametrize("threshold", [ARROW, PARQUET], ids=["arrow", "parquet"])
+
+EVERY_TYPE = (
+    "flag boolean, small tinyint, number int, big bigint, ratio double, text string, raw binary, day date, "
+    "moment timestamp, local timestamp_ntz, money decimal(10,2), items array<string>, "
+    "pair struct<left: int, right: string>, counts map<string, bigint>"
+)
+EVERY_VALUE: dict[str, Any] = {
+    "flag": True,
+    "small": -128,
+    "number": 2**31 - 1,
+    "big": -(2**63),
+    "ratio": -0.0,
+    "text": "Zürich \U0001f6eb\x00",
+    "raw": b"\x00\xff",
+    "day": datetime.date(1582, 10, 4),
+    "moment": datetime.datetime(2013, 3, 10, 2, 30, 0, 1, tzinfo=datetime.UTC),
+    "local": datetime.datetime(2013, 3, 10, 2, 30, 0, 1),
+    "money": decimal.Decimal("-12345678.90"),
+    "items": ["b", None, "a"],
+    "pair": {"left": 1, "right": None},
+    "counts": {"x": 1, "y": None},
+}
+
+
+def there_and_back(rows: Any, schema: str, threshold: int) -> list[dict[str, Any]]:
+    with rows_on_spark(rows, schema, parquet_threshold_rows=threshold) as frame:
+        return collect_canonical(frame)
+
+
+@both_ways
+def test_every_type_survives(spark: Any, threshold: int) -> None:
+    """A value of each type, and None in each column, comes back equal and with the same Python type."""
+    nothing = dict.fromkeys(EVERY_VALUE)
+
+    returned = there_and_back([nothing, EVERY_VALUE], EVERY_TYPE, threshold)
+
+    assert [repr(row) for row in returned] == [repr(EVERY_VALUE), repr(nothing)]
+
+
+@both_ways
+def test_rows_may_be_sequences_or_columns(spark: Any, threshold: int) -> None:
+    """Dicts, tuples, lists, a Table and a RecordBatch of the same rows are the same batch."""
+    columns = {"a": [2, 1], "b": ["y", "x"]}
+    expected = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+
+    for rows in (
+        [{"b": "y", "a": 2}, {"a": 1, "b": "x"}],
+        [(2, "y"), (1, "x")],
+        [[2, "y"], [1, "x"]],
+        iter([(2, "y"), (1, "x")]),
+        pa.table(columns),
+        pa.RecordBatch.from_pydict(columns),
+    ):
+        assert there_and_back(rows, "a int, b string", threshold) == expected
+
+
+@both_ways
+def test_no_rows_are_a_batch_too(spark: Any, threshold: int) -> None:
+    """An empty batch is an empty DataFrame with the schema's columns."""
+    with rows_on_spark([], "a int, b string", parquet_threshold_rows=threshold) as frame:
+        assert (frame.dtypes, collect_canonical(frame)) == ([("a", "int"), ("b", "string")], [])
+
+
+@both_ways
+def test_doubles_are_kept_bit_by_bit(spark: Any, threshold: int) -> None:
+    """nan, infinities, the smallest numbers and both zeros come back as they went."""
+    values = [float("-inf"), -5e-324, -0.0, 0.0, 1e-310, 1.7976931348623157e308, float("inf"), float("nan")]
+
+    returned = there_and_back([(value,) for value in values], "x double", threshold)
+
+    assert repr([row["x"] for row in returned]) == repr(values)
+
+
+def test_the_threshold_decides_the_way(spark: Any) -> None:
+    """A batch below the threshold has no file; at the threshold it has one, which is gone after the block."""
+    with rows_on_spark([(1,)] * 4, "a int", parquet_threshold_rows=5) as frame:
+        assert frame.inputFiles() == []
+    with rows_on_spark([(1,)] * 5, "a int", parquet_threshold_rows=5) as frame:
+        (uri,) = frame.inputFiles()
+        file = Path(uri.removeprefix("file://"))
+        assert file.exists()
+    assert not file.parent.exists()
+
+
+def test_the_file_goes_when_the_batch_fails(spark: Any) -> None:
+    """An error inside the block does not leave the batch's file behind."""
+    files = []
+    with pytest.raises(ZeroDivisionError), rows_on_spark([(1,)], "a int", parquet_threshold_rows=0) as frame:
+        files += frame.inputFiles()
+        raise ZeroDivisionError
+
+    assert not Path(files[0].removeprefix("file://")).exists()
+
+
+def test_naive_datetimes_are_utc(spark: Any) -> None:
+    """A datetime without a zone means UTC in a `timestamp` column; one with a zone means its instant."""
+    plus_two = datetime.timezone(datetime.timedelta(hours=2))
+    rows = [(1, datetime.datetime(2013, 1, 1, 5)), (2, datetime.datetime(2013, 1, 1, 7, tzinfo=plus_two))]
+
+    returned = there_and_back(rows, "id int, ts timestamp", ARROW)
+
+    assert {row["ts"] for row in returned} == {datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "row", "problem"),
+    [
+        ([{"a": 1, "b": "x"}, {"a": 1}], 1, r"missing \['b'\], unknown \[\]"),
+        ([{"a": 1, "b": "x", "c": 2}], 0, r"missing \[\], unknown \['c'\]"),
+        ([{"a": 1, "b": "x"}, (1, "x")], 1, "among rows that are dicts"),
+        ([(1, "x"), (1,)], 1, r"not a sequence of 2 values \(a, b\)"),
+        ([(1, "x"), {"a": 1, "b": "x"}], 1, r"not a sequence of 2 values \(a, b\)"),
+        (["1x"], 0, r"not a sequence of 2 values \(a, b\)"),
+        ([(1, "x"), ("1", "x")], 1, r"column 'a': '1' of type str does not fit type int32 \(str is another type\)"),
+        ([(1, "x"), (2**31, "x")], 1, r"column 'a': 2147483648 of type int does not fit type int32"),
+        ([(1, "x"), (1, "\ud800")], 1, r"column 'b': '\\ud800' of type str does not fit type string"),
+        ([(1, "x"), (None, "x")], 1, r"column 'a': None .*the column is NOT NULL"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(spark: Any, rows: Any, row: int, problem: str) -> None:
+    """The error names the row, the column, the value, its type and the type that was expected."""
+    with (
+        pytest.raises(RowMisfitError, match=problem) as caught,
+        rows_on_spark(rows, "a int not null, b string"),
+    ):
+        pass
+
+    assert caught.value.row == row
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"b": ["x"], "a": [1]}, r"columns \['b', 'a'\], the schema says \['a', 'b'\]"),
+        ({"a": [2**40], "b": ["x"]}, "does not fit the schema"),
+        ({"a": pa.array([None], type=pa.int32()), "b": ["x"]}, "'a' is NOT NULL"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(spark: Any, table: dict[str, Any], problem: str) -> None:
+    """Columns of an Arrow table must be the schema's, in its order and range."""
+    with pytest.raises(SparkBridgeError, match=problem), rows_on_spark(pa.table(table), "a int not null, b string"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        ("a strin", "UNSUPPORTED_DATATYPE"),
+        ("a int,", "is not a schema"),
+        ("int", "it describes 'int', not columns"),
+        ("a int, a string", "appears twice"),
+        ("", "is not a schema"),
+    ],
+)
+def test_a_bad_schema_is_refused(spark: Any, ddl: str, problem: str) -> None:
+    """A schema that is none is one short error with the reason and an example of a right one."""
+    with pytest.raises(SparkBridgeError, match=problem) as caught:
+        parse_schema(ddl)
+
+    message = str(caught.value)
+    assert "carrier string, delay int" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_a_negative_threshold_is_refused(spark: Any) -> None:
+    """A threshold counts rows."""
+    with (
+        pytest.raises(SparkBridgeError, match="must not be negative"),
+        rows_on_spark([], "a int", parquet_threshold_rows=-1),
+    ):
+        pass
+
+
+def test_result_with_a_name_twice_is_refused(spark: Any) -> None:
+    """A row that a dict cannot hold is an error, not a row with a column less."""
+    with pytest.raises(SparkBridgeError, match="more than one column named x"):
+        collect_canonical(spark.sql("select 1 as x, 2 as x"))
+
+
+@pytest.mark.slow
+@both_ways
+def test_a_million_rows_cross(spark: Any, threshold: int) -> None:
+    """A batch of a million rows survives in the session's heap by either way (Spark's default heap does not)."""
+    count = 1_000_000
+    table = pa.table({"k": pa.array(range(count), pa.int64()), "name": [f"carrier {i % 16}" for i in range(count)]})
+
+    with rows_on_spark(table, "k bigint, name string", parquet_threshold_rows=threshold * 2) as frame:
+        totals = collect_canonical(frame.groupBy("name").agg({"k": "sum"}))
+
+    assert len(totals) == 16
+    assert sum(row["sum(k)"] for row in totals) == count * (count - 1) // 2

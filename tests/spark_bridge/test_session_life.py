@@ -1,0 +1,114 @@
+"""The life of the JVM, in processes of their own: it starts, dies, is replaced, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+# The JVM notices the end of its stdin at once and then shuts Spark down.
+_SHUTDOWN_TIMEOUT_SECONDS = 30
+
+
+def run_program(program: str, temporary_directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a program whose temporary files, and those of its JVM, go into a directory of their own."""
+    environment = os.environ | {"TMPDIR": str(temporary_directory)}
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+
+
+def test_a_batch_leaves_no_output_and_no_files(tmp_path: Path) -> None:
+    """A whole life, from import to exit, prints what the program prints and leaves the disk as it was."""
+    answer = run_program(
+        "from spark_bridge import run_batch\n"
+        "print(run_batch(lambda f: f.selectExpr('a + 1 as b'), [(2,), (1,)], 'a int', parquet_threshold_rows=0))\n",
+        tmp_path,
+    )
+
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "[{'b': 2}, {'b': 3}]\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_jvm_is_explained_and_replaced(tmp_path: Path) -> None:
+    """The batch in which Spark dies says so; the next one runs in a new session; the dead one's files are gone."""
+    answer = run_program(
+        "from spark_bridge import SparkTransformError, run_batch, session, stop_session, get_session\n"
+        "def kill_spark(frame):\n"
+        "    session._running.jvm.process.kill()\n"
+        "    return frame\n"
+        "first = get_session()\n"
+        "try:\n"
+        "    run_batch(kill_spark, [(1,)], 'a int')\n"
+        "except SparkTransformError as error:\n"
+        "    print('the Spark process has died' in str(error))\n"
+        "print(run_batch(lambda frame: frame, [(1,)], 'a int'), get_session() is first)\n"
+        "stop_session()\n"
+        "import tempfile, os\n"
+        "print(os.listdir(tempfile.gettempdir()))\n",
+        tmp_path,
+    )
+
+    assert answer.stdout == "True\n[{'a': 1}] False\n[]\n", answer.stderr
+    assert answer.returncode == 0
+
+
+def test_stop_ends_the_jvm_and_a_new_one_may_differ(tmp_path: Path) -> None:
+    """After `stop_session` the process is gone, not idle, so the next session can have another heap."""
+    answer = run_program(
+        "from spark_bridge import SessionSettings, get_session, session, session_is_running, stop_session\n"
+        "get_session()\n"
+        "process = session._running.jvm.process\n"
+        "stop_session()\n"
+        "print(process.poll() is not None, session_is_running())\n"
+        "heap = SessionSettings(driver_memory='1g')\n"
+        "print(get_session(heap).sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() <= 2**30)\n",
+        tmp_path,
+    )
+
+    assert (answer.stdout, answer.stderr) == ("True False\nTrue\n", "")
+
+
+def test_a_killed_program_takes_its_jvm_and_files_with_it(tmp_path: Path) -> None:
+    """SIGKILL on the program ends the JVM by itself, and its files go with it, those of an open batch included."""
+    answer = run_program(
+        "import os, signal\n"
+        "from spark_bridge import rows_on_spark, session\n"
+        "with rows_on_spark([(1,)], 'a int', parquet_threshold_rows=0) as frame:\n"
+        "    frame.count()\n"
+        "    print(session._running.jvm.process.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n",
+        tmp_path,
+    )
+
+    assert answer.returncode == -signal.SIGKILL
+    jvm_pid = int(answer.stdout)
+    # A real process has no virtual time: its end is waited for, and the wait is bounded.
+    deadline = time.monotonic() + _SHUTDOWN_TIMEOUT_SECONDS
+    while time.monotonic() < deadline and (Path(f"/proc/{jvm_pid}").exists() or any(tmp_path.iterdir())):
+        time.sleep(0.1)
+    assert not Path(f"/proc/{jvm_pid}").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """A setting that Spark refuses comes back as one error that quotes Spark, with nothing left running or lying."""
+    answer = run_program(
+        "from spark_bridge import SessionSettings, SparkBridgeError, get_session, session_is_running\n"
+        "try:\n"
+        "    get_session(SessionSettings(driver_memory='lots'))\n"
+        "except SparkBridgeError as error:\n"
+        "    print('did not start' in str(error), 'lots' in str(error).split('It printed:')[1])\n"
+        "print(session_is_running())\n",
+        tmp_path,
+    )
+
+    assert (answer.stdout, answer.stderr) == ("True True\nFalse\n", "")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,3 @@
+"""Tests of the room state_backends."""
+
+from __future__ import annotations
