@@ -33,12 +33,19 @@ if TYPE_CHECKING:
     from engine.graph.stream import Stream
     from engine.graph.windowed_stream import WindowedStream
     from operators import aggregates
+    from operators.bucket import OnCheckpointRollingPolicy, partition_path
     from operators.file_formats import CsvFormat, JsonLinesFormat, TextFormat
     from operators.file_sink import FileSink, read_committed
     from operators.file_source import FileSource
-    from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
+    from operators.functions import (
+        AggregateFunction,
+        KeyedProcessContext,
+        KeyedProcessFunction,
+        ProcessContext,
+        ProcessFunction,
+    )
     from operators.row_formats import CsvRowFormat, JsonLinesRowFormat
-    from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink
+    from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
     from operators.watermarks import WatermarkStrategy
     from operators.windows import TimeWindow, TumblingEventTimeWindows
@@ -63,7 +70,9 @@ __all__ = [
     "aggregates",
     "AggregateFunction",
     "ProcessFunction",
+    "ProcessContext",
     "KeyedProcessFunction",
+    "KeyedProcessContext",
     "Operator",
     "Batch",
     # key types
@@ -89,7 +98,10 @@ __all__ = [
     "PrintSink",
     "CountingSink",
     "CountedRecords",
+    "SinkOperator",
     "FileSink",
+    "partition_path",
+    "OnCheckpointRollingPolicy",
     "JsonLinesRowFormat",
     "CsvRowFormat",
     "read_committed",
@@ -131,12 +143,26 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.graph.plan": ("ExecutionPlan",),
     "engine.graph.stream": ("Stream",),
     "engine.graph.windowed_stream": ("WindowedStream",),
+    "operators.bucket": ("OnCheckpointRollingPolicy", "partition_path"),
     "operators.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
     "operators.file_sink": ("FileSink", "read_committed"),
     "operators.file_source": ("FileSource",),
-    "operators.functions": ("AggregateFunction", "KeyedProcessFunction", "ProcessFunction"),
+    "operators.functions": (
+        "AggregateFunction",
+        "KeyedProcessContext",
+        "KeyedProcessFunction",
+        "ProcessContext",
+        "ProcessFunction",
+    ),
     "operators.row_formats": ("CsvRowFormat", "JsonLinesRowFormat"),
-    "operators.sinks": ("CollectSink", "CollectedResults", "CountedRecords", "CountingSink", "PrintSink"),
+    "operators.sinks": (
+        "CollectSink",
+        "CollectedResults",
+        "CountedRecords",
+        "CountingSink",
+        "PrintSink",
+        "SinkOperator",
+    ),
     "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
     "operators.watermarks": ("WatermarkStrategy",),
     "operators.windows": ("TimeWindow", "TumblingEventTimeWindows"),

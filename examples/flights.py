@@ -56,7 +56,7 @@ def job(data: str = DEFAULT_DATA, bound_hours: str = "22") -> Job:
     )
     by_carrier = flights.key_by(lambda flight: flight["carrier"])
     (
-        flights.map(lambda flight: (flight["carrier"], 1), name="one")
+        flights.map(lambda flight: (flight["carrier"], 1), name="one", parallelism=3)
         .key_by(lambda pair: pair[0])
         .reduce(lambda total, pair: (total[0], total[1] + pair[1]), name="count")
         .map(lambda pair: {"carrier": pair[0], "count": pair[1]}, name="count-row")
@@ -69,7 +69,7 @@ def job(data: str = DEFAULT_DATA, bound_hours: str = "22") -> Job:
         .sink(FileSink("days", bucket=lambda row: f"day={row['day']}", suffix=".jsonl"), name="days")
     )
     (
-        flights.map(lambda flight: [flight[column] for column in ROUTE_COLUMNS], name="route-columns")
+        flights.map(lambda flight: [flight[column] for column in ROUTE_COLUMNS], name="route-columns", parallelism=3)
         .via(
             spark_transform(
                 RouteReport(files.directory),

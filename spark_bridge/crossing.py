@@ -179,13 +179,9 @@ def _cast_table(table: Any, schema: RowSchema) -> Any:
             f"the table has the columns {table.column_names}, the schema says {schema.names}: select and rename first"
         )
     try:
-        cast = table.cast(schema.arrow)
+        return table.cast(schema.arrow)
     except (pa.ArrowException, ValueError) as error:
         raise SparkBridgeError(f"the table does not fit the schema {schema.ddl!r}: {error}") from None
-    for field, column in zip(schema.arrow, cast.columns, strict=True):
-        if column.null_count and not field.nullable:
-            raise SparkBridgeError(f"column {field.name!r} is NOT NULL in the schema and holds a null")
-    return cast
 
 
 def _columns_of(rows: list[Any], schema: RowSchema) -> list[Sequence[Any]]:

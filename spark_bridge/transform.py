@@ -51,7 +51,6 @@ class SparkTransform:
     cost_ns: int | Callable[[int], int] = 0
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS
     parallelism: int = 1
-    max_parallelism: int = 1
 
     @property
     def partitioner(self) -> Partitioner:

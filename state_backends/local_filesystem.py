@@ -76,7 +76,7 @@ class LocalFileSystem(FileSystem):
             os.mkdir(path)
         except FileExistsError:
             if not os.path.isdir(path):
-                raise
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
         self.fsync_dir(parent)
 
     def lock_directory(self, path: str) -> DirectoryLock:

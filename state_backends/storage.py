@@ -68,9 +68,7 @@ _CHECKPOINT_PREFIX = "chk-"
 _MAX_NAME_CHARS = 200
 _INCARNATION_MAGIC = b"WEIRINCR"
 _INCARNATION_VERSION = 1
-_NOT_WRITABLE = frozenset(
-    [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST]
-)
+_NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR])
 
 
 class UsableCheckpoint(NamedTuple):

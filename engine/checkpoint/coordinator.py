@@ -177,9 +177,9 @@ class CheckpointCoordinator(CoordinatorCore):
         out += self.trigger_periodic(now_ns)
         return self._finish(out)
 
-    def trigger_periodic(self, now_ns: int) -> CoordinatorInstructions:
+    def trigger_periodic(self, now_ns: int, label: str | None = None) -> CoordinatorInstructions:
         """A periodic checkpoint is wanted (for drivers that count records instead of time)."""
-        return self._request(now_ns, TriggerRequest(self._next_sequence, now_ns, is_periodic=True))
+        return self._request(now_ns, TriggerRequest(self._next_sequence, now_ns, label, is_periodic=True))
 
     def trigger_manual(
         self, label: str | None, now_ns: int, form: RequestedForm = RequestedForm.CONFIGURED

@@ -122,19 +122,16 @@ def has_descriptor(file_system: FileSystem, directory: str) -> bool:
 
 
 def write_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
-    """Bind a storage directory to a job, durably. The caller holds the directory.
+    """Bind a storage directory to a job, durably. The caller holds the directory and has found it free.
 
-    Raises :class:`StorageError` when it is bound already: starting anew over the checkpoints of another run would
-    commit its output a second time.
+    Raises :class:`StorageError` when it cannot be written.
     """
     path = descriptor_path(directory)
-    if file_system.exists(path):
-        other = read_descriptor(file_system, directory)
-        raise StorageError(
-            f"{directory}: holds job {other.job_name!r} of {other.job_file}\n"
-            f"  fix: go on with it (weir resume {directory}), or choose a new directory for a new run"
-        )
-    write_atomically(file_system, path, descriptor.to_json().encode())
+    assert not file_system.exists(path), f"{path} would be overwritten"
+    try:
+        write_atomically(file_system, path, descriptor.to_json().encode())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_descriptor(file_system: FileSystem, directory: str) -> JobDescriptor:

@@ -28,7 +28,7 @@ from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceE
 from engine.observe.trace import TraceDigest, TraceWriter
 from engine.report.report import RunFacts, build_report
 from engine.report.text import print_report
-from engine.report.units import format_count, format_ns
+from engine.report.units import format_ns, plural
 from engine.report.verdict import Verdict, judge_run
 from engine.runtime.execution import Execution, ExecutionResult
 from state_backends.filesystem import LocalFileSystem
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from engine.cli.job_file import LoadedJob
-
-TRACE_NAME = "trace.jsonl"
-
+    from engine.graph.plan import ExecutionPlan
+    from engine.runtime.config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
@@ -83,6 +82,11 @@ class _Watcher:
                 say(self._console, f"restored checkpoint {event.restored_checkpoint}")
 
 
+def check_faults(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan) -> None:
+    """Raise :class:`ConfigurationError` when a fault aims at no task, before anything is created for the run."""
+    faults.install(Execution(plan, config))
+
+
 def drive(order: RunOrder) -> int:
     """Make the run, print and store its report, and return the exit code.
 
@@ -107,8 +111,7 @@ def drive(order: RunOrder) -> int:
         )
         order.faults.install(execution)
         write_report(order.output_dir, _running(order))
-        with progress_line(console, lambda: watcher.started_ns) as progress, _stdout_kept_clean(order.as_json):
-            result = execution.run(progress)
+        result = _run(execution, order, console, watcher)
     if result.error is not None and not is_expected(result.error):
         raise result.error
     verdict = judge_run(result, oracle, config.protocol)
@@ -131,6 +134,16 @@ def drive(order: RunOrder) -> int:
     return verdict.exit_code
 
 
+def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watcher) -> ExecutionResult:
+    try:
+        with progress_line(console, lambda: watcher.started_ns) as progress, _stdout_kept_clean(order.as_json):
+            return execution.run(progress)
+    except KeyboardInterrupt:
+        if order.storage_dir is not None:
+            say(console, f"Next: {shlex.join(['weir', 'resume', order.storage_dir])}")
+        raise
+
+
 def first_line(order: RunOrder) -> str:
     """Seed, versions, mode and job: what is needed to do it again."""
     where = "" if order.storage_dir is None else f", incarnation {order.incarnation}"
@@ -149,8 +162,8 @@ def _tell(
     run = report["run"]
     say(
         console,
-        f"{format_count(run['source_records'])} records in {format_ns(run['duration_ns'])} of virtual time,"
-        f" {run['attempts']} attempt{'s' if run['attempts'] > 1 else ''}, trace digest {run['trace_digest'][:16]}",
+        f"{plural(run['source_records'], 'record')} in {format_ns(run['duration_ns'])} of virtual time,"
+        f" {plural(run['attempts'], 'attempt')}, trace digest {run['trace_digest'][:16]}",
     )
     say(console, f"output in {order.output_dir}")
     if result.error is not None:
@@ -171,14 +184,15 @@ def next_command(order: RunOrder, verdict: Verdict) -> str:
         # The lesson after a run without faults is the same run with one.
         return shlex.join([*command, "--kill", f"{_somebody(order)}@1ms"])
     command += order.faults.options()
-    return shlex.join([*command, "--storage", "state"] if verdict.name == "valid" else [*command, "--trace"])
+    more = {"valid": ["--storage", "state"], "failed": []}
+    return shlex.join([*command, *more.get(verdict.name, ["--trace"])])
 
 
 def _somebody(order: RunOrder) -> str:
     """The subtask to kill in an example: one behind the sources, if there is any."""
-    plan = order.loaded.job.plan()
-    inner = [one for one in plan.subtasks if not plan.vertices[one.vertex].is_source]
-    return (inner or list(plan.subtasks))[0].name
+    vertices = order.loaded.job.plan().vertices
+    inner = [vertex for vertex in vertices if not vertex.is_source]
+    return f"{(inner or list(vertices))[0].operators[0].name}[0]"
 
 
 def _running(order: RunOrder) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -51,7 +52,6 @@ class WeirGroup(click.Group):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         """Run the command line and exit with the code that says how it went."""
@@ -60,7 +60,7 @@ class WeirGroup(click.Group):
             click.echo(f"error: {problem}", err=True)
             sys.exit(MissingDependencyError.exit_code)
         try:
-            result = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.ClickException as error:
             error.show()
             # click exits with 2 on wrong usage; here 2 means "unknown", which wrong usage is not.
@@ -69,8 +69,9 @@ class WeirGroup(click.Group):
             click.echo("interrupted", err=True)
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read standard output has seen enough (`weir inspect … | head`).
-            sys.stdout = None  # type: ignore[assignment]
+            # Whoever read standard output has seen enough (`weir inspect … | head`). What is still buffered must go
+            # somewhere, or the interpreter complains at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(EXIT_TOOL_ERROR)
         except Exception as error:
             click.echo(failure_text(error), err=True)

@@ -185,7 +185,8 @@ def _default_parallelism(parallelism: int | None) -> Iterator[None]:
     if parallelism is None:
         yield
         return
-    defaults = Job.__init__.__kwdefaults__  # type: ignore[attr-defined]
+    defaults = Job.__init__.__kwdefaults__
+    assert defaults is not None, "Job takes its parallelism as a keyword with a default"
     before = defaults["parallelism"]
     defaults["parallelism"] = parallelism
     try:

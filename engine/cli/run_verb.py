@@ -8,21 +8,14 @@ from contextlib import ExitStack
 import click
 
 import engine
-from engine.cli.descriptor import (
-    OUTPUT_NAME,
-    RESERVED_NAMES,
-    JobDescriptor,
-    has_descriptor,
-    read_descriptor,
-    write_descriptor,
-)
-from engine.cli.driver import RunOrder, drive
+from engine.cli.descriptor import OUTPUT_NAME, JobDescriptor, write_descriptor
+from engine.cli.driver import RunOrder, check_faults, drive
 from engine.cli.job_file import LoadedJob, load_job
 from engine.cli.options import RunOptions, config_options, parse_params, run_options
 from engine.cli.run_directory import claim_directory, next_run_directory
-from engine.cli.storage import HeldStorage, hold_storage
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.cli.storage import hold_directory, refuse_taken
 from engine.faults.plan import FaultPlan
+from engine.runtime.storage_directory import open_storage
 from state_backends.filesystem import LocalFileSystem
 
 _HELP = """Run the job that JOB, a Python file, defines as `job`.
@@ -73,24 +66,20 @@ def command(
     if explain is not None:
         click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
         return 0
-    loaded.job.plan()
+    # What makes no sense is refused before anything is created.
+    check_faults(loaded.job.plan(), config, faults)
     with ExitStack() as stack:
-        held = None
-        if storage is not None:
-            held = stack.enter_context(_begin_storage(os.path.abspath(storage), loaded, config.inline_state_bytes))
-        output_dir = _output_dir(out, held, loaded)
-        if held is not None:
-            write_descriptor(
-                LocalFileSystem(),
-                held.directory,
-                JobDescriptor.of(
-                    loaded,
-                    chosen,
-                    output_dir=output_dir,
-                    working_dir=os.getcwd(),
-                    weir_version=engine.__version__,
-                ),
-            )
+        if storage is None:
+            output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out)
+            return drive(RunOrder(loaded, chosen, faults, output_dir, as_json, trace))
+        directory, file_system, name = os.path.abspath(storage), LocalFileSystem(), loaded.job.name
+        stack.enter_context(hold_directory(file_system, directory))
+        refuse_taken(file_system, directory, name)
+        output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out)
+        opened = stack.enter_context(
+            open_storage(directory, name, inline_state_bytes=config.inline_state_bytes)
+        )
+        write_descriptor(file_system, directory, _descriptor(loaded, chosen, output_dir))
         return drive(
             RunOrder(
                 loaded,
@@ -99,46 +88,14 @@ def command(
                 output_dir,
                 as_json,
                 trace,
-                storage=None if held is None else held.storage,
-                storage_dir=None if held is None else held.directory,
-                incarnation=1 if held is None else held.incarnation,
+                storage=opened.storage,
+                storage_dir=directory,
+                incarnation=opened.incarnation,
             )
         )
 
 
-def _output_dir(out: str | None, held: HeldStorage | None, loaded: LoadedJob) -> str:
-    if out is not None:
-        return claim_directory(out)
-    if held is not None:
-        return claim_directory(os.path.join(held.directory, OUTPUT_NAME))
-    return next_run_directory(loaded.job.name)
-
-
-def _begin_storage(directory: str, loaded: LoadedJob, inline_state_bytes: int) -> HeldStorage:
-    """Take a storage directory for a new run.
-
-    Raises :class:`StorageError` when it is in use, cannot be written, or holds a run already.
-    """
-    name = loaded.job.name
-    if name in RESERVED_NAMES:
-        raise ConfigurationError(
-            f"job {name!r}: a storage directory keeps a file or directory of its own under that name\n"
-            "  fix: give the job another name"
-        )
-    held = hold_storage(directory, name, inline_state_bytes)
-    try:
-        if has_descriptor(LocalFileSystem(), directory):
-            other = read_descriptor(LocalFileSystem(), directory)
-            raise StorageError(
-                f"{directory}: holds job {other.job_name!r} of {other.job_file}\n"
-                f"  fix: go on with it (weir resume {directory}), or choose a new directory for a new run"
-            )
-        if held.storage.highest_checkpoint_id():
-            raise StorageError(
-                f"{directory}: holds checkpoints of a job {name!r} that was not started by weir run\n"
-                "  fix: choose a new directory"
-            )
-    except BaseException:
-        held.release()
-        raise
-    return held
+def _descriptor(loaded: LoadedJob, options: RunOptions, output_dir: str) -> JobDescriptor:
+    return JobDescriptor.of(
+        loaded, options, output_dir=output_dir, working_dir=os.getcwd(), weir_version=engine.__version__
+    )

@@ -8,7 +8,7 @@ before anything else of the project is imported and imports nothing itself.
 from __future__ import annotations
 
 import sys
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("engine", "operators", "state_backends", "spark_bridge")
@@ -24,7 +24,7 @@ def shadowed_packages() -> dict[str, str]:
 def package_root(name: str) -> Path | str:
     """The directory that holds package ``name``, or why there is none."""
     loaded = sys.modules.get(name)
-    spec = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
+    spec = find_spec(name) if loaded is None else loaded.__spec__
     if spec is None:
         return "not found"
     if spec.origin is None or not spec.origin.endswith("__init__.py"):

@@ -16,7 +16,7 @@ from engine.report.units import format_count, format_ns
 if TYPE_CHECKING:
     from engine.runtime.execution import Progress
 
-_WIDTH_WITHOUT_TERMINAL = 150
+_WIDTH_WITHOUT_TERMINAL = 170
 """Tables in log files are not folded to the 80 columns that rich assumes."""
 
 

@@ -46,6 +46,12 @@ class VertexPlan:
     input_edges: tuple[int, ...] = ()
     output_edges: tuple[int, ...] = ()
 
+    def names_of(self, subtask: int) -> tuple[str, ...]:
+        """Every name that faults and costs may use for one subtask, the most specific first: ``name[subtask]`` of the
+        vertex and of each operator chained into it, then the same without the subtask."""
+        names = tuple(dict.fromkeys((self.name, *(operator.name for operator in self.operators))))
+        return (*(f"{name}[{subtask}]" for name in names), *names)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgePlan:

@@ -132,7 +132,8 @@ def history_table(checkpoints: Mapping[str, Any], started_ns: int) -> Table:
 
 def _cut(row: Mapping[str, Any]) -> str:
     if row["status"] == "FAILED":
-        return ": ".join(text for text in (row["failure_reason"], row["failure_message"]) if text)
+        reason = (row["failure_reason"] or "failed").lower().replace("_", " ")
+        return ": ".join(text for text in (reason, row["failure_message"]) if text)
     if row["orphans"] is None:
         return NOTHING
     if not row["orphans"] and not row["in_transit"]:
@@ -179,8 +180,8 @@ def restore_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def note_lines(notes: Sequence[str]) -> list[str]:
-    """The first notes, and how many more there are."""
-    lines = [f"note: {note}" for note in notes[:NOTES]]
+    """The first line of the first notes, and how many more there are; the report has them whole."""
+    lines = [f"note: {note.partition(chr(10))[0]}" for note in notes[:NOTES]]
     if len(notes) > NOTES:
         lines.append(f"note: … and {len(notes) - NOTES} further notes in the report")
     return lines
@@ -191,7 +192,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str], last: str | No
     for heading in left:
         table.add_column(heading, overflow="fold")
     for heading in right:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     if last is not None:
         table.add_column(last, overflow="fold")
     return table

@@ -30,5 +30,10 @@ def format_count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """A count with its noun: ``1 entry``, ``2 entries``; ``many`` where an s does not do."""
+    return f"{format_count(count)} {noun if count == 1 else many or noun + 's'}"
+
+
 def _short(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")

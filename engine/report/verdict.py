@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import EXIT_TOOL_ERROR, EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, JobFailedError, WeirError
+from engine.report.units import plural
 
 if TYPE_CHECKING:
     from engine.observe.cut_oracle import CutOracle, CutVerdict
@@ -37,7 +38,8 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
     if broken:
         return Verdict("violated", _violation(broken, protocol), EXIT_VIOLATED)
     if result.error is not None:
-        return Verdict("failed", f"the job failed: {type(result.error).__name__}", exit_code_of(result.error))
+        cause = result.error.__cause__ or result.error
+        return Verdict("failed", f"the job failed ({type(cause).__name__})", exit_code_of(result.error))
     if not protocol.takes_checkpoints:
         return Verdict("valid", "the job finished; its mode takes no checkpoints and promises nothing", EXIT_VALID)
     if not oracle.verdicts:
@@ -67,14 +69,14 @@ def _violation(broken: list[CutVerdict], protocol: CheckpointProtocol) -> str:
     promise = "a consistent cut" if protocol.consistent_cut else "that no record is lost"
     return (
         f"mode {protocol.name} promises {promise}, but checkpoint {worst.checkpoint_id} of attempt {worst.attempt}"
-        f" would count {worst.orphans} records twice and lose {worst.in_transit}"
-        + (f" (and {len(broken) - 1} further checkpoints)" if len(broken) > 1 else "")
+        f" would count {plural(worst.orphans, 'record')} twice and lose {worst.in_transit}"
+        + (f" (and {plural(len(broken) - 1, 'further checkpoint')})" if len(broken) > 1 else "")
     )
 
 
 def _praise(verdicts: list[CutVerdict], protocol: CheckpointProtocol) -> str:
-    count = f"{len(verdicts)} completed checkpoint{'s' if len(verdicts) > 1 else ''}"
+    count = plural(len(verdicts), "completed checkpoint")
     if protocol.consistent_cut:
         return f"the job finished; {count}, each a consistent cut"
-    orphans = sum(verdict.orphans for verdict in verdicts)
-    return f"the job finished; {count} lose nothing, and hold {orphans} records that a restore would count twice"
+    orphans = plural(sum(verdict.orphans for verdict in verdicts), "record")
+    return f"the job finished; {count} lose nothing, and hold {orphans} that a restore would count twice"

@@ -32,7 +32,7 @@ def build_tasks(plan: ExecutionPlan, environment: TaskEnvironment, capacity: int
             by_id[channel.receiver_vertex, channel.receiver_subtask],
             kernel=environment.kernel,
             cost=environment.cost,
-            latency_ns=environment.cost.latency_ns(sender.name, sender.vertex.name),
+            latency_ns=environment.cost.latency_ns(sender.vertex.names_of(sender.plan.subtask)),
             capacity=capacity,
             attempt=environment.attempt,
             instrument=environment.instrument,

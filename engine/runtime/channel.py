@@ -35,6 +35,7 @@ class Channel:
         "_free_at_ns",
         "_instrument",
         "_kernel",
+        "_takes_time",
         "attempt",
         "blocked",
         "capacity",
@@ -87,6 +88,9 @@ class Channel:
         self._kernel = kernel
         self._cost = cost
         self._free_at_ns = 0
+        # A property of the link, not of the element: an event that needs no time must not overtake the records
+        # that are still under way.
+        self._takes_time = latency_ns > 0 or cost.link_bytes_per_s is not None
         self._instrument = instrument
 
     # -- sender's side ----------------------------------------------------------------------------------------
@@ -120,13 +124,11 @@ class Channel:
                     self.queued_records,
                 )
             )
-        delay = self.latency_ns
-        transfer = self._cost.transfer_ns(records)
-        if delay or transfer:
-            now = self._kernel.now_ns
+        if self._takes_time:
             # The link is busy until the previous element has passed: order is kept whatever the sizes are.
-            self._free_at_ns = free = max(self._free_at_ns, now) + transfer
-            self._kernel.schedule(free + delay, "arrive", self, (number, element))
+            busy_until_ns = max(self._free_at_ns, self._kernel.now_ns)
+            self._free_at_ns = free = busy_until_ns + self._cost.transfer_ns(records)
+            self._kernel.schedule(free + self.latency_ns, "arrive", self, (number, element))
         else:
             self.arrive((number, element))
 

@@ -59,10 +59,6 @@ class CheckpointFiles:
         """Delete a checkpoint, complete or not."""
         self.storage.discard(checkpoint_id)
 
-    def may_exist(self, checkpoint_id: int) -> bool:
-        """Whether a checkpoint that failed while it was made durable may be there after a crash."""
-        return checkpoint_id in self.storage.list_checkpoints()
-
     def next_checkpoint_id(self) -> int:
         """Above every id ever used in this directory, by checkpoints that never completed too."""
         return self.storage.highest_checkpoint_id() + 1
@@ -90,7 +86,7 @@ class CheckpointFiles:
     def _newest_usable(self, known: Collection[int] | None) -> tuple[CheckpointMetadata | None, list[str]]:
         if known is None:
             return self.storage.latest_usable()
-        problems = []
+        problems: list[str] = []
         for checkpoint_id in sorted(known, reverse=True):
             try:
                 return self.storage.verify(checkpoint_id), problems

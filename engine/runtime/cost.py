@@ -6,8 +6,9 @@ everything behind the sources happens at the instant its input arrives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 from engine.elements.errors import ConfigurationError
 
@@ -22,8 +23,8 @@ class CostModel:
     ``link_bytes_per_s``    bandwidth of a channel, ``None`` = unlimited; a record counts ``record_bytes``;
     ``storage_latency_ns``  per piece of a snapshot written;
     ``storage_bytes_per_s`` bandwidth of checkpoint storage per task, ``None`` = unlimited;
-    ``stragglers``          subtask or vertex name -> factor on its record costs;
-    ``slow_links``          sending subtask or vertex name -> latency of its outgoing channels.
+    ``stragglers``          name of a subtask, vertex or operator -> factor on its record costs;
+    ``slow_links``          name of the sending subtask, vertex or operator -> latency of its outgoing channels.
     """
 
     source_record_ns: int = 1_000
@@ -46,19 +47,25 @@ class CostModel:
         ):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"cost model: {name} is {getattr(self, name)}; costs cannot be negative")
+        for name in ("link_bytes_per_s", "storage_bytes_per_s"):
+            bandwidth = getattr(self, name)
+            if bandwidth is not None and bandwidth < 1:
+                raise ConfigurationError(f"cost model: {name} is {bandwidth}; it must be at least 1, or None")
         for name, factor in self.stragglers.items():
-            if factor < 0:
-                raise ConfigurationError(f"cost model: straggler factor of {name!r} is {factor}, below 0")
+            if not (isfinite(factor) and factor >= 0):
+                raise ConfigurationError(f"cost model: straggler factor of {name!r} is {factor}, not 0 or more")
+        for name, latency_ns in self.slow_links.items():
+            if latency_ns < 0:
+                raise ConfigurationError(f"cost model: latency of {name!r} is {latency_ns} ns, below 0")
 
-    def record_cost_ns(self, subtask: str, vertex: str, *, is_source: bool) -> int:
-        """Virtual ns per record of one subtask."""
+    def record_cost_ns(self, names: Sequence[str], *, is_source: bool) -> int:
+        """Virtual ns per record of the subtask that goes by these names (see ``VertexPlan.names_of``)."""
         base = self.source_record_ns if is_source else self.record_ns
-        factor = self.stragglers.get(subtask, self.stragglers.get(vertex, 1.0))
-        return round(base * factor)
+        return round(base * next((self.stragglers[name] for name in names if name in self.stragglers), 1.0))
 
-    def latency_ns(self, sender_subtask: str, sender_vertex: str) -> int:
+    def latency_ns(self, sender_names: Sequence[str]) -> int:
         """Virtual ns an element of this sender is under way."""
-        return self.slow_links.get(sender_subtask, self.slow_links.get(sender_vertex, self.link_latency_ns))
+        return next((self.slow_links[name] for name in sender_names if name in self.slow_links), self.link_latency_ns)
 
     def transfer_ns(self, records: int) -> int:
         """Virtual ns that ``records`` occupy a channel."""

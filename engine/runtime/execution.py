@@ -134,10 +134,8 @@ class Execution:
     def _tasks_named(self, target: str) -> tuple[TaskId, ...]:
         tasks: dict[str, list[TaskId]] = {}
         for subtask in self.plan.subtasks:
-            vertex = self.plan.vertices[subtask.vertex]
-            for name in dict.fromkeys((vertex.name, *(operator.name for operator in vertex.operators))):
-                for known in (name, f"{name}[{subtask.subtask}]"):
-                    tasks.setdefault(known, []).append((subtask.vertex, subtask.subtask))
+            for name in self.plan.vertices[subtask.vertex].names_of(subtask.subtask):
+                tasks.setdefault(name, []).append((subtask.vertex, subtask.subtask))
         if target in tasks:
             return tuple(tasks[target])
         close = get_close_matches(target, tasks, n=1)

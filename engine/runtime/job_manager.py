@@ -6,58 +6,28 @@ Theory of operation.
   is still under way to or from them is ignored (acknowledgements by their attempt number, elements and mail because
   a dead task takes none), and after the restart strategy's delay the next attempt starts from the newest usable
   completed checkpoint, or from nothing.
-* The coordinator is a pure machine; this module carries out its instructions: timers, storage, mail to tasks.
+* The coordinator is a pure machine; the checkpoint driver carries out its instructions.
 * A bounded job ends in order: when all tasks have reached the end of their input, one last checkpoint is taken; once
   it is confirmed, sinks have committed everything and the tasks finish. Without checkpoints they finish at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.completed_store import JobStatus
-from engine.checkpoint.coordinator import FINAL_CHECKPOINT, CheckpointCoordinator
+from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.messages import (
-    Acknowledge,
-    ArmPeriodicTimer,
-    ArmTimeout,
-    CoordinatorInstruction,
-    Decline,
-    DisarmPeriodicTimer,
-    DisarmTimeout,
-    DiscardAcknowledgedState,
-    DiscardCheckpoint,
-    DiscardPendingCheckpoint,
-    FailJob,
-    InitializeLocation,
-    MessageIgnored,
-    NotifyAborted,
-    NotifyComplete,
-    RequestCompleted,
-    RequestFailed,
-    SendTrigger,
-    TaskId,
-    WriteMetadata,
-)
+from engine.checkpoint.messages import Acknowledge, Decline, TaskId
 from engine.checkpoint.plan import CheckpointGraph
-from engine.elements.errors import JobFailedError, StorageError, WeirError
-from engine.observe.events import (
-    AttemptStarted,
-    CheckpointAborted,
-    CheckpointCompleted,
-    CheckpointCut,
-    CheckpointTriggered,
-    Instrument,
-)
+from engine.elements.errors import JobFailedError, WeirError
+from engine.observe.events import AttemptStarted, Instrument
 from engine.runtime.attempt import build_tasks
+from engine.runtime.checkpoint_driver import CheckpointDriver
 from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
 from engine.runtime.environment import TaskEnvironment
-from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
 
 if TYPE_CHECKING:
@@ -73,10 +43,6 @@ _FINAL_RETRY_NS = 10_000_000
 
 class TaskKilledError(WeirError):
     """A task was killed on purpose."""
-
-
-class CheckpointsFailedError(WeirError):
-    """More checkpoints in a row have failed than the job tolerates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +99,7 @@ class JobManager:
             ),
             config.protocol.options(),
         )
+        self.driver = CheckpointDriver(self)
         self._file_system = file_system
         self._output_dir = output_dir
         self._restart = config.restart_strategy()
@@ -142,14 +109,17 @@ class JobManager:
         self._ended: set[TaskId] = set()
         self._finished: set[TaskId] = set()
         self._final_requested = False
+        self.unsettled: dict[int, None] = {}
+        """Checkpoints that failed while they were made durable, and may exist."""
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def start(self, restored: RestoredJob | None, problems: tuple[str, ...] = ()) -> None:
         """Deploy the first attempt, from ``restored`` or from nothing."""
-        if restored is not None:
-            retained, next_id = self.files.retained(restored.checkpoint_id), self.files.next_checkpoint_id()
-            self._execute(self.coordinator.recover(retained, self.kernel.now_ns, next_id))
+        retained = [] if restored is None else self.files.retained(restored.checkpoint_id)
+        # Also on a fresh start: what lies there may all be damaged, and no number is used twice.
+        next_id = self.files.next_checkpoint_id()
+        self.driver.execute(self.coordinator.recover(retained, self.kernel.now_ns, next_id))
         self._deploy(restored, problems)
 
     def _deploy(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
@@ -158,7 +128,8 @@ class JobManager:
         now = self.kernel.now_ns
         checkpoint_id = None if restored is None else restored.checkpoint_id
         self.restores.append(Restore(self.attempt, checkpoint_id, now, problems))
-        self._trace(AttemptStarted, checkpoint_id)
+        if self.instrument is not None:
+            self.instrument(AttemptStarted(now, self.attempt, checkpoint_id))
         self._ended.clear()
         self._finished.clear()
         self._final_requested = False
@@ -170,7 +141,7 @@ class JobManager:
             states = {} if restored is None else restored.for_task(task.plan.subtask, uids)
             task.start(states, checkpoint_id)
         if self.config.protocol.takes_checkpoints:
-            self._execute(self.coordinator.start(now, self.attempt, checkpoint_id))
+            self.driver.execute(self.coordinator.start(now, self.attempt, checkpoint_id))
 
     def _environment(self) -> TaskEnvironment:
         return TaskEnvironment(
@@ -199,7 +170,7 @@ class JobManager:
         self.state = "restarting"
         for task in self.tasks.values():
             task.cancel()
-        self._execute(self.coordinator.on_job_failure(now))
+        self.driver.execute(self.coordinator.on_job_failure(now))
         self.note(f"attempt {self.attempt} ended: {why}")
         self._failure_times_ns.append(now)
         delay = self._restart.restart_delay_ns(self._failure_times_ns)
@@ -212,11 +183,19 @@ class JobManager:
         """The restart delay is over (kernel event)."""
         assert self.state == "restarting", self.state
         try:
+            self._settle()
             restored, problems = self.files.latest(self.coordinator.completed_ids)
         except (WeirError, StateBackendError, OSError) as error:
-            self._fail("no state to restart from", error)
+            self._fail(f"no state to restart from: {error}", error)
             return
         self._deploy(restored, problems)
+
+    def _settle(self) -> None:
+        # A checkpoint that failed while it was made durable may exist nevertheless. It must not come back once this
+        # attempt has done anything: a resume would take it for the newest, and what it refers to would be gone.
+        for checkpoint_id in list(self.unsettled):
+            self.files.discard(checkpoint_id)
+            del self.unsettled[checkpoint_id]
 
     def _fail(self, why: str, error: Exception) -> None:
         self.state = "failed"
@@ -230,7 +209,7 @@ class JobManager:
         self._shut_down(JobStatus.FAILED)
 
     def _shut_down(self, status: JobStatus) -> None:
-        self._execute(self.coordinator.shut_down(status, self.kernel.now_ns))
+        self.driver.execute(self.coordinator.shut_down(status, self.kernel.now_ns))
         self.kernel.stop()
 
     # -- what tasks report ----------------------------------------------------------------------------------------
@@ -249,14 +228,14 @@ class JobManager:
             self._end_of_job()
         elif not self._final_requested:
             self._final_requested = True
-            self._execute(self.coordinator.trigger_final(self.kernel.now_ns))
+            self.driver.execute(self.coordinator.trigger_final(self.kernel.now_ns))
 
     def _end_of_job(self) -> None:
         # No further checkpoint: one with finished sources would restore them to their beginning.
-        self._execute(self.coordinator.stop(self.kernel.now_ns))
+        self.driver.execute(self.coordinator.stop(self.kernel.now_ns))
         for task in self.tasks.values():
             if not task.inputs:
-                self._mail(task, "end_of_job")
+                self.mail(task, "end_of_job")
 
     def task_finished(self, task: Task) -> None:
         """A task is closed; when all are, the job has finished."""
@@ -267,11 +246,11 @@ class JobManager:
 
     def receive_acknowledge(self, message: Acknowledge) -> None:
         """A task's part of a checkpoint is durable (kernel event)."""
-        self._execute(self.coordinator.on_acknowledge(message, self.kernel.now_ns))
+        self.driver.execute(self.coordinator.on_acknowledge(message, self.kernel.now_ns))
 
     def receive_decline(self, message: Decline) -> None:
         """A task could not take its part (kernel event)."""
-        self._execute(self.coordinator.on_decline(message, self.kernel.now_ns))
+        self.driver.execute(self.coordinator.on_decline(message, self.kernel.now_ns))
 
     def source_emitted(self, records: int) -> None:
         """Count towards a checkpoint interval given in records."""
@@ -285,7 +264,7 @@ class JobManager:
     def records_interval_over(self, attempt: int) -> None:
         """The sources have emitted enough for the next periodic checkpoint (kernel event)."""
         if attempt == self.attempt and self.state == "running":
-            self._execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
+            self.driver.execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
 
     def slice_records(self) -> int:
         """One batch, or what is missing to the next checkpoint when the interval counts records."""
@@ -306,139 +285,22 @@ class JobManager:
             if task is None or self.state != "running":
                 self.note(f"nothing to kill at {self.kernel.now_ns}: the job is {self.state}")
             else:
-                self._mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
+                self.mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 
-    # -- the coordinator's instructions -----------------------------------------------------------------------------
-
-    def on_timer(self, _payload: None = None) -> None:
-        """The periodic timer fires (kernel event)."""
-        self._execute(self.coordinator.on_timer(self.kernel.now_ns))
-
-    def on_timeout(self, checkpoint_id: int) -> None:
-        """A checkpoint has taken too long (kernel event)."""
-        self._execute(self.coordinator.on_timeout(checkpoint_id, self.kernel.now_ns))
-
-    def retry_final(self, attempt: int) -> None:
-        """The last checkpoint failed; try another (kernel event)."""
-        self.all_input_ended(attempt)
-
-    def _execute(self, instructions: Iterable[CoordinatorInstruction]) -> None:
-        for instruction in instructions:
-            self._carry_out(instruction)
-
-    def _carry_out(self, instruction: CoordinatorInstruction) -> None:
-        now = self.kernel.now_ns
-        coordinator = self.coordinator
-        match instruction:
-            case ArmPeriodicTimer(at_ns):
-                self.kernel.schedule(max(at_ns, now), "on_timer", self)
-            case ArmTimeout(checkpoint_id, at_ns):
-                self.kernel.schedule(at_ns, "on_timeout", self, checkpoint_id)
-            case InitializeLocation(checkpoint_id):
-                error = _try_io(lambda: self.files.initialize(checkpoint_id))
-                if error is None:
-                    self._execute(coordinator.on_location_ready(checkpoint_id, now))
-                else:
-                    self.note(f"checkpoint {checkpoint_id}: {error}")
-                    self._execute(coordinator.on_location_failed(
-                            checkpoint_id, CheckpointFailureReason.IO_EXCEPTION, now, cause=str(error)
-                        ))
-            case SendTrigger(barrier, tasks):
-                self._trace(CheckpointTriggered, barrier.checkpoint_id)
-                for task_id in tasks:
-                    self._mail(self.tasks[task_id], "trigger_checkpoint", barrier)
-            case WriteMetadata():
-                self._write_metadata(instruction)
-            case NotifyComplete(checkpoint_id, last_subsumed_id, tasks):
-                for task_id in tasks:
-                    self._mail(self.tasks[task_id], "notify_checkpoint_complete", checkpoint_id, last_subsumed_id)
-            case NotifyAborted(checkpoint_id, latest_completed_id, reason, tasks):
-                self._trace(CheckpointAborted, checkpoint_id, reason.name)
-                for task_id in tasks:
-                    self._mail(self.tasks[task_id], "notify_checkpoint_aborted", checkpoint_id, latest_completed_id)
-            case DiscardPendingCheckpoint(checkpoint_id) | DiscardCheckpoint(checkpoint_id):
-                error = _try_io(lambda: self.files.discard(checkpoint_id))
-                if error is not None:
-                    self.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
-                self._execute(coordinator.on_discarded(checkpoint_id, now))
-            case RequestCompleted(label) if label == FINAL_CHECKPOINT:
-                self.kernel.schedule(now, "end_of_job", self, self.attempt)
-            case RequestFailed(label) if label == FINAL_CHECKPOINT:
-                self._final_requested = False
-                if self.state == "running":
-                    self.kernel.schedule(now + _FINAL_RETRY_NS, "retry_final", self, self.attempt)
-            case FailJob(reason, checkpoint_id):
-                failure = CheckpointsFailedError(
-                    f"checkpoint {checkpoint_id} failed ({reason.name}), and the job tolerates"
-                    f" {self.config.tolerable_failures} failed checkpoints in a row"
-                )
-                self.kernel.schedule(now, "task_failed", self, (self.attempt, "checkpoints", failure))
-            case (
-                DisarmPeriodicTimer()
-                | DisarmTimeout()
-                | DiscardAcknowledgedState()
-                | MessageIgnored()
-                | RequestCompleted()
-                | RequestFailed()
-            ):
-                # Outdated timers are ignored by the coordinator; the private files of a late acknowledgement went
-                # with the directory of its checkpoint.
-                pass
-            case _:
-                raise AssertionError(f"unknown instruction {instruction!r}")
-
-    def end_of_job(self, attempt: int) -> None:
-        """The last checkpoint is confirmed and the notifications are on their way before this (kernel event)."""
+    def all_parts_confirmed(self, attempt: int) -> None:
+        """The last checkpoint is complete: let the sources end (kernel event)."""
         if attempt == self.attempt and self.state == "running":
             self._end_of_job()
 
-    def _write_metadata(self, instruction: WriteMetadata) -> None:
-        now, checkpoint_id = self.kernel.now_ns, instruction.checkpoint_id
-        snapshots: dict[TaskId, TaskSnapshot] = {}
-        for acknowledgement in instruction.acknowledgements:
-            assert isinstance(acknowledgement.state, TaskSnapshot)
-            snapshots[acknowledgement.task] = acknowledgement.state
-        error = _try_io(lambda: self.files.complete(checkpoint_id, instruction.timestamp_ns, snapshots))
-        if error is not None:
-            self.note(f"checkpoint {checkpoint_id}: {error}")
-            maybe_written = self.files.may_exist(checkpoint_id)
-            self._execute(
-                self.coordinator.on_metadata_failed(
-                    checkpoint_id,
-                    CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE,
-                    now,
-                    maybe_written=maybe_written,
-                    cause=str(error),
-                )
-            )
-            return
-        size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
-        self._trace(CheckpointCompleted, checkpoint_id, size)
-        self._trace_cut(checkpoint_id, snapshots)
-        self._execute(self.coordinator.on_metadata_written(checkpoint_id, now))
+    def final_checkpoint_failed(self) -> None:
+        """Try another one, a little later."""
+        self._final_requested = False
+        if self.state == "running":
+            self.kernel.schedule(self.kernel.now_ns + _FINAL_RETRY_NS, "all_input_ended", self, self.attempt)
 
-    def _trace_cut(self, checkpoint_id: int, snapshots: dict[TaskId, TaskSnapshot]) -> None:
-        if self.instrument is None:
-            return
-        sent: dict[int, int] = {}
-        received: dict[int, int] = {}
-        for snapshot in snapshots.values():
-            sent.update(snapshot.sent)
-            received.update(snapshot.received)
-        assert sent.keys() == received.keys(), (sent.keys(), received.keys())
-        differences = tuple(
-            (channel, count, received[channel])
-            for channel, count in sorted(sent.items())
-            if count != received[channel]
-        )
-        self._trace(CheckpointCut, checkpoint_id, len(sent), sum(sent.values()), differences)
-
-    def _mail(self, task: Task, operation: str, *arguments: object) -> None:
+    def mail(self, task: Task, operation: str, *arguments: object) -> None:
+        """Send a message to a task."""
         self.kernel.schedule(self.kernel.now_ns, "receive_mail", task, (operation, arguments))
-
-    def _trace(self, kind: Callable[..., object], *fields: object) -> None:
-        if self.instrument is not None:
-            self.instrument(kind(self.kernel.now_ns, self.attempt, *fields))  # type: ignore[arg-type]
 
     def validate(self) -> None:
         """Assert what must hold between two events."""
@@ -459,15 +321,6 @@ class JobManager:
             self.coordinator.fingerprint(self.kernel.now_ns),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )
-
-
-def _try_io(action: Callable[[], object]) -> Exception | None:
-    """Run a step on storage; what the world may do to it is an answer to the coordinator, not a crash."""
-    try:
-        action()
-    except (OSError, StateBackendError, StorageError) as error:
-        return error
-    return None
 
 
 def _told(name: str, error: Exception) -> str:

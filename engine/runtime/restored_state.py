@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.checkpoint.restore import RestoreTarget, plan_restore
 from state_backends.handles import KeyedStateHandle, OperatorStateHandle
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.operator_state import OperatorStateBackend
@@ -41,6 +42,8 @@ class RestoredJob:
     timestamp_ns: int
     operators: Mapping[tuple[str, int], RestoredOperator]
     """By ``(uid, subtask)``."""
+    dropped: tuple[str, ...] = ()
+    """Uids whose state no operator of the plan claims, which was allowed."""
 
     @classmethod
     def assign(
@@ -51,17 +54,22 @@ class RestoredJob:
         *,
         allow_non_restored_state: bool,
     ) -> RestoredJob:
-        """Give every subtask of ``plan`` its part of the checkpoint."""
+        """Give every subtask of ``plan`` its part of the checkpoint.
+
+        Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state.
+        """
+        targets = [
+            RestoreTarget(operator.uid, operator.name, vertex.parallelism, vertex.max_parallelism)
+            for vertex, operator in plan.operators()
+        ]
+        restore = plan_restore(
+            metadata.operators, targets, allow_non_restored_state=allow_non_restored_state
+        )
         reader = storage.reader(metadata.checkpoint_id)
-        operators = {}
-        for operator in metadata.operators:
-            for subtask, snapshot in operator.subtasks.items():
-                operators[operator.uid, subtask] = RestoredOperator(
-                    () if snapshot.keyed is None else (snapshot.keyed,),
-                    () if snapshot.operator is None else (snapshot.operator,),
-                    reader,
-                )
-        return cls(metadata.checkpoint_id, metadata.timestamp, operators)
+        operators = {
+            key: RestoredOperator(state.keyed, state.operator, reader) for key, state in restore.subtasks.items()
+        }
+        return cls(metadata.checkpoint_id, metadata.timestamp, operators, restore.dropped)
 
     def for_task(self, subtask: int, uids: Iterable[str]) -> dict[str, RestoredOperator]:
         """What the operators ``uids`` of one subtask get back."""

@@ -73,8 +73,9 @@ class Task:
         self.full_outputs = 0
         self.records_out = 0
         self.input_ended = False
+        self._finish_when_confirmed = False
         self.record_cost_ns = environment.cost.record_cost_ns(
-            plan.name, vertex.name, is_source=vertex.is_source
+            vertex.names_of(plan.subtask), is_source=vertex.is_source
         )
         self.handler: BarrierHandler
         self.checkpointing: TaskCheckpointing
@@ -88,6 +89,8 @@ class Task:
         self._slice_start_ns = 0
         self._slice_records = 0
         self._slice_number = 0
+        self._interrupted_at_ns = 0
+        self._half_done_ns = 0
         self._resting_until_ns = 0
         self._timers: list[tuple[int, int]] = []
 
@@ -215,10 +218,13 @@ class Task:
 
     def _begin_slice(self, records: int) -> None:
         assert not self._slice_records
-        self._slice_start_ns = now = self.kernel.now_ns
+        now = self.kernel.now_ns
+        # Time spent on the record at which mail cut the slice before is not spent again: a task that gets mail more
+        # often than it can handle a record would never come to an end.
+        self._slice_start_ns = start = now - (self._half_done_ns if self._interrupted_at_ns == now else 0)
         self._slice_records = records
         self._slice_number += 1
-        self.kernel.schedule(now + records * self.record_cost_ns, "end_slice", self, self._slice_number)
+        self.kernel.schedule(start + records * self.record_cost_ns, "end_slice", self, self._slice_number)
 
     def end_slice(self, number: int) -> None:
         """The slice is over (kernel event); void when mail has cut the slice meanwhile."""
@@ -238,7 +244,10 @@ class Task:
         if planned:
             self._slice_records = 0
             self._slice_number += 1
-            done = min(planned, (self.kernel.now_ns - self._slice_start_ns) // self.record_cost_ns)
+            self._interrupted_at_ns = now = self.kernel.now_ns
+            elapsed_ns = now - self._slice_start_ns
+            done = min(planned, elapsed_ns // self.record_cost_ns)
+            self._half_done_ns = elapsed_ns - done * self.record_cost_ns
             if done:
                 self.advance(done)
             self.wake()
@@ -264,9 +273,7 @@ class Task:
         handler = self.handler
         match event:
             case Watermark(timestamp_ms):
-                advanced = self._valve.on_watermark(index, timestamp_ms)
-                if advanced is not None:
-                    self.operators[0].process_watermark(advanced)
+                self._take_watermark(index, timestamp_ms)
             case CheckpointBarrier():
                 self.execute(handler.on_barrier(index, event, now))
             case CancelCheckpointMarker():
@@ -284,10 +291,20 @@ class Task:
             case EndOfPartition():
                 self._closed_channels += 1
                 self.execute(handler.on_end_of_partition(index, now))
-                if self._closed_channels == len(self.inputs):
-                    self.finish()
+                self._finish_when_over()
             case _:
                 raise AssertionError(f"{event!r} is no event of a stream")
+
+    def _take_watermark(self, index: int, timestamp_ms: int) -> None:
+        if timestamp_ms == MAX_TIMESTAMP_MS:
+            # A stream that ends while it is idle still ends: the watermark of an idle channel would be ignored, and
+            # the last windows would never fire.
+            _, status = self._valve.on_status(index, False)
+            if status is not None:
+                self.operators[0].process_watermark_status(status)
+        advanced = self._valve.on_watermark(index, timestamp_ms)
+        if advanced is not None:
+            self.operators[0].process_watermark(advanced)
 
     def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
         """Do what the barrier handler says, in its order."""
@@ -314,6 +331,9 @@ class Task:
         """The last record has come: finish the operators, and say so downstream."""
         assert not self.input_ended
         self.input_ended = True
+        # Timers are quiet from here on: what they emitted would come behind the end of data (Flink quiesces the
+        # processing time service before it finishes an operator). They stay in the state.
+        self._timers.clear()
         for operator in self.operators:
             operator.finish()
         self.checkpointing.end_of_data()
@@ -321,11 +341,22 @@ class Task:
         self._trace_state("end_of_data")
         self.environment.master.task_reached_end(self)
 
+    def _finish_when_over(self) -> None:
+        # Not before the last checkpoint is confirmed: the ends of the inputs may be here before the notification
+        # that makes a sink commit (Flink: the task waits for ``finalCheckpointCompleted``).
+        if self.inputs and self._closed_channels == len(self.inputs) and self.checkpointing.may_finish:
+            self.finish()
+
     def finish(self) -> None:
         """Nothing more will come and nothing more is expected: close, and end the outputs."""
         if self.state is not RUNNING:
             return
+        if self.environment.protocol.takes_checkpoints and not self.checkpointing.final_checkpoint_completed:
+            # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part.
+            self._finish_when_confirmed = True
+            return
         self.broadcast(EndOfPartition())
+        self.checkpointing.abandon()
         try:
             self._close_operators()
         except AssertionError:
@@ -359,6 +390,9 @@ class Task:
     def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The coordinator says that a checkpoint is durable."""
         self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
+        if self._finish_when_confirmed:
+            self.finish()
+        self._finish_when_over()
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator says that a checkpoint will never complete."""
@@ -370,7 +404,9 @@ class Task:
             self.finish()
 
     def register_timer(self, time_ns: int, position: int) -> None:
-        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``."""
+        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``; not after the end of data."""
+        if self.input_ended:
+            return
         time_ns = max(time_ns, self.kernel.now_ns)
         entry = (time_ns, position)
         if entry not in self._timers:
@@ -462,6 +498,7 @@ class Task:
             self.input_ended,
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
+            self._half_done_ns if self._interrupted_at_ns == now else 0,
             max(0, self._resting_until_ns - now),
             tuple(sorted((time_ns - now, position) for time_ns, position in self._timers)),
             tuple(channel.fingerprint() for channel in self.inputs),

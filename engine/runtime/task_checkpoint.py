@@ -87,6 +87,11 @@ class TaskCheckpointing:
         """The task's input has ended; the next snapshot is its final one."""
         self._protocol.on_end_of_data()
 
+    @property
+    def final_checkpoint_completed(self) -> bool:
+        """Whether a checkpoint that began after the end of the data is confirmed."""
+        return self._protocol.final_checkpoint_completed
+
     def snapshot_written(self, checkpoint_id: int) -> None:
         """The asynchronous part is finished."""
         self._execute(self._protocol.on_snapshot_written(checkpoint_id))
@@ -101,8 +106,14 @@ class TaskCheckpointing:
             reason = CheckpointFailureReason.IO_EXCEPTION
         self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
 
+    @property
+    def may_finish(self) -> bool:
+        """Whether nothing is left to be confirmed: a checkpoint behind the end of data is complete, or none comes."""
+        takes_checkpoints = self._task.environment.protocol.takes_checkpoints
+        return not takes_checkpoints or self._protocol.final_checkpoint_completed
+
     def abandon(self) -> None:
-        """The task is dead: cancel what runs, delete what it wrote, tell nobody."""
+        """The task is dead or done: cancel what runs, delete what it wrote, tell nobody."""
         for snapshot in self._running.values():
             snapshot.cancel()
         self._running.clear()
@@ -290,8 +301,11 @@ class _AsyncSnapshot:
         for piece in self.pieces:
             assert piece.result is not None
             size += piece.result.size_bytes
-            handle = {piece.kind: piece.result.job_manager_state}
-            operators[piece.uid] = replace(operators[piece.uid], **handle)
+            handle, known = piece.result.job_manager_state, operators[piece.uid]
+            if piece.kind == KEYED:
+                operators[piece.uid] = replace(known, keyed=handle)
+            else:
+                operators[piece.uid] = replace(known, operator=handle)
         now = self.task.kernel.now_ns
         return Acknowledge(
             checkpoint_id=self.barrier.checkpoint_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import JobGraphError
+from engine.elements.operator import OperatorMetrics
 from engine.graph.plan import OperatorPlan
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.restored_state import RestoredOperator
@@ -44,7 +45,7 @@ class TaskOperatorContext:
         self.attempt = environment.attempt
         self.incarnation = environment.incarnation
         self.checkpointing_enabled = environment.protocol.takes_checkpoints
-        self.metrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
+        self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
         self.keyed: HeapKeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None
         self._task = task

@@ -1,0 +1,250 @@
+"""Reading a checkpoint for people: finding it, verifying every byte, decoding its state into JSON-able data.
+
+Nothing here needs the job: files describe themselves. Reading changes nothing, and needs no lock, for a checkpoint
+that exists is never written again (a run that is on may delete an old one while it is read; that shows as missing).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from engine.cli.descriptor import has_descriptor, read_descriptor
+from engine.cli.plain_values import inspecting_codec, plain
+from engine.elements.errors import ConfigurationError, StorageError
+from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
+from state_backends.filesystem import FileSystem
+from state_backends.full_snapshot import DecodedBlock, FullSnapshotReader
+from state_backends.handles import FileStateHandle, KeyedStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.operator_state import OperatorStateBackend, OperatorStateMode
+from state_backends.snapshot import StateReader
+from state_backends.storage import METADATA_FILE_NAME, CheckpointLocation, CheckpointStorage
+
+INSPECTION_SCHEMA = "weir-checkpoint"
+INSPECTION_SCHEMA_VERSION = 1
+
+_CHECKPOINT_PREFIX = "chk-"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """A checkpoint's directory, and that of its job (``None``: a savepoint, which holds everything itself)."""
+
+    file_system: FileSystem
+    directory: str
+    job_dir: str | None
+
+    def location(self) -> CheckpointLocation:
+        """The checkpoint, ready to be read. Raises :class:`state_backends.errors.StateBackendError` when damaged."""
+        checkpoint_id = CheckpointLocation(self.file_system, 0, self.directory, None).read_metadata().checkpoint_id
+        return CheckpointLocation(self.file_system, checkpoint_id, self.directory, self.job_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is shown: of which operator (``None`` = all), and how many entries of each state of a subtask."""
+
+    uid: str | None = None
+    limit: int = 20
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
+    """The checkpoint that ``path`` means.
+
+    Raises :class:`StorageError` when there is none, or when it could be several.
+    """
+    path = path.rstrip("/") or "/"
+    if not file_system.exists(path):
+        raise StorageError(f"{path}: there is no such file or directory\n  fix: name a checkpoint or storage directory")
+    if posixpath.basename(path) == METADATA_FILE_NAME and not file_system.is_dir(path):
+        path = posixpath.dirname(path) or "."
+    elif not file_system.is_dir(path):
+        raise StorageError(f"{path}: is a file, but no {METADATA_FILE_NAME}\n  fix: name the checkpoint's directory")
+    name = posixpath.basename(posixpath.normpath(path))
+    if file_system.exists(posixpath.join(path, METADATA_FILE_NAME)):
+        # A savepoint is never called chk-N: that name says that shared files may lie beside it.
+        job_dir = posixpath.join(path, "..") if name.startswith(_CHECKPOINT_PREFIX) else None
+        return FoundCheckpoint(file_system, path, job_dir)
+    if name.startswith(_CHECKPOINT_PREFIX):
+        raise StorageError(f"{path}: has no {METADATA_FILE_NAME}, so this checkpoint was never completed")
+    return _newest(file_system, _job_directory(file_system, path))
+
+
+def _job_directory(file_system: FileSystem, path: str) -> str:
+    """The directory with the ``chk-N`` in it: ``path`` itself, or the one job below it."""
+    if has_descriptor(file_system, path):
+        return CheckpointStorage(file_system, path, read_descriptor(file_system, path).job_name).job_dir
+    if _checkpoint_ids(file_system, path):
+        return path
+    below = [posixpath.join(path, name) for name in file_system.list_dir(path)]
+    jobs = [one for one in below if file_system.is_dir(one) and _checkpoint_ids(file_system, one)]
+    if len(jobs) > 1:
+        raise StorageError(f"{path}: holds several jobs ({', '.join(jobs)})\n  fix: name one of these directories")
+    if not jobs:
+        raise StorageError(f"{path}: holds no completed checkpoint\n  fix: name a storage directory, or wait for one")
+    return jobs[0]
+
+
+def _newest(file_system: FileSystem, job_dir: str) -> FoundCheckpoint:
+    ids = _checkpoint_ids(file_system, job_dir)
+    if not ids:
+        raise StorageError(f"{job_dir}: holds no completed checkpoint yet")
+    return FoundCheckpoint(file_system, posixpath.join(job_dir, f"{_CHECKPOINT_PREFIX}{ids[-1]}"), job_dir)
+
+
+def _checkpoint_ids(file_system: FileSystem, directory: str) -> list[int]:
+    """The numbers of the completed checkpoints in a directory, ascending."""
+    if not file_system.is_dir(directory):
+        return []
+    numbers = [
+        int(name.removeprefix(_CHECKPOINT_PREFIX))
+        for name in file_system.list_dir(directory)
+        if name.startswith(_CHECKPOINT_PREFIX)
+        and name.removeprefix(_CHECKPOINT_PREFIX).isdecimal()
+        and file_system.exists(posixpath.join(directory, name, METADATA_FILE_NAME))
+    ]
+    return sorted(numbers)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str, Any]:
+    """Verify a checkpoint and decode what is selected.
+
+    Raises :class:`state_backends.errors.StateBackendError` naming the file when anything is missing or damaged,
+    selected or not, and :class:`ConfigurationError` when no operator has the uid.
+    """
+    location = found.location()
+    metadata = location.verify()
+    operators = _selected(metadata.operators, selection, found.directory)
+    reader = location.reader()
+    files = [stream for stream in metadata.streams() if isinstance(stream, FileStateHandle)]
+    return {
+        "schema": INSPECTION_SCHEMA,
+        "schema_version": INSPECTION_SCHEMA_VERSION,
+        "path": found.directory,
+        "checkpoint_id": metadata.checkpoint_id,
+        "timestamp_ns": metadata.timestamp,
+        "incarnation": metadata.incarnation,
+        "properties": {name: plain(value) for name, value in metadata.properties.items()},
+        "state_bytes": metadata.size_bytes,
+        "metadata_bytes": found.file_system.size(location.metadata_path),
+        "files": len(files),
+        "file_bytes": sum(file.size_bytes for file in files),
+        "verified": True,
+        "operators": [_operator(one, reader, selection.limit) for one in operators],
+    }
+
+
+def _selected(
+    operators: tuple[OperatorSnapshot, ...], selection: Selection, path: str
+) -> Iterable[OperatorSnapshot]:
+    if selection.uid is None:
+        return operators
+    chosen = [one for one in operators if one.uid == selection.uid]
+    if not chosen:
+        uids = [one.uid for one in operators]
+        close = get_close_matches(selection.uid, uids, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(uids)}"
+        raise ConfigurationError(f"{path}: no operator has uid {selection.uid!r}; {hint}")
+    return chosen
+
+
+def _operator(operator: OperatorSnapshot, reader: StateReader, limit: int) -> dict[str, Any]:
+    return {
+        "uid": operator.uid,
+        "name": operator.name,
+        "parallelism": operator.parallelism,
+        "max_parallelism": operator.max_parallelism,
+        "state_bytes": sum(
+            stream.size_bytes for subtask in operator.subtasks.values() for stream in subtask.streams()
+        ),
+        "subtasks": [
+            _subtask(index, subtask, reader, limit) for index, subtask in sorted(operator.subtasks.items())
+        ],
+    }
+
+
+def _subtask(index: int, subtask: SubtaskSnapshot, reader: StateReader, limit: int) -> dict[str, Any]:
+    return {
+        "subtask": index,
+        "finished": subtask.finished,
+        "keyed": None if subtask.keyed is None else _keyed(subtask.keyed, reader, limit),
+        "operator": None if subtask.operator is None else _operator_state(subtask.operator, reader, limit),
+    }
+
+
+def _stored(stream: StreamStateHandle) -> dict[str, Any]:
+    if isinstance(stream, FileStateHandle):
+        crc32 = f"{stream.checksum:08x}"
+        return {
+            "bytes": stream.size_bytes,
+            "file": stream.path,
+            "scope": stream.scope.value,
+            "crc32": crc32,
+        }
+    return {"bytes": stream.size_bytes, "file": None, "scope": "inline", "crc32": None}
+
+
+def _keyed(handle: KeyedStateHandle, reader: StateReader, limit: int) -> dict[str, Any]:
+    with reader.open(handle.stream) as file:
+        snapshot = FullSnapshotReader(file, handle, inspecting_codec())
+        states: dict[tuple[str, bool], dict[str, Any]] = {}
+        for block in snapshot.blocks(handle.key_group_range):
+            state = states.setdefault(
+                (block.state.name, block.state.namespaced),
+                {
+                    "name": block.state.name,
+                    "kind": block.state.kind,
+                    "namespaced": block.state.namespaced,
+                    "entries": 0,
+                    "key_groups": {},
+                    "shown": [],
+                },
+            )
+            state["entries"] += len(block.keys)
+            state["key_groups"][str(block.key_group)] = len(block.keys)
+            state["shown"] += _entries(block, limit - len(state["shown"]))
+    groups = handle.key_group_range
+    return {
+        "key_type": str(snapshot.header.key_type),
+        "key_groups": [groups.first, groups.last],
+        "stored": _stored(handle.stream),
+        "states": [states[one] for one in sorted(states)],
+    }
+
+
+def _entries(block: DecodedBlock, limit: int) -> list[dict[str, Any]]:
+    entries = []
+    for position in range(min(len(block.keys), limit)):
+        entry = {"key_group": block.key_group, "key": plain(block.keys[position])}
+        if block.namespaces is not None:
+            entry["namespace"] = plain(block.namespaces[position])
+        entry["value"] = plain(block.values[position])
+        entries.append(entry)
+    return entries
+
+
+def _operator_state(handle: OperatorStateHandle, reader: StateReader, limit: int) -> dict[str, Any]:
+    backend = OperatorStateBackend(codec=inspecting_codec())
+    backend.restore([handle], reader)
+    states = []
+    for name, where in sorted(handle.states.items()):
+        is_union = where.mode is OperatorStateMode.UNION
+        elements = (backend.union_list_state(name) if is_union else backend.list_state(name)).get()
+        states.append(
+            {
+                "name": name,
+                "mode": where.mode.value,
+                "elements": len(elements),
+                "shown": [plain(element) for element in elements[:limit]],
+            }
+        )
+    return {"stored": _stored(handle.stream), "states": states}

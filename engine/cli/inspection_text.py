@@ -1,0 +1,75 @@
+"""An inspected checkpoint as lines of text. It is data, so it goes to standard output and is the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.cli.plain_values import shown
+from engine.report.units import format_bytes, format_count, plural
+
+
+def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
+    """The whole text, line by line."""
+    yield (
+        f"checkpoint {inspected['checkpoint_id']} of job {inspected['properties'].get('job', '?')}"
+        f" (incarnation {inspected['incarnation']}, triggered at {inspected['timestamp_ns']} ns of virtual time)"
+    )
+    yield f"  in {inspected['path']}"
+    yield (
+        f"  state {format_bytes(inspected['state_bytes'])},"
+        f" {format_bytes(inspected['file_bytes'])} of it in {plural(inspected['files'], 'file')},"
+        f" metadata {format_bytes(inspected['metadata_bytes'])}; every byte verified"
+    )
+    for operator in inspected["operators"]:
+        yield from _operator(operator)
+
+
+def _operator(operator: Mapping[str, Any]) -> Iterator[str]:
+    yield ""
+    yield (
+        f"operator {operator['uid']} ({operator['name']}): parallelism {operator['parallelism']}"
+        f" of at most {operator['max_parallelism']}, {format_bytes(operator['state_bytes'])}"
+    )
+    for subtask in operator["subtasks"]:
+        yield from _subtask(subtask)
+
+
+def _subtask(subtask: Mapping[str, Any]) -> Iterator[str]:
+    keyed, operator_state = subtask["keyed"], subtask["operator"]
+    title = f"  subtask {subtask['subtask']}" + (", finished" if subtask["finished"] else "")
+    if keyed is None and operator_state is None:
+        yield f"{title}: no state"
+        return
+    yield title
+    if keyed is not None:
+        first, last = keyed["key_groups"]
+        yield f"    keyed by {keyed['key_type']}, key groups {first} to {last}, {_place(keyed['stored'])}"
+        for state in keyed["states"]:
+            yield from _keyed_state(state)
+    if operator_state is not None:
+        yield f"    operator state, {_place(operator_state['stored'])}"
+        for state in operator_state["states"]:
+            yield f"      {state['name']} ({state['mode']}): {plural(state['elements'], 'element')}"
+            yield from (f"        {shown(element)}" for element in state["shown"])
+            yield from _rest(state["elements"], len(state["shown"]))
+
+
+def _keyed_state(state: Mapping[str, Any]) -> Iterator[str]:
+    entries, groups = plural(state["entries"], "entry", "entries"), plural(len(state["key_groups"]), "key group")
+    yield f"      {state['name']} ({state['kind']}): {entries} in {groups}"
+    for entry in state["shown"]:
+        namespace = f" @ {shown(entry['namespace'])}" if "namespace" in entry else ""
+        sign = "fires at" if state["kind"] == "timers" else "="
+        yield f"        [{entry['key_group']}] {shown(entry['key'])}{namespace} {sign} {shown(entry['value'])}"
+    yield from _rest(state["entries"], len(state["shown"]))
+
+
+def _rest(total: int, shown_count: int) -> Iterator[str]:
+    if total > shown_count:
+        yield f"        … {format_count(total - shown_count)} more; --limit shows them"
+
+
+def _place(stored: Mapping[str, Any]) -> str:
+    where = "inline" if stored["file"] is None else f"{stored['file']} (crc32 {stored['crc32']})"
+    return f"{format_bytes(stored['bytes'])} {where}"

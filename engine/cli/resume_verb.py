@@ -1,0 +1,113 @@
+"""``weir resume``: go on with the job of a storage directory, after whatever ended it."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from engine.cli.descriptor import JobDescriptor, read_descriptor
+from engine.cli.driver import RunOrder, check_faults, drive
+from engine.cli.job_file import LoadedJob, load_job
+from engine.cli.options import run_options
+from engine.cli.storage import hold_directory, newest_usable
+from engine.cli.terminal import error_console, say
+from engine.elements.errors import JobChangedError, JobFileError, StorageError
+from engine.faults.plan import FaultPlan
+from engine.runtime.storage_directory import open_storage
+from state_backends.filesystem import LocalFileSystem
+
+_HELP = """Go on with the job that was started with weir run --storage DIR.
+
+The job starts from its newest usable checkpoint, with the options and parameters of the first start. A damaged
+checkpoint is reported and the next older one is used. The committed output is that of an undisturbed run.
+
+\b
+Examples:
+  weir resume state/
+  weir resume state/ --json > report.json
+  weir resume state/ --allow-non-restored-state    an operator was removed from the job
+"""
+
+
+@click.command("resume", help=_HELP)
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--allow-non-restored-state",
+    is_flag=True,
+    help="Drop state of operators that the job has no more, instead of refusing.",
+)
+@run_options
+def command(
+    directory: str, allow_non_restored_state: bool, kills: tuple[str, ...], as_json: bool, trace: str | None
+) -> int:
+    """See the help text."""
+    faults = FaultPlan.parse(kills)
+    file_system = LocalFileSystem()
+    directory = os.path.abspath(directory)
+    trace = os.path.abspath(trace) if trace else trace
+    read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
+    with hold_directory(file_system, directory):
+        descriptor = read_descriptor(file_system, directory)
+        _go_to(descriptor.working_dir)
+        loaded = _load_again(descriptor, directory)
+        config = descriptor.options.to_config()
+        check_faults(loaded.job.plan(), config, faults)
+        with open_storage(directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes) as opened:
+            checkpoint_id, problems = newest_usable(opened.storage, directory)
+            _warn(problems, checkpoint_id)
+            os.makedirs(descriptor.output_dir, exist_ok=True)
+            return drive(
+                RunOrder(
+                    loaded,
+                    descriptor.options,
+                    faults,
+                    descriptor.output_dir,
+                    as_json,
+                    trace,
+                    storage=opened.storage,
+                    storage_dir=directory,
+                    incarnation=opened.incarnation,
+                    restore=True,
+                    allow_non_restored_state=allow_non_restored_state,
+                )
+            )
+
+
+def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:
+    if not os.path.exists(descriptor.job_file):
+        raise JobFileError(
+            f"{descriptor.job_file}: the job file that {directory} was started with is gone\n"
+            "  fix: put it back, or write its new place into job_file of "
+            f"{os.path.join(directory, 'weir-job.json')}"
+        )
+    loaded = load_job(descriptor.job_file, descriptor.params, descriptor.options.parallelism)
+    if loaded.job.name != descriptor.job_name:
+        raise JobChangedError(
+            f"{descriptor.job_file} now defines job {loaded.job.name!r}, but {directory} holds job"
+            f" {descriptor.job_name!r}\n"
+            "  fix: give the job its old name, or run the new one with another --storage"
+        )
+    return loaded
+
+
+def _go_to(working_dir: str) -> None:
+    """Relative paths of the job's sources mean what they meant when the run was started."""
+    try:
+        os.chdir(working_dir)
+    except OSError as error:
+        raise StorageError(
+            f"{working_dir}: the directory in which the run was started cannot be entered ({error.strerror})\n"
+            "  the job's relative paths start there; fix: create it, or edit working_dir in weir-job.json"
+        ) from error
+
+
+def _warn(problems: list[str], checkpoint_id: int | None) -> None:
+    console = error_console()
+    for problem in problems:
+        say(console, f"warning: {problem}")
+    if problems:
+        say(
+            console,
+            f"warning: going back to checkpoint {checkpoint_id}; what later ones had committed is committed again",
+        )

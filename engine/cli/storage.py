@@ -1,0 +1,75 @@
+"""Storage directories as the command line uses them: one job each, held by one process at a time.
+
+The lock on the directory itself covers the descriptor; the runtime's own lock, one level below, covers the
+checkpoints. Both end with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.cli.descriptor import RESERVED_NAMES, has_descriptor, read_descriptor
+from engine.elements.errors import ConfigurationError, StorageError
+from state_backends.errors import StorageInUseError, StorageNotWritableError
+from state_backends.filesystem import FileSystem
+from state_backends.storage import CheckpointStorage
+
+
+@contextmanager
+def hold_directory(file_system: FileSystem, directory: str) -> Iterator[None]:
+    """Hold a storage directory while the block runs; it is created when missing.
+
+    Raises :class:`StorageError` when another run holds it or it cannot be written.
+    """
+    try:
+        lock = file_system.lock_directory(directory)
+    except (StorageInUseError, StorageNotWritableError) as error:
+        raise StorageError(str(error)) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def refuse_taken(file_system: FileSystem, directory: str, job_name: str) -> None:
+    """Raise unless a new run of a job may begin in a storage directory, which the caller holds.
+
+    :class:`StorageError` when it holds a run already: beginning again over its checkpoints would commit output a
+    second time. :class:`ConfigurationError` when the job's name is one that the directory needs for itself.
+    """
+    if job_name in RESERVED_NAMES:
+        raise ConfigurationError(
+            f"job {job_name!r}: a storage directory keeps something of its own under that name\n"
+            "  fix: give the job another name"
+        )
+    if has_descriptor(file_system, directory):
+        other = read_descriptor(file_system, directory)
+        raise StorageError(
+            f"{directory}: holds job {other.job_name!r} of {other.job_file}\n"
+            f"  fix: go on with it (weir resume {directory}), or choose a new directory for a new run"
+        )
+    if CheckpointStorage(file_system, directory, job_name).highest_checkpoint_id():
+        raise StorageError(
+            f"{directory}: holds checkpoints of a job {job_name!r} that weir run did not start\n"
+            "  fix: choose a new directory"
+        )
+
+
+def newest_usable(storage: CheckpointStorage, directory: str) -> tuple[int | None, list[str]]:
+    """The checkpoint to go on from and why newer ones are passed over; ``None`` when none ever completed.
+
+    Raises :class:`StorageError` when there are checkpoints and none is usable: beginning again would commit a second
+    time what they had committed.
+    """
+    usable = storage.latest_usable()
+    if usable.metadata is not None:
+        return usable.metadata.checkpoint_id, usable.problems
+    if usable.problems:
+        listed = "\n".join(f"  {problem}" for problem in usable.problems)
+        raise StorageError(
+            f"{directory}: holds checkpoints, but none can be restored\n{listed}\n"
+            "  beginning again here would commit rows twice, so this is not done\n"
+            "  fix: put the files back from a copy, or run the job anew with another --storage and --out"
+        )
+    return None, []

@@ -1,0 +1,159 @@
+"""Failure reasons, the failure budget and barrier options, against recorded scenarios."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.failure_manager import CheckpointFailureManager
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.options import configured_options, needs_channel_state, options_for
+from engine.elements.events import AlignmentType, SnapshotKind
+from tests.checkpoint.vectors import Vector, of_kind
+
+UNLIMITED = 2**31 - 1
+UNKNOWN_ID = -1
+MS = 1_000_000
+EXPIRED = CheckpointFailureReason.CHECKPOINT_EXPIRED
+
+
+@of_kind("failure_reason")
+def test_recorded_reason(vector: Vector) -> None:
+    """Each reason counts, or is pre-flight, exactly where Flink's does."""
+    reason = CheckpointFailureReason[vector["input"]["reason"]]
+
+    assert vector["expect"] == {"counted": reason.counted, "pre_flight": reason.pre_flight}
+
+
+def apply(manager: CheckpointFailureManager, event: dict[str, Any]) -> bool:
+    checkpoint_id = None if event["checkpoint"] == UNKNOWN_ID else event["checkpoint"]
+    if event["event"] == "success":
+        manager.on_completed(event["checkpoint"])
+        return False
+    return manager.on_failure(
+        CheckpointFailureReason[event["reason"]],
+        checkpoint_id,
+        is_savepoint=event.get("savepoint", False),
+        is_synchronous=event.get("sync", False),
+        by_task=event.get("task_level", False),
+    )
+
+
+@of_kind("failure_manager")
+def test_recorded_budget(vector: Vector) -> None:
+    """The job fails exactly when Flink's would."""
+    tolerable = vector["input"]["tolerable_failures"]
+    manager = CheckpointFailureManager(None if tolerable == UNLIMITED else tolerable)
+
+    failures = 0
+    for event in vector["input"]["events"]:
+        failures += apply(manager, event)
+        manager.validate()
+
+    assert vector["expect"]["job_failures"] == failures
+
+
+def test_five_reasons_count() -> None:
+    """Exactly five of all reasons use up the budget."""
+    assert {
+        "IO_EXCEPTION",
+        "CHECKPOINT_ASYNC_EXCEPTION",
+        "CHECKPOINT_DECLINED",
+        "CHECKPOINT_EXPIRED",
+        "FINALIZE_CHECKPOINT_FAILURE",
+    } == {reason.name for reason in CheckpointFailureReason if reason.counted}
+
+
+def test_one_checkpoint_counts_once() -> None:
+    """A checkpoint that fails in several tasks is one failure; without an id each one counts."""
+    manager = CheckpointFailureManager(1)
+
+    assert not manager.on_failure(EXPIRED, 1)
+    assert not manager.on_failure(EXPIRED, 1)
+    assert manager.failures_in_a_row == 1
+    assert manager.on_failure(EXPIRED, None)
+    assert manager.failures_in_a_row == 0
+
+
+def test_completion_clears_the_count() -> None:
+    """Only failures in a row count; one completed checkpoint begins a new row."""
+    manager = CheckpointFailureManager(1)
+    manager.on_failure(EXPIRED, 1)
+    manager.on_completed(2)
+
+    assert not manager.on_failure(EXPIRED, 3)
+    assert manager.on_failure(EXPIRED, 4)
+
+
+def test_older_completion_does_not_clear() -> None:
+    """A completion below the newest completed id says nothing new."""
+    manager = CheckpointFailureManager(1)
+    manager.on_completed(5)
+    manager.on_failure(EXPIRED, 6)
+    manager.on_completed(4)
+
+    assert manager.on_failure(EXPIRED, 7)
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_plain_savepoint_declined_by_a_task_counts_like_a_checkpoint(synchronous: bool) -> None:
+    """A savepoint a task declines uses up the budget; only a synchronous one fails the job whatever the budget."""
+    manager = CheckpointFailureManager(1)
+    declined = CheckpointFailureReason.CHECKPOINT_DECLINED
+
+    failed = manager.on_failure(declined, 1, is_savepoint=True, is_synchronous=synchronous, by_task=True)
+
+    assert failed is synchronous
+    assert manager.failures_in_a_row == (0 if synchronous else 1)
+
+
+def test_fingerprint_changes_with_the_count() -> None:
+    """The budget that is left is part of the state."""
+    manager = CheckpointFailureManager(2)
+    before = manager.fingerprint()
+    manager.on_failure(EXPIRED, 1)
+
+    assert before != manager.fingerprint()
+
+
+@of_kind("checkpoint_options")
+def test_recorded_options(vector: Vector) -> None:
+    """Barriers get the options that Flink's configuration rule gives them."""
+    given = vector["input"]
+    configured = configured_options(
+        exactly_once=given["exactly_once"],
+        unaligned=given["unaligned_enabled"],
+        aligned_timeout_ns=given["aligned_timeout_ms"] * MS,
+    )
+    kind = SnapshotKind.SAVEPOINT if given["savepoint"] else SnapshotKind.CHECKPOINT
+    options = options_for(configured, kind)
+
+    assert vector["expect"] == {
+        "alignment": options.alignment.name,
+        "timeoutable": options.timeoutable,
+        "needs_alignment": options.needs_alignment,
+        "needs_channel_state": needs_channel_state(options),
+    }
+
+
+@pytest.mark.parametrize(
+    ("unaligned", "timeout_ns", "alignment"),
+    [(False, 5, "ALIGNED"), (True, None, "UNALIGNED"), (True, 0, "UNALIGNED"), (True, 5, "ALIGNED")],
+)
+def test_timeout_decides_how_unaligned_begins(unaligned: bool, timeout_ns: int | None, alignment: str) -> None:
+    """Without unaligned checkpoints the timeout means nothing; without a timeout they are unaligned at once."""
+    options = configured_options(unaligned=unaligned, aligned_timeout_ns=timeout_ns)
+
+    assert AlignmentType[alignment] is options.alignment
+    assert options.timeoutable is (unaligned and bool(timeout_ns))
+
+
+def test_savepoints_are_aligned_without_timeout() -> None:
+    """A savepoint of an unaligned job holds no records in flight."""
+    configured = configured_options(unaligned=True, aligned_timeout_ns=5)
+
+    options = options_for(configured, SnapshotKind.SAVEPOINT)
+
+    assert not needs_channel_state(options)
+    assert options_for(configured, SnapshotKind.FULL_CHECKPOINT).timeoutable

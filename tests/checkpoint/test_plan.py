@@ -1,0 +1,194 @@
+"""Checkpoint plans: whom to trigger, to wait for, to notify; what is recorded about finished tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.messages import Acknowledge, FinishedState, TaskId
+from engine.checkpoint.plan import (
+    CheckpointEdge,
+    CheckpointGraph,
+    CheckpointPlan,
+    PartlyFinishedUnionStateError,
+    TasksNotRunningError,
+    TaskStatus,
+    compute_checkpoint_plan,
+    finished_state,
+)
+from tests.checkpoint.vectors import Vector, of_kind
+
+
+def pointwise(source_parallelism: int, target_parallelism: int) -> tuple[tuple[int, ...], ...]:
+    """Contiguous groups: each target subtask with the sources it is connected to."""
+    if source_parallelism >= target_parallelism:
+        return tuple(
+            tuple(source for source in range(source_parallelism) if source * target_parallelism // source_parallelism == target)
+            for target in range(target_parallelism)
+        )
+    return tuple((target * source_parallelism // target_parallelism,) for target in range(target_parallelism))
+
+
+def graph_of(given: dict[str, Any]) -> CheckpointGraph:
+    parallelisms = tuple(vertex["parallelism"] for vertex in given["vertices"])
+    edges = tuple(
+        CheckpointEdge(
+            edge["source"],
+            edge["target"],
+            pointwise(parallelisms[edge["source"]], parallelisms[edge["target"]])
+            if edge["pattern"] == "POINTWISE"
+            else None,
+        )
+        for edge in given["edges"]
+    )
+    return CheckpointGraph(parallelisms, edges)
+
+
+def statuses_of(graph: CheckpointGraph, finished: list[TaskId]) -> dict[TaskId, TaskStatus]:
+    statuses = dict.fromkeys(graph.tasks(), TaskStatus.RUNNING)
+    return statuses | dict.fromkeys(finished, TaskStatus.FINISHED)
+
+
+@of_kind("checkpoint_plan")
+def test_recorded_plan(vector: Vector) -> None:
+    """The plan names the tasks that Flink's names."""
+    given, expect = vector["input"], vector["expect"]
+    graph = graph_of(given)
+    finished = [(index, subtask) for index, vertex in enumerate(given["vertices"]) for subtask in vertex["finished"]]
+    allowed = given["allow_checkpoints_after_tasks_finished"]
+    if "error" in expect:
+        with pytest.raises(TasksNotRunningError):
+            compute_checkpoint_plan(graph, statuses_of(graph, finished), after_tasks_finish=allowed)
+        return
+
+    plan = compute_checkpoint_plan(graph, statuses_of(graph, finished), after_tasks_finish=allowed)
+
+    assert expect == {
+        "trigger": [list(task) for task in plan.trigger],
+        "wait_and_commit": [list(task) for task in plan.wait],
+        "finished": [list(task) for task in plan.finished],
+        "fully_finished_vertices": list(plan.fully_finished_vertices),
+    }
+    assert plan.commit == plan.wait
+
+
+def test_all_to_all_predecessor_counts_while_any_subtask_runs() -> None:
+    """Over an all-to-all edge a task is triggered by barriers as long as one sender is left, by the coordinator after."""
+    graph = CheckpointGraph((2, 1), (CheckpointEdge(0, 1),))
+
+    half = compute_checkpoint_plan(graph, statuses_of(graph, [(0, 0)]))
+    whole = compute_checkpoint_plan(graph, statuses_of(graph, [(0, 0), (0, 1)]))
+
+    assert half.trigger == ((0, 1),)
+    assert whole.trigger == ((1, 0),)
+    assert whole.fully_finished_vertices == (0,)
+
+
+@pytest.mark.parametrize("status", [TaskStatus.DEPLOYING, TaskStatus.FAILED])
+def test_every_unfinished_task_must_run(status: TaskStatus) -> None:
+    """A task that does not run, wherever it is in the graph, refuses the plan."""
+    graph = CheckpointGraph((1, 2), (CheckpointEdge(0, 1),))
+
+    with pytest.raises(TasksNotRunningError):
+        compute_checkpoint_plan(graph, statuses_of(graph, []) | {(1, 1): status})
+
+
+@given(st.data())
+def test_triggered_tasks_reach_every_waited_for_task(data: st.DataObject) -> None:
+    """Barriers from the triggered tasks, forwarded along unfinished ones, come to every task that is waited for."""
+    parallelisms = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
+    edges = tuple(
+        CheckpointEdge(source, target, pointwise(parallelisms[source], parallelisms[target]) if point else None)
+        for target in range(1, len(parallelisms))
+        for source in data.draw(st.lists(st.integers(0, target - 1), unique=True))
+        for point in [data.draw(st.booleans())]
+    )
+    graph = CheckpointGraph(parallelisms, edges)
+    finished = data.draw(st.lists(st.sampled_from(graph.tasks()), unique=True))
+
+    plan = compute_checkpoint_plan(graph, statuses_of(graph, finished))
+
+    reached = set(plan.trigger)
+    for vertex, subtask in graph.tasks():
+        for edge in edges:
+            if edge.target == vertex and (vertex, subtask) in plan.wait:
+                senders = edge.connections[subtask] if edge.connections else range(parallelisms[edge.source])
+                if any((edge.source, sender) in reached for sender in senders):
+                    reached.add((vertex, subtask))
+    assert reached == set(plan.wait)
+    assert set(plan.wait) | set(finished) == set(graph.tasks())
+    for vertex, subtask in plan.trigger:
+        for edge in edges:
+            if edge.target == vertex:
+                senders = edge.connections[subtask] if edge.connections else range(parallelisms[edge.source])
+                assert all((edge.source, sender) in finished for sender in senders)
+
+
+def acknowledgements(*finished: TaskId, union: tuple[TaskId, ...] = (), wait: tuple[TaskId, ...]) -> dict[TaskId, Acknowledge]:
+    return {
+        task: Acknowledge(1, 0, task, operators_finished=task in finished, uses_union_state=task in union)
+        for task in wait
+    }
+
+
+@of_kind("finalize_finished_states")
+def test_recorded_finished_state(vector: Vector) -> None:
+    """Finished operators are recorded, or refused, as by Flink."""
+    vertices = vector["input"]["vertices"]
+    gone = [(index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex["finished_subtasks"]]
+    graph = CheckpointGraph(tuple(vertex["parallelism"] for vertex in vertices))
+    plan = compute_checkpoint_plan(graph, statuses_of(graph, gone))
+    reported = [
+        (index, subtask)
+        for index, vertex in enumerate(vertices)
+        for subtask in (*vertex["operators_finished_subtasks"], *vertex.get("finished_on_restore_subtasks", ()))
+    ]
+    union = tuple(task for task in plan.wait if vertices[task[0]]["uses_union_list_state"])
+    acks = acknowledgements(*reported, union=union, wait=plan.wait)
+    if "error" in vector["expect"]:
+        with pytest.raises(PartlyFinishedUnionStateError):
+            finished_state(plan, acks)
+        return
+
+    state = finished_state(plan, acks)
+
+    status = {vertices[index]["id"]: "FULLY_FINISHED" for index in state.fully_finished_vertices}
+    marked: dict[str, list[int]] = {}
+    for index, subtask in state.finished_subtasks:
+        status[vertices[index]["id"]] = "PARTIALLY_FINISHED"
+        marked.setdefault(vertices[index]["id"], []).append(subtask)
+    assert vector["expect"] == {"operator_status": status, "subtask_marked_finished": marked}
+
+
+def test_union_state_may_be_wholly_finished() -> None:
+    """Union list state is no obstacle once all subtasks have finished, or while none has."""
+    plan = CheckpointPlan(((0, 0),), ((0, 0), (0, 1)), parallelisms=(2,))
+    union = ((0, 0), (0, 1))
+
+    assert FinishedState((0,)) == finished_state(plan, acknowledgements(*union, union=union, wait=plan.wait))
+    assert FinishedState() == finished_state(plan, acknowledgements(union=union, wait=plan.wait))
+
+
+def test_graph_of_an_execution_plan() -> None:
+    """All-to-all and pointwise edges of a real job are taken over from its channels."""
+    from engine.graph.job import Job
+    from operators.sources import SequenceSource
+
+    job = Job("plan", parallelism=2)
+    stream = job.source(SequenceSource(0, 10, splits=2), name="numbers")
+    stream.map(lambda value: value, name="triple", parallelism=4).key_by(lambda value: value).reduce(
+        lambda a, b: a + b, name="sum", parallelism=3
+    ).print(name="out", parallelism=1)
+
+    plan = job.plan()
+    graph = CheckpointGraph.of(plan)
+
+    assert tuple(vertex.parallelism for vertex in plan.vertices) == graph.parallelisms
+    assert len(plan.edges) == len(graph.edges)
+    for edge, planned in zip(graph.edges, plan.edges, strict=True):
+        assert (edge.connections is not None) is planned.partitioner.pointwise
+    sources = tuple((vertex.index, i) for vertex in plan.vertices if vertex.is_source for i in range(2))
+    assert sources == compute_checkpoint_plan(graph, statuses_of(graph, [])).trigger

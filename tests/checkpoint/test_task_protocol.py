@@ -1,0 +1,259 @@
+"""The task's side of a checkpoint, against recorded scenarios and rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.instructions import (
+    AcknowledgeCheckpoint,
+    AlignmentMetrics,
+    BroadcastCancelMarker,
+    CancelSnapshot,
+    DeclineCheckpoint,
+    DiscardSnapshot,
+    NotifyOperatorsAborted,
+    NotifyOperatorsComplete,
+    NotifyOperatorsSubsumed,
+    TakeSnapshot,
+    TaskInstructions,
+)
+from engine.checkpoint.task_protocol import TaskCheckpointProtocol
+from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from tests.checkpoint.vectors import Vector, of_kind
+
+SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
+ASYNC_FAILED = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+METRICS = AlignmentMetrics()
+
+
+def barrier(checkpoint_id: int) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 0)
+
+
+def due(protocol: TaskCheckpointProtocol, checkpoint_id: int) -> TaskInstructions:
+    return protocol.on_snapshot_due(barrier(checkpoint_id), METRICS)
+
+
+class Recorder:
+    """Replays the events of one vector and collects what the vectors ask about."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.protocol = TaskCheckpointProtocol(
+            given.get("restored_checkpoint"), given.get("max_recorded_aborts", 128)
+        )
+        self.seen: dict[str, Any] = {
+            "state_snapshotted": [],
+            "acked": [],
+            "emitted": [],
+            "async_cancelled": [],
+            "operator_calls": [],
+            "state_manager_told_aborted": [],
+        }
+        if "events_repeat" in given:
+            repeat = given["events_repeat"]
+            assert repeat["e"] == "notify_aborted"
+            for checkpoint_id in range(repeat["cp_from"], repeat["cp_to"] + 1):
+                self.execute(self.protocol.on_abort(checkpoint_id))
+        for event in given.get("events", ()):
+            self.apply(event)
+        self.seen["remembered_aborts_after"] = list(self.protocol.remembered_aborts)
+        self.seen["remembered_abort_count"] = len(self.protocol.remembered_aborts)
+
+    def apply(self, event: dict[str, Any]) -> None:
+        checkpoint_id = event["cp"]
+        if event["e"] == "checkpoint_state":
+            kind = SnapshotKind[event.get("type", "CHECKPOINT")]
+            snapshot = CheckpointBarrier(checkpoint_id, 0, CheckpointOptions(kind=kind))
+            self.seen["barrier_is_priority"] = snapshot.is_priority
+            self.execute(self.protocol.on_snapshot_due(snapshot, METRICS))
+            if not event.get("async_blocks") and checkpoint_id in self.protocol.running_snapshots:
+                self.execute(self.protocol.on_snapshot_written(checkpoint_id))
+        elif event["e"] == "notify_complete":
+            self.execute(self.protocol.on_complete(checkpoint_id))
+        else:
+            latest = event.get("latest_completed", 0)
+            self.execute(self.protocol.on_abort(checkpoint_id, latest))
+
+    def execute(self, instructions: TaskInstructions) -> None:
+        seen = self.seen
+        for instruction in instructions:
+            match instruction:
+                case TakeSnapshot(taken):
+                    seen["state_snapshotted"].append(taken.checkpoint_id)
+                    seen["emitted"].append({"type": "BARRIER", "cp": taken.checkpoint_id})
+                case BroadcastCancelMarker(checkpoint_id):
+                    seen["emitted"].append({"type": "CANCEL_MARKER", "cp": checkpoint_id})
+                case AcknowledgeCheckpoint(checkpoint_id):
+                    seen["acked"].append(checkpoint_id)
+                case CancelSnapshot(checkpoint_id):
+                    seen["async_cancelled"].append(checkpoint_id)
+                case NotifyOperatorsComplete(checkpoint_id):
+                    seen["operator_calls"].append(["complete", checkpoint_id])
+                case NotifyOperatorsAborted(checkpoint_id):
+                    seen["operator_calls"].append(["aborted", checkpoint_id])
+                    seen["state_manager_told_aborted"].append(checkpoint_id)
+                case _:
+                    raise AssertionError(instruction)
+        self.protocol.validate()
+
+
+@of_kind("task_checkpoint_protocol")
+def test_recorded_scenario(vector: Vector) -> None:
+    """The protocol does what Flink's does."""
+    seen = Recorder(vector["input"]).seen
+
+    assert vector["expect"] == {name: seen[name] for name in vector["expect"]}
+
+
+def test_ids_must_grow() -> None:
+    """A snapshot whose id is not above the last one is refused silently."""
+    protocol = TaskCheckpointProtocol()
+
+    assert (TakeSnapshot(barrier(5), METRICS),) == due(protocol, 5)
+    assert due(protocol, 5) == ()
+    assert due(protocol, 4) == ()
+    assert (TakeSnapshot(barrier(6), METRICS),) == due(protocol, 6)
+
+
+def test_a_restored_id_is_not_taken_again() -> None:
+    """Ids start above the one the attempt was restored from."""
+    assert due(TaskCheckpointProtocol(7), 7) == ()
+
+
+def test_alignment_abort_declines_first_then_cancels_downstream() -> None:
+    """The coordinator hears of it and all outputs get a marker; a later barrier of that id does nothing."""
+    protocol = TaskCheckpointProtocol()
+
+    assert (DeclineCheckpoint(3, SUBSUMED), BroadcastCancelMarker(3)) == protocol.on_alignment_aborted(3, SUBSUMED)
+    assert due(protocol, 3) == ()
+
+
+def test_alignment_abort_forgets_older_notes() -> None:
+    """Notes below the aborted id can never be asked for again."""
+    protocol = TaskCheckpointProtocol()
+    for checkpoint_id in (2, 3, 5):
+        protocol.on_abort(checkpoint_id)
+
+    protocol.on_alignment_aborted(5, SUBSUMED)
+
+    assert protocol.remembered_aborts == (5,)
+
+
+def test_forgotten_note_still_counts() -> None:
+    """An id far below the highest noted one counts as aborted although its note is gone."""
+    protocol = TaskCheckpointProtocol(max_recorded_aborts=2)
+    for checkpoint_id in (1, 2, 3, 4):
+        protocol.on_abort(checkpoint_id)
+    assert protocol.remembered_aborts == (3, 4)
+
+    assert (BroadcastCancelMarker(1),) == due(protocol, 1)
+    assert (TakeSnapshot(barrier(2), METRICS),) == due(protocol, 2)
+
+
+def test_snapshot_is_acknowledged_or_discarded() -> None:
+    """The loser of the race between upload and abort does nothing further."""
+    protocol = TaskCheckpointProtocol()
+    due(protocol, 1)
+
+    assert (CancelSnapshot(1), NotifyOperatorsAborted(1)) == protocol.on_abort(1)
+    assert (DiscardSnapshot(1),) == protocol.on_snapshot_written(1)
+    assert protocol.on_snapshot_failed(1) == ()
+
+
+def test_failed_upload_declines() -> None:
+    """A failing asynchronous part costs the checkpoint, once."""
+    protocol = TaskCheckpointProtocol()
+    due(protocol, 1)
+
+    assert (DeclineCheckpoint(1, ASYNC_FAILED),) == protocol.on_snapshot_failed(1)
+    assert protocol.on_snapshot_failed(1) == ()
+
+
+@pytest.mark.parametrize(("is_closing", "reason"), [(False, "NOT_READY"), (True, "CLOSING")])
+def test_trigger_at_a_task_that_does_not_run(is_closing: bool, reason: str) -> None:
+    """Such a trigger is declined, with the reason that says why."""
+    (decline,) = TaskCheckpointProtocol().on_trigger_refused(1, is_closing)
+
+    assert CheckpointFailureReason[f"CHECKPOINT_DECLINED_TASK_{reason}"] is decline.reason  # type: ignore[union-attr]
+
+
+def test_complete_comes_before_aborted() -> None:
+    """An abort notification first repairs the completion that was overtaken; the late one is then ignored."""
+    protocol = TaskCheckpointProtocol()
+
+    assert (NotifyOperatorsComplete(2), NotifyOperatorsAborted(1)) == protocol.on_abort(1, 2)
+    assert protocol.on_complete(2) == ()
+
+
+def test_subsumed_follows_complete() -> None:
+    """Operators hear of the completion, then of what it subsumed; nothing is told twice."""
+    protocol = TaskCheckpointProtocol()
+
+    assert (NotifyOperatorsComplete(4), NotifyOperatorsSubsumed(3)) == protocol.on_complete(4, 3)
+    assert protocol.on_complete(3, 2) == ()
+    assert (NotifyOperatorsComplete(5),) == protocol.on_complete(5, -1)
+
+
+def test_final_checkpoint_is_the_first_after_the_end_of_data() -> None:
+    """A snapshot from before the end of data commits too little; the first one after it, or a later one, is enough."""
+    protocol = TaskCheckpointProtocol()
+    due(protocol, 1)
+    protocol.on_end_of_data()
+    protocol.on_complete(1)
+    assert not protocol.final_checkpoint_completed
+
+    assert (TakeSnapshot(barrier(2), METRICS, final=True),) == due(protocol, 2)
+    assert (TakeSnapshot(barrier(3), METRICS),) == due(protocol, 3)
+    protocol.on_abort(2)
+    assert not protocol.final_checkpoint_completed
+    protocol.on_complete(3)
+    assert protocol.final_checkpoint_completed
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["due", "written", "failed", "complete", "abort", "cancelled"]), st.integers(1, 8)),
+    max_size=40,
+)
+
+
+@given(EVENTS)
+def test_any_sequence_keeps_the_promises(events: list[tuple[str, int]]) -> None:
+    """Snapshot ids grow, each ends at most once, and operators see complete ids grow strictly."""
+    protocol = TaskCheckpointProtocol(max_recorded_aborts=3)
+    taken: list[int] = []
+    ended: list[int] = []
+    completed: list[int] = []
+    for event, checkpoint_id in events:
+        instructions: TaskInstructions
+        match event:
+            case "due":
+                instructions = due(protocol, checkpoint_id)
+            case "written":
+                instructions = protocol.on_snapshot_written(checkpoint_id)
+            case "failed":
+                instructions = protocol.on_snapshot_failed(checkpoint_id)
+            case "complete":
+                instructions = protocol.on_complete(checkpoint_id)
+            case "abort":
+                instructions = protocol.on_abort(checkpoint_id, checkpoint_id - 1)
+            case _:
+                instructions = protocol.on_alignment_aborted(checkpoint_id, SUBSUMED)
+        protocol.validate()
+        hash(protocol.fingerprint())
+        for instruction in instructions:
+            if isinstance(instruction, TakeSnapshot):
+                taken.append(instruction.barrier.checkpoint_id)
+            elif isinstance(instruction, AcknowledgeCheckpoint | CancelSnapshot):
+                ended.append(instruction.checkpoint_id)
+            elif isinstance(instruction, NotifyOperatorsComplete):
+                completed.append(instruction.checkpoint_id)
+
+    assert taken == sorted(set(taken))
+    assert len(ended) == len(set(ended))
+    assert set(ended) <= set(taken)
+    assert completed == sorted(set(completed))

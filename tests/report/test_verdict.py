@@ -1,0 +1,80 @@
+"""The verdict follows from what the mode promises, and is never *valid* for want of evidence."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from engine.elements.errors import JobFailedError, StateError, WeirError
+from engine.observe.cut_oracle import CutOracle, CutVerdict
+from engine.protocols.registry import protocol_named
+from engine.report import judge_run
+from engine.report.verdict import exit_code_of
+from engine.runtime.execution import ExecutionResult
+
+
+class Ended:
+    """The one thing a verdict asks of a result."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+
+def judge(mode: str, *cuts: tuple[int, int], error: Exception | None = None) -> tuple[str, int, str]:
+    """Name, exit code and reason for checkpoints with these (orphans, in transit)."""
+    oracle = CutOracle(
+        [CutVerdict(1, number, 4, 100, orphans, lost) for number, (orphans, lost) in enumerate(cuts, start=1)]
+    )
+    verdict = judge_run(cast(ExecutionResult, Ended(error)), oracle, protocol_named(mode))
+    return verdict.name, verdict.exit_code, verdict.reason
+
+
+def test_consistent_cuts_are_valid() -> None:
+    """Exit code 0, and the reason counts what was judged."""
+    assert judge("aligned", (0, 0), (0, 0)) == (
+        "valid", 0, "the job finished; 2 completed checkpoints, each a consistent cut",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [(1, 0), (0, 1)])
+def test_one_inconsistent_cut_violates_exactly_once(cut: tuple[int, int]) -> None:
+    """Aligned barriers promise neither orphans nor lost records; the first bad checkpoint is named."""
+    name, exit_code, reason = judge("aligned", (0, 0), cut, (2, 2))
+
+    assert (name, exit_code) == ("violated", 1)
+    assert "checkpoint 2 of attempt 1" in reason
+    assert "1 further checkpoint" in reason
+
+
+def test_at_least_once_may_count_twice_but_not_lose() -> None:
+    """Orphans are what the mode predicts; records in transit are lost in every mode."""
+    name, exit_code, reason = judge("at-least-once", (3, 0))
+    assert (name, exit_code) == ("valid", 0)
+    assert "3 records that a restore would count twice" in reason
+
+    assert judge("at-least-once", (3, 1))[:2] == ("violated", 1)
+
+
+def test_nothing_judged_is_unknown() -> None:
+    """A run without a completed checkpoint proves nothing, unless its mode takes none."""
+    assert judge("aligned")[:2] == ("unknown", 2)
+    assert judge("none")[:2] == ("valid", 0)
+
+
+def test_a_violation_outweighs_a_failure() -> None:
+    """That the job failed is known; that a checkpoint was wrong is the news."""
+    error = JobFailedError("x")
+
+    assert judge("aligned", (0, 0), error=error)[:2] == ("failed", 18)
+    assert judge("aligned", (1, 0), error=error)[:2] == ("violated", 1)
+
+
+def test_a_failed_job_has_the_exit_code_of_its_cause() -> None:
+    """The cause says more than that the job failed; without one of its own it is 18."""
+    failure = JobFailedError("x")
+    failure.exit_code = StateError.exit_code
+    killed = JobFailedError("x")
+    killed.exit_code = WeirError.exit_code
+
+    assert [exit_code_of(one) for one in (failure, killed, JobFailedError("x"), ValueError("x"))] == [15, 18, 18, 3]
