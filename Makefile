@@ -33,7 +33,7 @@ help: ## Explain the commands (this text)
 	@echo 'make test ARGS="-k barrier -x" hands arguments on to pytest. Start with: make demo'
 
 demo: $(VENV)/.ready-demo java ## Run the demonstration: a job on 336,776 flights, crashed, recovered and audited
-	@$(PYTHON) -m examples.demo
+	@$(PYTHON) -m examples.flights --mode aligned --mode at-least-once
 
 test: $(VENV)/.ready-test java ## Run the tests, without those marked slow
 	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup -m 'not slow' $(ARGS) 2>&1

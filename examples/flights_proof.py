@@ -18,7 +18,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from examples import flights_oracle
 from examples.flights import job
 from examples.flights_data import FlightFiles, prepare
+from examples.flights_lateness import measure_lateness
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
 
 from engine import read_committed
@@ -90,6 +91,13 @@ def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: st
     files = prepare(data)
     print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
     proof: Proof = {"seed": seed, "kill": kill, "checkpoint_interval": interval, "flights": files.flights, "modes": {}}
+    late = {hours: measure_lateness(files, hours) for hours in (6,)}
+    for hours, lateness in late.items():
+        print(
+            f"  a bound of {hours} h: {lateness.behind_the_bound} records behind it, "
+            f"{lateness.dropped_by_windows} dropped by day windows"
+        )
+    proof["lateness"] = {str(hours): asdict(lateness) for hours, lateness in late.items()}
     undisturbed = _run(data, out / "undisturbed", "aligned", seed, interval, kill=None, slow_split=False)
     _describe("undisturbed run", undisturbed)
     kept = True

@@ -41,7 +41,10 @@ def check_splits(splits: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Between the items of a collection: nothing is available for ``duration_ms`` of virtual time."""
+    """Between the items of a collection: nothing is available for ``duration_ms`` of virtual time.
+
+    It begins when the source comes upon it, which is at the end of the slice of records before it.
+    """
 
     duration_ms: int
 

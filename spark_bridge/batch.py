@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The end of a process is seen on its connection first and in the process table a moment later.
-_DEATH_WAIT_SECONDS = 5.0
+_DEATH_WAIT_SECONDS = 2.0
 _CAUSE_LINES_MAX = 8
 _CAUSE_LINE_CHARACTERS_MAX = 400
+_LAST_WORDS_LINES = 3
 
 
 def run_batch(
@@ -107,13 +108,15 @@ def _shown_columns(columns: list[tuple[str, str]]) -> str:
 def _transform_error(label: str, fn: Callable[..., Any], error: Exception) -> SparkTransformError:
     lines = condensed_lines(error)
     if is_connection_error(error) and session_has_died(_DEATH_WAIT_SECONDS):
-        tail = [line for line in session_log_tail().splitlines() if not _is_java_frame(line)][-3:]
-        lines = (
-            *lines,
-            "the Spark process has died; if it ran out of memory, give driver_memory more",
-            *tail,
-        )
+        death = "the Spark process has died; if it ran out of memory, give driver_memory more"
+        lines = (*lines, death, *_last_words(session_log_tail()))
     return SparkTransformError(label, function_name(fn), lines, location=_location_in(fn, error), cause=error)
+
+
+def _last_words(log: str) -> list[str]:
+    """What a JVM that died said about errors, the last of it."""
+    telling = [line for line in log.splitlines() if "rror" in line or "ERROR" in line or "Exception" in line]
+    return [line for line in telling if not _is_java_frame(line)][-_LAST_WORDS_LINES:]
 
 
 def _short_cause(error: Exception) -> Exception | None:

@@ -129,9 +129,15 @@ def is_spark_error(error: BaseException) -> bool:
 
 def is_connection_error(error: BaseException) -> bool:
     """Whether the connection to the JVM is lost, as against an error that Spark reported over it."""
-    if isinstance(error, (ConnectionError, EOFError)):
-        return True
-    return type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception")
+    link: BaseException | None = error
+    # PySpark wraps a lost connection in whatever it was doing ("cannot parse datatype").
+    while link is not None:
+        if isinstance(link, (ConnectionError, EOFError)):
+            return True
+        if type(link).__module__.startswith("py4j") and not hasattr(link, "java_exception"):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
 
 
 @contextlib.contextmanager

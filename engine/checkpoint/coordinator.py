@@ -72,6 +72,7 @@ class CheckpointCoordinator(CoordinatorCore):
         also by checkpoints that never completed."""
         assert self._next_id == 1, "recover comes first"
         self._store.recover(entries)
+        self._durable = dict.fromkeys(self.completed_ids)
         self._next_id = max(1, next_id, self._store.latest_id + 1)
         return ()
 
@@ -307,8 +308,10 @@ class CheckpointCoordinator(CoordinatorCore):
             why = IgnoredBecause.DUPLICATE if known else IgnoredBecause.UNKNOWN_TASK
         assert why is not None
         out.append(MessageIgnored(ack, why))
-        # A duplicate carries the state that is already taken: deleting it would break the checkpoint.
-        if why is not IgnoredBecause.DUPLICATE and ack.state is not None:
+        # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
+        # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
+        is_taken = why is IgnoredBecause.DUPLICATE or ack.checkpoint_id in self._durable
+        if ack.state is not None and not is_taken:
             out.append(DiscardAcknowledgedState(ack))
         return self._finish(out)
 
@@ -330,6 +333,8 @@ class CheckpointCoordinator(CoordinatorCore):
             return IgnoredBecause.SHUT_DOWN
         if message.attempt < self._attempt:
             return IgnoredBecause.OLDER_ATTEMPT
+        if message.checkpoint_id in self._durable:
+            return IgnoredBecause.DURABLE
         if message.checkpoint_id not in self._pending:
             expired = message.checkpoint_id in self._expired
             return IgnoredBecause.EXPIRED if expired else IgnoredBecause.NOT_PENDING

@@ -155,6 +155,7 @@ class CoordinatorCore(CoordinatorBase):
         last_subsumed_id = NONE_SUBSUMED
         if not pending.is_savepoint:
             last_subsumed_id = self._retain(pending, pointer)
+        self._durable[checkpoint_id] = None
         self._failures.on_completed(checkpoint_id)
         self.statistics.on_completed(checkpoint_id, now_ns)
         self._last_completion_ns = now_ns
@@ -185,6 +186,7 @@ class CoordinatorCore(CoordinatorBase):
     def _delete(self, checkpoint_ids: tuple[int, ...], out: Out) -> None:
         for checkpoint_id in checkpoint_ids:
             self.statistics.on_discarded(checkpoint_id)
+            self._durable.pop(checkpoint_id, None)
             self._being_deleted += 1
             out.append(DiscardCheckpoint(checkpoint_id))
 
@@ -211,7 +213,9 @@ class CoordinatorCore(CoordinatorBase):
         if pending.can_be_aborted:
             out.append(DisarmTimeout(checkpoint_id))
         self._fail_request(pending.request, reason, out, checkpoint_id)
-        if pending.has_location and not keep_state:
+        if keep_state:
+            self._durable[checkpoint_id] = None
+        elif pending.has_location:
             self._being_deleted += 1
             out.append(DiscardPendingCheckpoint(checkpoint_id, pending.ordered_acknowledgements()))
         self.statistics.on_failed(checkpoint_id, reason, now_ns, cause)

@@ -59,6 +59,8 @@ class CoordinatorBase:
         self._finalizing: int | None = None
         self._being_deleted = 0
         self._last_completion_ns: int | None = None
+        # Ids whose files belong to a durable checkpoint, or may do: no straggling message may get them deleted.
+        self._durable: dict[int, None] = {}
         self._expired: deque[int] = deque(maxlen=_REMEMBERED_EXPIRED)
         self._job_status: JobStatus | None = None
 

@@ -194,6 +194,7 @@ class IgnoredBecause(Enum):
     UNKNOWN_TASK = "the task is not part of this checkpoint"
     NOT_PENDING = "the checkpoint is not pending (any more)"
     EXPIRED = "the checkpoint has expired"
+    DURABLE = "the checkpoint is, or may be, durable"
     BEING_FINALIZED = "the checkpoint is being made durable"
     SHUT_DOWN = "the coordinator has shut down"
 

@@ -291,7 +291,8 @@ class Task:
             case EndOfPartition():
                 self._closed_channels += 1
                 self.execute(handler.on_end_of_partition(index, now))
-                self._finish_when_over()
+                if self._closed_channels == len(self.inputs):
+                    self.finish()
             case _:
                 raise AssertionError(f"{event!r} is no event of a stream")
 
@@ -341,12 +342,6 @@ class Task:
         self._trace_state("end_of_data")
         self.environment.master.task_reached_end(self)
 
-    def _finish_when_over(self) -> None:
-        # Not before the last checkpoint is confirmed: the ends of the inputs may be here before the notification
-        # that makes a sink commit (Flink: the task waits for ``finalCheckpointCompleted``).
-        if self.inputs and self._closed_channels == len(self.inputs) and self.checkpointing.may_finish:
-            self.finish()
-
     def finish(self) -> None:
         """Nothing more will come and nothing more is expected: close, and end the outputs."""
         if self.state is not RUNNING:
@@ -392,7 +387,6 @@ class Task:
         self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
         if self._finish_when_confirmed:
             self.finish()
-        self._finish_when_over()
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator says that a checkpoint will never complete."""

@@ -106,12 +106,6 @@ class TaskCheckpointing:
             reason = CheckpointFailureReason.IO_EXCEPTION
         self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
 
-    @property
-    def may_finish(self) -> bool:
-        """Whether nothing is left to be confirmed: a checkpoint behind the end of data is complete, or none comes."""
-        takes_checkpoints = self._task.environment.protocol.takes_checkpoints
-        return not takes_checkpoints or self._protocol.final_checkpoint_completed
-
     def abandon(self) -> None:
         """The task is dead or done: cancel what runs, delete what it wrote, tell nobody."""
         for snapshot in self._running.values():

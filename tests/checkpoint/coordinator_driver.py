@@ -1,7 +1,8 @@
 """A job manager in miniature around a real coordinator: a clock, timers, storage answers and a logbook.
 
 Answers to the coordinator's instructions wait in ``outstanding`` until they are given; with ``prompt=True`` they are
-given after every event, until nothing is left. The coordinator is validated after every event, and the logbook asserts
+given after every event, until nothing is left, and with ``inline=True`` while the instructions of the event that asked
+for them are still being carried out. The coordinator is validated after every event, and the logbook asserts
 what must never happen: a notification before the metadata is durable, an answer nobody asked for, a part of a
 checkpoint that ends twice.
 """
@@ -53,6 +54,7 @@ class Logbook:
     triggered: dict[TaskId, list[int]] = field(default_factory=lambda: defaultdict(list))
     trigger_kinds: dict[TaskId, list[str]] = field(default_factory=lambda: defaultdict(list))
     timestamps: dict[int, int] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
     completed: dict[TaskId, list[list[int]]] = field(default_factory=lambda: defaultdict(list))
     aborted: dict[TaskId, list[list[int]]] = field(default_factory=lambda: defaultdict(list))
     reasons: dict[int, str] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class CoordinatorDriver:
         options: CheckpointOptions | None = None,
         *,
         prompt: bool = True,
+        inline: bool = False,
     ) -> None:
         self.coordinator = CheckpointCoordinator(graph, config, options)
         self.coordinator.begin_attempt(1)
@@ -86,6 +89,7 @@ class CoordinatorDriver:
         self.metadata_fails = False
         self.last: CoordinatorInstructions = ()
         self._prompt = prompt
+        self._inline = inline
         self._periodic_ns: int | None = None
         self._timeouts: dict[int, int] = {}
 
@@ -156,6 +160,9 @@ class CoordinatorDriver:
         for position, instruction in enumerate(instructions):
             assert not isinstance(instruction, FailJob) or position == len(instructions) - 1
             self._carry_out_one(instruction)
+            if self._inline:
+                while self.outstanding:
+                    self.answer(len(self.outstanding) - 1)
         self.coordinator.validate()
         hash(self.coordinator.fingerprint(self.now_ns))
 
@@ -180,6 +187,7 @@ class CoordinatorDriver:
                 self.outstanding.append(instruction)
             case SendTrigger(barrier, tasks):
                 log.timestamps[barrier.checkpoint_id] = barrier.timestamp_ns
+                log.attempts[barrier.checkpoint_id] = self.coordinator.attempt
                 for task in tasks:
                     log.triggered[task].append(barrier.checkpoint_id)
                     log.trigger_kinds[task].append(barrier.options.kind.name)

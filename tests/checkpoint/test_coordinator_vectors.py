@@ -139,7 +139,7 @@ class Replay:
             case "expired":
                 return list(coordinator.expired_ids)
             case "return":
-                lost = (IgnoredBecause.NOT_PENDING, IgnoredBecause.SHUT_DOWN)
+                lost = (IgnoredBecause.NOT_PENDING, IgnoredBecause.DURABLE, IgnoredBecause.SHUT_DOWN)
                 return not any(getattr(one, "why", None) in lost for one in driver.last)
             case other:
                 raise AssertionError(other)

@@ -63,6 +63,13 @@ def test_different_parallelism_is_not_chained() -> None:
     assert chain_names(source_and_map(behind={"parallelism": 3})) == ["source", "map", "sink"]
 
 
+def test_forward_alone_is_not_enough() -> None:
+    """The rule asks for equal parallelism itself; it does not rely on validation to refuse such a forward edge."""
+    graph = source_and_map(behind={"parallelism": 3, "partitioner": ForwardPartitioner()})
+
+    assert not is_chainable(graph, graph.edges()[0])
+
+
 def test_different_max_parallelism_is_not_chained() -> None:
     """A task has one number of key groups, declared or derived."""
     assert chain_names(source_and_map(behind={"max_parallelism": 64})) == ["source", "map", "sink"]

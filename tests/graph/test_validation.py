@@ -118,11 +118,11 @@ def test_parallelism_above_max_parallelism(max_parallelism: int | None, parallel
     )
 
 
-@pytest.mark.parametrize("parallelism", [1, 32768])
-def test_parallelism_at_the_limits(parallelism: int) -> None:
-    """1 and max parallelism itself are allowed."""
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), [(1, 1), (1, 32768), (32768, 32768)])
+def test_parallelism_at_the_limits(parallelism: int, max_parallelism: int) -> None:
+    """1, and as many subtasks as key groups, are allowed."""
     graph = JobGraph()
-    source = add_source(graph, "in", parallelism, max_parallelism=32768)
+    source = add_source(graph, "in", parallelism, max_parallelism=max_parallelism)
     add_sink(graph, source, parallelism=parallelism)
 
     assert find_problems(graph) == []
@@ -151,11 +151,12 @@ def test_side_output_alone_is_no_dangling_stream() -> None:
     assert find_problems(graph) == []
 
 
-def test_operator_without_input() -> None:
-    """An operator that nothing flows into is refused."""
+@pytest.mark.parametrize("requires_key", [False, True])
+def test_operator_without_input(requires_key: bool) -> None:
+    """An operator that nothing flows into is refused, for that reason only."""
     graph = JobGraph()
     add_sink(graph, add_source(graph))
-    add_sink(graph, name="alone")
+    add_sink(graph, graph.add_operator("map", Operator, name="alone", requires_key=requires_key))
 
     assert only_problem(graph) == "operator 'alone' has no input; connect a stream to it"
 
@@ -228,6 +229,18 @@ def test_inputs_with_different_key_types(other: KeyType | None) -> None:
         f"the inputs of operator 'count' have different key types (INT, {other or 'not declared'}); "
         "declare the same key_type= for all of them"
     )
+
+
+def test_key_types_matter_only_to_keyed_operators() -> None:
+    """An operator that also has an unkeyed input owns no keyed state, so its key types need not agree."""
+    graph = JobGraph()
+    source = add_source(graph)
+    both = add_behind(graph, source, "both", partitioner=HashPartitioner(identity, key_type=INT))
+    graph.add_edge(source, both, partitioner=HashPartitioner(identity, key_type=LONG))
+    graph.add_edge(source, both)
+    add_sink(graph, both)
+
+    assert find_problems(graph) == []
 
 
 def test_cycle_is_found_with_its_path() -> None:

@@ -79,8 +79,21 @@ def test_an_idle_split_does_not_hold_back_the_others() -> None:
     strategy = STRATEGY.with_interval_ns(MS).with_idleness(5)
     harness = Harness(SourceOperator(source, strategy))
 
-    events = flat(read_all(harness, cost_ns=1))
-    print(events)
+    assert flat(read_all(harness, cost_ns=1)) == [
+        (1, 1),
+        (100, 100),
+        ("watermark", 0),
+        ("idle", True),
+        ("idle", False),
+        (200, 200),
+        ("watermark", 199),
+        ("idle", True),
+        ("idle", False),
+        (2, 2),
+        ("idle", True),
+        ("idle", False),
+        (300, 300),
+    ]
 
 
 def test_pauses_end_on_time() -> None:

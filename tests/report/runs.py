@@ -10,6 +10,7 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
 from engine.report import RunFacts, build_report, judge_run
 from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from state_backends.filesystem import MemoryFileSystem
 
@@ -40,13 +41,19 @@ def make_run(*, kill: bool = False, fail: bool = False, mode: str = "aligned", p
         .reduce(lambda left, right: left + right, name="sum")
         .sink(FileSink("sums"), name="out")
     )
-    config = RunConfig(mode=mode, batch_size=4, checkpoint_interval=CheckpointInterval(records=20))
+    # Storage takes its time, so that a kill can meet a checkpoint that is still in progress.
+    config = RunConfig(
+        mode=mode,
+        batch_size=4,
+        checkpoint_interval=CheckpointInterval(records=20),
+        cost=CostModel(storage_latency_ns=1_500),
+    )
     oracle, digest = CutOracle(), TraceDigest()
     execution = Execution(
         job.plan(), config, file_system=MemoryFileSystem(), output_dir="/out", instruments=[oracle, digest]
     )
     if kill:
-        execution.kill("sum", 9_000)
+        execution.kill("sum", 22_000)
     result = execution.run()
     facts = RunFacts(
         weir_version="0", python_version="3", trace_events=digest.events, trace_digest=digest.hexdigest()

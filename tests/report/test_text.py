@@ -14,7 +14,7 @@ from tests.report.runs import make_run
 def text_of(report: dict[str, Any]) -> str:
     """What a terminal without colours shows."""
     file = io.StringIO()
-    print_report(report, Console(file=file, width=200))
+    print_report(report, Console(file=file, width=300))
     return file.getvalue()
 
 

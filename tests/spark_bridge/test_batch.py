@@ -155,13 +155,18 @@ def test_rows_that_do_not_fit_are_not_the_functions_fault(spark: Any) -> None:
 def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
     """When the connection broke and the process is dead, the error says so and quotes its last words."""
     monkeypatch.setattr(batch, "session_has_died", lambda wait_seconds: True)
-    monkeypatch.setattr(batch, "session_log_tail", lambda: "java.lang.OutOfMemoryError: heap\n\tat java.base/x")
+    log = "WARN nothing\njava.lang.OutOfMemoryError: heap\n\tat java.base/java.lang.Error.x"
+    monkeypatch.setattr(batch, "session_log_tail", lambda: log)
 
     def lose_connection(frame: DataFrame) -> DataFrame:
-        raise ConnectionRefusedError("111")
+        try:
+            raise ConnectionRefusedError("111")
+        except ConnectionRefusedError as error:
+            # PySpark does this to what goes wrong while it parses a schema.
+            raise ValueError("cannot parse datatype") from error
 
     assert failure_of(lose_connection).cause_lines == (
-        "ConnectionRefusedError: 111",
+        "ValueError: cannot parse datatype",
         "the Spark process has died; if it ran out of memory, give driver_memory more",
         "java.lang.OutOfMemoryError: heap",
     )
