@@ -133,7 +133,7 @@ def prepare(directory: str | os.PathLike[str], *, source: str | os.PathLike[str]
         for table in _REFERENCE_TABLES:
             shutil.copyfile(published / f"{table}.csv", fresh / f"{table}.csv")
         _write_manifest(fresh, fingerprint, flights)
-        _put_in_place(fresh, target, aside=work / "stale")
+        _put_in_place(fresh, target, fingerprint, aside=work / "stale")
     finally:
         shutil.rmtree(work, ignore_errors=True)
     ready = _prepared(target, fingerprint)
@@ -279,14 +279,14 @@ def _check_replaceable(target: Path) -> None:
         raise FlightsDataError(f"{target} holds something else: name an empty or a new directory")
 
 
-def _put_in_place(fresh: Path, target: Path, *, aside: Path) -> None:
-    """Renames the finished directory into place, a stale one out of the way first."""
-    if (target / _MANIFEST).exists():
-        target.rename(aside)
+def _put_in_place(fresh: Path, target: Path, fingerprint: str, *, aside: Path) -> None:
+    """Renames the finished directory into place; a stale one is renamed out of the way first."""
     try:
         # Replaces an empty directory and nothing else.
         fresh.rename(target)
     except OSError:
-        # Somebody else prepared it at the same time: theirs is checked by the caller and as good as ours.
-        if not (target / _MANIFEST).exists():
-            raise
+        # Somebody else may have prepared it in the meantime: then theirs is used, perhaps it is being read
+        # already.
+        if _prepared(target, fingerprint) is None:
+            target.rename(aside)
+            fresh.rename(target)

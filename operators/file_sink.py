@@ -60,8 +60,7 @@ class FileSink:
         suffix: str = "",
         rolling_policy: RollingPolicy | None = None,
     ) -> None:
-        if not isinstance(path, str) or not path:
-            raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
+        _check_directory(path)
         if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
             raise ConfigurationError(
                 f"part names would be {prefix!r}-0-0{suffix!r}: a prefix must not be empty or start with '.' or '_', "
@@ -77,6 +76,11 @@ class FileSink:
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
         return _FileSinkOperator(self)
+
+
+def _check_directory(path: object) -> None:
+    if not isinstance(path, str) or not path:
+        raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
 
 
 class _FileSinkOperator(SinkOperator):

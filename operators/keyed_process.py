@@ -104,7 +104,12 @@ class _Context:
 class KeyedProcessOperator(Operator):
     """A keyed process function (or a callable ``(value, ctx)``) over a keyed stream."""
 
-    def __init__(self, function: KeyedProcessFunction | Callable[[Any, Any], Iterable[Any] | None]) -> None:
+    def __init__(
+        self,
+        function: KeyedProcessFunction
+        | type[KeyedProcessFunction]
+        | Callable[[Any, Any], Iterable[Any] | None],
+    ) -> None:
         self._function = private_copy(function)
         self._armed_ms: dict[int, None] = {}
 

@@ -54,6 +54,12 @@ class CollectedResults:
         self.records.extend(records)
         return True
 
+    def begin(self, uid: str, subtask: int) -> None:
+        """A subtask starts from nothing: no transaction of its run has been committed yet (the same job may be
+        run twice)."""
+        for transaction in [one for one in self._committed if one[:2] == (uid, subtask)]:
+            del self._committed[transaction]
+
     def append(self, records: list[Any]) -> None:
         """Append ``records`` without a transaction."""
         self.records.extend(records)
@@ -95,6 +101,8 @@ class _TransactionalCollect(SinkOperator):
 
     def initialize_state(self) -> None:
         self._state = self.context.operator_backend().list_state("pending-records")
+        if self.context.restored_checkpoint_id() is None:
+            self._results.begin(self.context.uid, self.context.subtask)
         for subtask, checkpoint_id, records in self._state.get():
             # In the state of a completed checkpoint, so committed, whether or not the notification arrived.
             self._results.commit((self.context.uid, subtask, checkpoint_id), records)

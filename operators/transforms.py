@@ -115,7 +115,10 @@ class _Context:
 class ProcessOperator(Operator):
     """A process function (or a callable ``(value, ctx)``) over a stream without keys."""
 
-    def __init__(self, function: ProcessFunction | Callable[[Any, Any], Iterable[Any] | None]) -> None:
+    def __init__(
+        self,
+        function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Iterable[Any] | None],
+    ) -> None:
         self._function = private_copy(function)
 
     def open(self) -> None:

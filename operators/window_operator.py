@@ -19,7 +19,7 @@ from itertools import compress, repeat
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, JobChangedError
 from engine.elements.operator import Operator
 from operators.event_clock import EventClock
 from operators.functions import AggregateFunction
@@ -71,6 +71,19 @@ class WindowOperator(Operator):
         self._contents = window_contents(backend, self._aggregate)
         self._timers = backend.timer_service("window-timers")
         self._clock = EventClock(self.context)
+        self._spec_state = self.context.operator_backend().union_list_state("window-spec")
+        self._check_spec()
+
+    def _check_spec(self) -> None:
+        """Restored windows are known by their start only, so they must be the windows of this job."""
+        for size_ms, offset_ms in self._spec_state.get():
+            if (size_ms, offset_ms) != (self._assigner.size_ms, self._assigner.offset_ms):
+                raise JobChangedError(
+                    f"operator {self.context.name!r} has windows of {self._assigner.size_ms} ms (offset "
+                    f"{self._assigner.offset_ms} ms), its checkpoint has windows of {size_ms} ms (offset "
+                    f"{offset_ms} ms)\n  restore with the windows as they were, or give the operator another uid "
+                    "to begin with empty windows"
+                )
 
     def process_batch(self, batch: Batch) -> None:
         if not batch:
@@ -94,8 +107,6 @@ class WindowOperator(Operator):
         last = self._assigner.size_ms - 1
         ends = [start + last for start in window_starts]
         self._timers.register_event_time_timers(window_keys, window_starts, ends)
-        if self._allowed_lateness_ms:
-            self._register_cleanup(window_keys, window_starts)
 
     def _add_with_late_ones(
         self, keys: list[Any], starts: list[int], values: list[Any], stamps: list[int]
@@ -145,10 +156,10 @@ class WindowOperator(Operator):
         watermark_ms = self._clock.watermark_ms
         due = self._timers.pop_due_event_time(watermark_ms)
         if due:
-            self._fire(due)
+            self._fire(due, watermark_ms)
         self.output.emit_watermark(watermark_ms)
 
-    def _fire(self, due: list[tuple[int, Any, int]]) -> None:
+    def _fire(self, due: list[tuple[int, Any, int]], watermark_ms: int) -> None:
         assigner, lateness_ms = self._assigner, self._allowed_lateness_ms
         last = assigner.size_ms - 1
         ended = [(key, start) for time_ms, key, start in due if time_ms == start + last]
@@ -157,11 +168,13 @@ class WindowOperator(Operator):
             out_stamps: list[int] = []
             self._append_results([key for key, _ in ended], [start for _, start in ended], out, out_stamps)
             self._emit(out, out_stamps)
-        gone = [
-            (key, start)
-            for time_ms, key, start in due
-            if time_ms == assigner.cleanup_time(start, lateness_ms)
+        # The timer that forgets a window is set when the window fires: until then one timer is enough.
+        kept = [
+            (key, start) for key, start in ended if assigner.cleanup_time(start, lateness_ms) > watermark_ms
         ]
+        self._register_cleanup([key for key, _ in kept], [start for _, start in kept])
+        stay = dict.fromkeys(kept)
+        gone = [(key, start) for _, key, start in due if (key, start) not in stay]
         self._contents.clear_many([key for key, _ in gone], [start for _, start in gone])
 
     def _append_results(
@@ -209,6 +222,7 @@ class WindowOperator(Operator):
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._clock.snapshot()
+        self._spec_state.update([(self._assigner.size_ms, self._assigner.offset_ms)])
 
     def fingerprint(self) -> object:
         return self._clock.watermark_ms

@@ -66,7 +66,6 @@ class SparkJvm:
         # Registered first, so deleted last, when everything in it has gone.
         self._gateway.jvm.java.io.File(self._directory).deleteOnExit()
         self._context = SparkContext(conf=configuration, gateway=self._gateway)
-        self._context.setLogLevel("ERROR")
 
     @property
     def context(self) -> Any:

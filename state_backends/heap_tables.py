@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -70,6 +70,11 @@ class StateTable:
         """
         if self.kind is StateKind.TIMERS:
             return self._encode_timers(state, shard)
+        if not state.namespaced and not shard.encoded and _ascend_as_encoded(shard.entries):
+            ordered = sorted(shard.entries)
+            value_column = self._encode_values(list(map(shard.entries.__getitem__, ordered)), ordered)
+            columns = self.codec.pack(ordered), self.codec.pack(None), value_column
+            return EncodedBlock(state, len(ordered), *columns)
         stored_keys, values = list(shard.entries), list(shard.entries.values())
         namespace_column = self.codec.pack(None)
         if state.namespaced:
@@ -135,6 +140,12 @@ class StateTable:
     def _column(self, encoded: Sequence[bytes]) -> bytes:
         """An encoded list of elements that are encoded already."""
         return self.codec.array_header(len(encoded)) + b"".join(encoded)
+
+
+def _ascend_as_encoded(keys: Collection[Any]) -> bool:
+    """Whether the keys sort like their encodings: ints from 0 on do, since msgpack writes them big-endian behind a
+    first byte that grows with their width. All keys of a table have one type, so one of them tells."""
+    return bool(keys) and type(next(iter(keys))) is int and min(keys) >= 0
 
 
 def _sorted_positions(encoded: list[bytes]) -> list[int]:

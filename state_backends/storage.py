@@ -152,13 +152,10 @@ class CheckpointLocation:
         :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
         :raises StateSchemaError: when a newer program wrote it
         """
-        path = self.metadata_path
-        try:
-            file = self._fs.open_read(path)
-        except (FileNotFoundError, NotADirectoryError) as problem:
-            raise MissingStateError(path, "does not exist, so neither does the checkpoint") from problem
-        with file:
-            return CheckpointMetadata.from_file(file, path)
+        metadata = _read_metadata(self._fs, self.metadata_path)
+        if metadata.checkpoint_id != self.checkpoint_id:
+            raise CorruptStateError(self.metadata_path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
+        return metadata
 
     def verify(self) -> CheckpointMetadata:
         """Read the metadata, and every file it refers to against its checksum.
@@ -305,8 +302,8 @@ class CheckpointStorage:
         :raises MissingStateError: when there is none
         :raises CorruptStateError: when its metadata is damaged
         """
-        checkpoint_id = CheckpointLocation(self._fs, 0, directory, None).read_metadata().checkpoint_id
-        return CheckpointLocation(self._fs, checkpoint_id, directory, None, self._threshold)
+        metadata = _read_metadata(self._fs, posixpath.join(directory, METADATA_FILE_NAME))
+        return CheckpointLocation(self._fs, metadata.checkpoint_id, directory, None, self._threshold)
 
     def list_checkpoints(self) -> list[int]:
         """The numbers of all checkpoints that exist, ascending; damaged ones included."""
@@ -327,9 +324,7 @@ class CheckpointStorage:
         :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
         :raises StateSchemaError: when a newer program wrote it
         """
-        metadata = self.location(checkpoint_id).read_metadata()
-        self._check_number(checkpoint_id, metadata)
-        return metadata
+        return self.location(checkpoint_id).read_metadata()
 
     def verify(self, checkpoint_id: int) -> CheckpointMetadata:
         """Check a checkpoint's metadata and every file it refers to.
@@ -338,9 +333,7 @@ class CheckpointStorage:
         :raises CorruptStateError: when any byte is not as written
         :raises StateSchemaError: when a newer program wrote it
         """
-        metadata = self.location(checkpoint_id).verify()
-        self._check_number(checkpoint_id, metadata)
-        return metadata
+        return self.location(checkpoint_id).verify()
 
     def latest_usable(self) -> UsableCheckpoint:
         """The newest checkpoint in which every byte is as written, and why newer ones are passed over."""
@@ -382,10 +375,14 @@ class CheckpointStorage:
         names = [name for name in self._fs.list_dir(self.job_dir) if name.startswith(_CHECKPOINT_PREFIX)]
         return sorted(int(name[prefix:]) for name in names if name[prefix:].isdecimal())
 
-    def _check_number(self, checkpoint_id: int, metadata: CheckpointMetadata) -> None:
-        if metadata.checkpoint_id != checkpoint_id:
-            path = self.location(checkpoint_id).metadata_path
-            raise CorruptStateError(path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
+
+def _read_metadata(fs: FileSystem, path: str) -> CheckpointMetadata:
+    try:
+        file = fs.open_read(path)
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise MissingStateError(path, "does not exist, so neither does the checkpoint") from problem
+    with file:
+        return CheckpointMetadata.from_file(file, path)
 
 
 def _not_writable(path: str, problem: OSError) -> Exception:

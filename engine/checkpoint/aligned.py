@@ -30,7 +30,12 @@ class AlignedBarrierHandler(SingleCheckpointHandler):
         return tuple(self._blocked)
 
     def _on_channel_aligned(
-        self, channel: int, barrier: CheckpointBarrier, blocks: bool, complete: bool, out: list[HandlerInstruction]
+        self,
+        channel: int,
+        barrier: CheckpointBarrier,
+        blocks: bool,
+        complete: bool,
+        out: list[HandlerInstruction],
     ) -> None:
         assert barrier.options.alignment in (AlignmentType.ALIGNED, AlignmentType.FORCED_ALIGNED), (
             f"the aligned handler got a barrier with {barrier.options}"

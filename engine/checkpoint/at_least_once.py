@@ -25,7 +25,12 @@ from dataclasses import dataclass, field
 
 from engine.checkpoint.barrier_handler import BarrierHandler, barrier_fingerprint
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.instructions import AbortCheckpoint, HandlerInstruction, HandlerInstructions, TriggerSnapshot
+from engine.checkpoint.instructions import (
+    AbortCheckpoint,
+    HandlerInstruction,
+    HandlerInstructions,
+    TriggerSnapshot,
+)
 from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier
 
 MAX_PENDING_CHECKPOINTS = 50

@@ -10,14 +10,18 @@ from engine.checkpoint.coordinator_state import CoordinatorBase, CoordinatorStat
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
     NONE_SUBSUMED,
+    Acknowledge,
     ArmPeriodicTimer,
     ArmTimeout,
     CoordinatorInstruction,
+    CoordinatorInstructions,
+    Decline,
     DisarmPeriodicTimer,
     DisarmTimeout,
     DiscardCheckpoint,
     DiscardPendingCheckpoint,
     FailJob,
+    IgnoredBecause,
     InitializeLocation,
     NotifyAborted,
     NotifyComplete,
@@ -240,3 +244,54 @@ class CoordinatorCore(CoordinatorBase):
     def _abort_queued(self, reason: CheckpointFailureReason, out: Out) -> None:
         for request in self._decider.drain():
             self._fail_request(request, reason, out)
+
+    # --- messages and answers -------------------------------------------------------------------------------------
+
+    def _why_ignored(self, message: Acknowledge | Decline) -> IgnoredBecause | None:
+        assert message.attempt <= self._attempt, f"{message} comes from the future of attempt {self._attempt}"
+        if self._state is CoordinatorState.SHUT_DOWN:
+            return IgnoredBecause.SHUT_DOWN
+        if message.attempt < self._attempt:
+            return IgnoredBecause.OLDER_ATTEMPT
+        if message.checkpoint_id in self._durable:
+            return IgnoredBecause.DURABLE
+        if message.checkpoint_id not in self._pending:
+            expired = message.checkpoint_id in self._expired
+            return IgnoredBecause.EXPIRED if expired else IgnoredBecause.NOT_PENDING
+        return None
+
+    def _take(self, pending: PendingCheckpoint, ack: Acknowledge, now_ns: int, out: Out) -> None:
+        pending.record(ack)
+        self.statistics.on_acknowledged(ack.checkpoint_id, ack.task, ack.metrics, now_ns)
+        if pending.is_fully_acknowledged:
+            self._fully_acknowledged(pending)
+            self._recheck(now_ns, out)
+
+    def _abort_and_recheck(
+        self,
+        checkpoint_id: int,
+        reason: CheckpointFailureReason,
+        now_ns: int,
+        *,
+        task: TaskId | None = None,
+        cause: str = "",
+    ) -> CoordinatorInstructions:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or not pending.can_be_aborted:
+            return ()
+        out: Out = []
+        self._abort(pending, reason, now_ns, out, task=task, cause=cause)
+        self._recheck(now_ns, out)
+        return self._finish(out)
+
+    def _end_of_finalization(self, checkpoint_id: int, *, remove: bool) -> PendingCheckpoint:
+        assert self._finalizing == checkpoint_id, (
+            f"no metadata of checkpoint {checkpoint_id} is being written"
+        )
+        self._finalizing = None
+        return self._pending.pop(checkpoint_id) if remove else self._pending[checkpoint_id]
+
+    @staticmethod
+    def _finish(out: Out) -> CoordinatorInstructions:
+        # The driver tears the job down on FailJob: everything else must have been carried out by then.
+        return tuple(sorted(out, key=lambda instruction: isinstance(instruction, FailJob)))

@@ -21,6 +21,7 @@ from engine.elements.events import CheckpointOptions
 _REMEMBERED_EXPIRED = 16
 """Expired ids that are told apart from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
 
+
 class CoordinatorState(Enum):
     """Where in its life the coordinator is."""
 

@@ -124,7 +124,9 @@ def compute_checkpoint_plan(
     trigger = tuple(
         (vertex, subtask)
         for vertex, subtask in unfinished
-        if not any(_has_unfinished_source(edge, subtask, statuses, open_subtasks) for edge in incoming[vertex])
+        if not any(
+            _has_unfinished_source(edge, subtask, statuses, open_subtasks) for edge in incoming[vertex]
+        )
     )
     fully_finished = tuple(vertex for vertex, subtasks in enumerate(open_subtasks) if not subtasks)
     return CheckpointPlan(trigger, unfinished, finished, fully_finished, graph.parallelisms)

@@ -69,7 +69,10 @@ class _Share:
         return tuple(
             OperatorStatePart(
                 streams[part],
-                {name: StateOffsets(mode, tuple(offsets)) for name, (mode, offsets) in sorted(states.items())},
+                {
+                    name: StateOffsets(mode, tuple(offsets))
+                    for name, (mode, offsets) in sorted(states.items())
+                },
             )
             for part, states in self._states.items()
         )

@@ -50,7 +50,12 @@ class SingleCheckpointHandler(BarrierHandler):
 
     @abstractmethod
     def _on_channel_aligned(
-        self, channel: int, barrier: CheckpointBarrier, blocks: bool, complete: bool, out: list[HandlerInstruction]
+        self,
+        channel: int,
+        barrier: CheckpointBarrier,
+        blocks: bool,
+        complete: bool,
+        out: list[HandlerInstruction],
     ) -> None:
         """``channel`` delivered its barrier (``blocks``: in a form that blocks it) or ended; ``complete``: it was
         the last one missing."""
@@ -143,7 +148,12 @@ class SingleCheckpointHandler(BarrierHandler):
         self._target = self._open_count
 
     def _align(
-        self, channel: int, barrier: CheckpointBarrier, blocks: bool, now_ns: int, out: list[HandlerInstruction]
+        self,
+        channel: int,
+        barrier: CheckpointBarrier,
+        blocks: bool,
+        now_ns: int,
+        out: list[HandlerInstruction],
     ) -> None:
         newly_aligned = channel not in self._aligned
         self._aligned.add(channel)
@@ -162,7 +172,9 @@ class SingleCheckpointHandler(BarrierHandler):
         self._done = self._current
         self._first_barrier = None
 
-    def _abort(self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]) -> None:
+    def _abort(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]
+    ) -> None:
         self._current = max(self._current, checkpoint_id)
         self._done = max(self._done, checkpoint_id)
         self._first_barrier = None

@@ -147,7 +147,9 @@ class CheckpointStatistics:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def on_triggered(self, checkpoint_id: int, kind: SnapshotKind, timestamp_ns: int, task_count: int) -> None:
+    def on_triggered(
+        self, checkpoint_id: int, kind: SnapshotKind, timestamp_ns: int, task_count: int
+    ) -> None:
         """The checkpoint got its id."""
         self.triggered += 1
         self.in_progress += 1

@@ -116,7 +116,9 @@ class TaskCheckpointProtocol:
 
     # --- notifications of the coordinator -------------------------------------------------------------------------
 
-    def on_complete(self, checkpoint_id: int, last_subsumed_id: int | None = NONE_SUBSUMED) -> TaskInstructions:
+    def on_complete(
+        self, checkpoint_id: int, last_subsumed_id: int | None = NONE_SUBSUMED
+    ) -> TaskInstructions:
         """``checkpoint_id`` is durable; ``last_subsumed_id`` is the newest id no longer retained, -1 or ``None``
         for none."""
         if checkpoint_id <= self._last_reported:
@@ -129,7 +131,9 @@ class TaskCheckpointProtocol:
             return (complete,)
         return (complete, NotifyOperatorsSubsumed(last_subsumed_id))
 
-    def on_abort(self, checkpoint_id: int, latest_completed_id: int | None = NONE_COMPLETED) -> TaskInstructions:
+    def on_abort(
+        self, checkpoint_id: int, latest_completed_id: int | None = NONE_COMPLETED
+    ) -> TaskInstructions:
         """``checkpoint_id`` is given up; ``latest_completed_id`` (0 or ``None`` for none) repairs a lost
         *complete*."""
         out: list[TaskInstruction] = []

@@ -46,6 +46,16 @@ class WeirGroup(click.Group):
         command: click.Command = import_module(module).command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb. A reader of standard output that has gone (``weir inspect … | head``) has seen enough."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Caught here, for click would exit with 1, which means "violated". What is still buffered must go
+            # somewhere, or the interpreter complains at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_TOOL_ERROR
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -68,11 +78,6 @@ class WeirGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             sys.exit(EXIT_INTERRUPTED)
-        except BrokenPipeError:
-            # Whoever read standard output has seen enough (`weir inspect … | head`). What is still buffered must go
-            # somewhere, or the interpreter complains at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(EXIT_TOOL_ERROR)
         except Exception as error:
             click.echo(failure_text(error), err=True)
             sys.exit(exit_code_of_failure(error))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
@@ -152,17 +151,14 @@ class _HashRouter:
         channels = self._channels
         if channels == 1:
             return [(0, keyed)]
-        targets = self._targets(keys, records)
-        return [
-            (channel, _select(keyed, targets, channel)) for channel in range(channels) if channel in targets
-        ]
+        return _spread(keyed, self._targets(keys, records), channels)
 
     def _targets(self, keys: list[Any], records: list[Any]) -> list[int]:
         """The channel of every key."""
         if self._cache is None:
             assert self._key_type is not None
             max_parallelism = self._context.receiver_max_parallelism
-            self._cache = _KeyToChannel(self._key_type, max_parallelism, self._channels)
+            self._cache = self._spec.key_to_channel(self._key_type, max_parallelism, self._channels)
         targets: list[int] = []
         try:
             targets.extend(map(self._cache.__getitem__, keys))
@@ -213,14 +209,26 @@ class _HashRouter:
         return None
 
 
-def _select(batch: Batch, targets: list[int], channel: int) -> Batch:
-    mask = [target == channel for target in targets]
-    stamps, keys = batch.timestamps, batch.keys
-    return Batch(
-        list(compress(batch.values, mask)),
-        stamps and list(compress(stamps, mask)),
-        keys and list(compress(keys, mask)),
-    )
+def _spread(batch: Batch, targets: list[int], channels: int) -> Routed:
+    """Record ``i`` of ``batch`` to channel ``targets[i]``.
+
+    One pass per column whatever the number of channels; a selection per channel would be a pass for each of them.
+    """
+    values = _dealt(batch.values, targets, channels)
+    stamps = None if batch.timestamps is None else _dealt(batch.timestamps, targets, channels)
+    keys = None if batch.keys is None else _dealt(batch.keys, targets, channels)
+    return [
+        (channel, Batch(part, None if stamps is None else stamps[channel], None if keys is None else keys[channel]))
+        for channel, part in enumerate(values)
+        if part
+    ]
+
+
+def _dealt(column: list[Any], targets: list[int], channels: int) -> list[list[Any]]:
+    parts: list[list[Any]] = [[] for _ in range(channels)]
+    for target, item in zip(targets, column, strict=True):
+        parts[target].append(item)
+    return parts
 
 
 class _CustomRouter:
@@ -243,9 +251,7 @@ class _CustomRouter:
             raise UserFunctionError(
                 context.operator, "custom partitioner", batch.values[len(targets)], context.attempt, error
             ) from error
-        return [
-            (channel, _select(batch, targets, channel)) for channel in range(channels) if channel in targets
-        ]
+        return _spread(batch, targets, channels)
 
     def fingerprint(self) -> object:
         return None
@@ -271,9 +277,22 @@ class HashPartitioner:
     key_type: KeyType | None = None
     name: str = field(default="hash", init=False)
     pointwise: bool = field(default=False, init=False)
+    _caches: dict[tuple[KeyType, int, int], _KeyToChannel] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def router(self, context: RouterContext) -> Router:
         return _HashRouter(self, context)
+
+    def key_to_channel(self, key_type: KeyType, max_parallelism: int, channels: int) -> _KeyToChannel:
+        """The cache that all senders of the edge share, since a key goes to the same channel from each of them.
+
+        It remembers values of a pure function, so a run never shows whether another one has used it before.
+        """
+        wanted = (key_type, max_parallelism, channels)
+        if wanted not in self._caches:
+            self._caches[wanted] = _KeyToChannel(*wanted)
+        return self._caches[wanted]
 
 
 @dataclass(frozen=True, slots=True)

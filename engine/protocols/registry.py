@@ -21,6 +21,6 @@ def protocol_named(name: str) -> CheckpointProtocol:
     if protocol is None:
         known = [*PROTOCOLS, *_ALIASES]
         close = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigurationError(f"there is no mode {name!r}{hint} Known modes: {', '.join(known)}")
+        hint = f"; did you mean {close[0]!r}? Known" if close else "; known"
+        raise ConfigurationError(f"there is no mode {name!r}{hint} modes: {', '.join(known)}")
     return protocol

@@ -182,11 +182,20 @@ class CheckpointDriver:
 
     def _request_completed(self, instruction: RequestCompleted) -> None:
         if instruction.label == FINAL_CHECKPOINT:
-            manager = self._manager
-            self._kernel.schedule(self._kernel.now_ns, "all_parts_confirmed", manager, manager.attempt)
+            self._final_checkpoint_completed()
+
+    def _final_checkpoint_completed(self) -> None:
+        manager = self._manager
+        self._kernel.schedule(self._kernel.now_ns, "all_parts_confirmed", manager, manager.attempt)
 
     def _request_failed(self, instruction: RequestFailed) -> None:
-        if instruction.label == FINAL_CHECKPOINT:
+        if instruction.label != FINAL_CHECKPOINT:
+            return
+        if instruction.reason is CheckpointFailureReason.CHECKPOINT_SUBSUMED:
+            # A younger one has completed, and it began behind the end of all input just as well. Trying again could
+            # go on forever when checkpoints take longer than their interval.
+            self._final_checkpoint_completed()
+        else:
             self._manager.final_checkpoint_failed()
 
     def _fail_job(self, instruction: FailJob) -> None:

@@ -36,11 +36,11 @@ HANDLERS: dict[str, type[BarrierHandler]] = {
 class BarrierDriver:
     """Drives one handler and records what it decides."""
 
-    def __init__(self, mode: str, channels: int, after_tasks_finish: bool = True, *, eager: bool = True) -> None:
+    def __init__(
+        self, mode: str, channels: int, after_tasks_finish: bool = True, *, eager: bool = True
+    ) -> None:
         self.handler = HANDLERS[mode](channels, after_tasks_finish)
-        self.alignment = (
-            AlignmentType.AT_LEAST_ONCE if mode == "at_least_once" else AlignmentType.ALIGNED
-        )
+        self.alignment = AlignmentType.AT_LEAST_ONCE if mode == "at_least_once" else AlignmentType.ALIGNED
         self.after_tasks_finish = after_tasks_finish
         self.now_ns = 0
         self.blocked: set[int] = set()

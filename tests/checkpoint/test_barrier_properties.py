@@ -81,7 +81,9 @@ def test_records_before_a_barrier_are_in_its_snapshot(run: tuple[BarrierDriver, 
             ahead.setdefault(operation[1], []).append(operation[2])
         elif operation[0] == "barrier" and operation[2] in driver.triggered:
             cut = driver.output.index(["ckpt", operation[2]])
-            assert set(ahead.get(operation[1], ())) <= {one for one in driver.output[:cut] if isinstance(one, str)}
+            assert set(ahead.get(operation[1], ())) <= {
+                one for one in driver.output[:cut] if isinstance(one, str)
+            }
 
 
 @given(runs("aligned"))
@@ -91,7 +93,9 @@ def test_a_newer_checkpoint_frees_every_blocked_channel(run: tuple[BarrierDriver
     handler = driver.handler
     assert set(driver.blocked) <= set(handler.open_channels)
     assert not driver.blocked or set(driver.blocked) != set(handler.open_channels)
-    newest = 1 + max([0, *(operation[2] for operation in operations if operation[0] in ("barrier", "cancel"))])
+    newest = 1 + max(
+        [0, *(operation[2] for operation in operations if operation[0] in ("barrier", "cancel"))]
+    )
     ended = {operation[1] for operation in operations if operation[0] == "eop"}
     alive = [channel for channel in handler.open_channels if channel not in ended]
 

@@ -102,6 +102,8 @@ def test_recorded_abort_before_barrier() -> None:
     decided = handler.on_barrier(channel, CheckpointBarrier(barrier_id, 0), 0)
     due = [one for one in decided if isinstance(one, TriggerSnapshot)]
 
-    assert [(BroadcastCancelMarker(42),)] == [protocol.on_snapshot_due(one.barrier, one.metrics) for one in due]
+    assert [(BroadcastCancelMarker(42),)] == [
+        protocol.on_snapshot_due(one.barrier, one.metrics) for one in due
+    ]
     assert vector["expect"]["downstream"] == [["cancel_marker", 42]]
     assert protocol.remembered_aborts == ()

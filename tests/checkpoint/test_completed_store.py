@@ -16,7 +16,9 @@ from engine.elements.events import SnapshotKind
 from tests.checkpoint.vectors import Vector, of_kind
 
 
-def entry(checkpoint_id: int, *, savepoint: bool = False, sync: bool = False, unclaimed: bool = False) -> CompletedCheckpoint:
+def entry(
+    checkpoint_id: int, *, savepoint: bool = False, sync: bool = False, unclaimed: bool = False
+) -> CompletedCheckpoint:
     kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
     return CompletedCheckpoint(checkpoint_id, kind, is_synchronous=sync, is_unclaimed=unclaimed)
 
@@ -56,7 +58,7 @@ def test_recorded_cleaning(vector: Vector) -> None:
     deleted = store.take_deletable(in_use=given["still_in_use"])
 
     assert vector["expect"]["discarded"] == list(deleted)
-    assert [1] == list(store.take_deletable())
+    assert list(store.take_deletable()) == [1]
 
 
 @of_kind("discard_policy")

@@ -46,7 +46,9 @@ def trigger(driver: CoordinatorDriver, label: str | None = None) -> None:
     driver.tell(driver.coordinator.trigger_manual(label, driver.now_ns))
 
 
-def ack(driver: CoordinatorDriver, checkpoint_id: int, *tasks: TaskId, state: object = None, attempt: int = 1) -> None:
+def ack(
+    driver: CoordinatorDriver, checkpoint_id: int, *tasks: TaskId, state: object = None, attempt: int = 1
+) -> None:
     for task in tasks or (SOURCE, SINK):
         message = Acknowledge(checkpoint_id, attempt, task, state)
         driver.tell(driver.coordinator.on_acknowledge(message, driver.now_ns))
@@ -93,7 +95,7 @@ def test_first_delay_is_the_drivers_choice() -> None:
     driver.tell(driver.coordinator.start(START_NS, 1, first_delay_ns=5))
     driver.advance(105)
 
-    assert [START_NS + 5, START_NS + 105] == list(driver.log.timestamps.values())
+    assert list(driver.log.timestamps.values()) == [START_NS + 5, START_NS + 105]
 
 
 def test_pause_without_a_timer_arms_none() -> None:
@@ -233,7 +235,9 @@ def test_nothing_is_triggered_between_two_attempts() -> None:
 
 def test_unaligned_savepoint_waits_but_overtakes_the_queue() -> None:
     """While records in flight are stored a savepoint is not forced; it runs before queued checkpoints."""
-    driver = CoordinatorDriver(CoordinatorConfig(tolerable_failures=9), GRAPH, configured_options(unaligned=True))
+    driver = CoordinatorDriver(
+        CoordinatorConfig(tolerable_failures=9), GRAPH, configured_options(unaligned=True)
+    )
     trigger(driver)
     trigger(driver)
     driver.tell(driver.coordinator.trigger_savepoint("sp", driver.now_ns))
@@ -270,7 +274,7 @@ def test_metadata_lists_the_parts_in_task_order() -> None:
     trigger(driver)
     ack(driver, 1, SINK, SOURCE)
 
-    assert [SOURCE, SINK] == [part.task for part in driver.log.written[1].acknowledgements]
+    assert [part.task for part in driver.log.written[1].acknowledgements] == [SOURCE, SINK]
 
 
 def test_order_of_a_completion() -> None:
@@ -304,7 +308,7 @@ def test_nothing_aborts_a_checkpoint_that_is_being_made_durable() -> None:
 
     assert coordinator.on_timeout(1, driver.now_ns + 50) == ()
     decline(driver, 1)
-    assert [IgnoredBecause.BEING_FINALIZED] == [ignored.why for ignored in driver.log.ignored]
+    assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.BEING_FINALIZED]
     driver.tell(coordinator.abort_pending(DECLINED, driver.now_ns))
     driver.tell(coordinator.on_job_failure(driver.now_ns))
     assert coordinator.pending_ids == (1,)
@@ -328,11 +332,11 @@ def test_metadata_is_written_for_one_checkpoint_at_a_time() -> None:
         driver.answer(0)
     ack(driver, 1)
     ack(driver, 2)
-    assert [1] == [work.checkpoint_id for work in driver.outstanding if isinstance(work, WriteMetadata)]
+    assert [work.checkpoint_id for work in driver.outstanding if isinstance(work, WriteMetadata)] == [1]
 
     driver.answer(0)
 
-    assert [2] == [work.checkpoint_id for work in driver.outstanding if isinstance(work, WriteMetadata)]
+    assert [work.checkpoint_id for work in driver.outstanding if isinstance(work, WriteMetadata)] == [2]
 
 
 def test_older_one_that_waits_to_be_written_is_subsumed() -> None:
@@ -419,12 +423,12 @@ def test_final_checkpoint_reports_under_its_label() -> None:
     driver = driver_of(tolerable_failures=None)
     driver.tell(driver.coordinator.trigger_final(driver.now_ns))
     decline(driver, 1)
-    assert {FINAL_CHECKPOINT: "failed:CHECKPOINT_DECLINED"} == driver.log.requests
+    assert driver.log.requests == {FINAL_CHECKPOINT: "failed:CHECKPOINT_DECLINED"}
 
     driver.tell(driver.coordinator.trigger_final(driver.now_ns))
     ack(driver, 2)
 
-    assert {FINAL_CHECKPOINT: "completed"} == driver.log.requests
+    assert driver.log.requests == {FINAL_CHECKPOINT: "completed"}
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -438,7 +442,7 @@ def test_acknowledgement_of_an_older_attempt_is_fenced() -> None:
     ack(driver, 1, SOURCE, state={"private": ["old"]}, attempt=1)
     decline(driver, 1, attempt=1)
 
-    assert [IgnoredBecause.OLDER_ATTEMPT] * 2 == [ignored.why for ignored in driver.log.ignored]
+    assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.OLDER_ATTEMPT] * 2
     assert driver.private_files() == {"old"}
     assert driver.coordinator.pending_ids == (1,)
     ack(driver, 1, SINK, attempt=2)
@@ -461,7 +465,7 @@ def test_acknowledgement_of_an_expired_checkpoint_is_told_apart() -> None:
 
     ack(driver, 1, SINK, state={"private": ["late"]})
 
-    assert [IgnoredBecause.EXPIRED] == [ignored.why for ignored in driver.log.ignored]
+    assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.EXPIRED]
     assert driver.private_files() == {"late"}
 
 
@@ -590,7 +594,8 @@ def test_shutdown_fails_later_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["interval_ns", "timeout_ns", "min_pause_ns", "max_concurrent", "num_retained", "tolerable_failures"]
+    "name",
+    ["interval_ns", "timeout_ns", "min_pause_ns", "max_concurrent", "num_retained", "tolerable_failures"],
 )
 def test_senseless_settings_are_refused_by_name(name: str) -> None:
     """A setting below its least value is an error that names it."""
@@ -632,10 +637,15 @@ def test_the_table_is_filled() -> None:
     trigger(driver)
 
     statistics = coordinator.statistics
-    assert [True, False, False] == [row.is_discarded for row in statistics.rows()]
-    assert [10, 10, 0] == [row.end_to_end_ns for row in statistics.rows()]
-    assert [8, 8, 0] == [row.checkpointed_bytes for row in statistics.rows()]
-    assert (statistics.triggered, statistics.completed, statistics.failed, statistics.in_progress) == (4, 2, 2, 0)
+    assert [row.is_discarded for row in statistics.rows()] == [True, False, False]
+    assert [row.end_to_end_ns for row in statistics.rows()] == [10, 10, 0]
+    assert [row.checkpointed_bytes for row in statistics.rows()] == [8, 8, 0]
+    assert (statistics.triggered, statistics.completed, statistics.failed, statistics.in_progress) == (
+        4,
+        2,
+        2,
+        0,
+    )
     assert statistics.rows()[2].status is CheckpointStatus.FAILED
 
 

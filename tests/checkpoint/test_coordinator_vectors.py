@@ -148,7 +148,9 @@ class Replay:
 def test_every_sequence_is_replayed_or_listed() -> None:
     """No recorded sequence is left out silently."""
     assert len(REPLAYED) == 20
-    assert {vector["name"] for vector in SEQUENCES} == {vector["name"] for vector in REPLAYED} | NOT_REPLAYED.keys()
+    assert {vector["name"] for vector in SEQUENCES} == {
+        vector["name"] for vector in REPLAYED
+    } | NOT_REPLAYED.keys()
 
 
 @pytest.mark.parametrize("vector", REPLAYED, ids=[vector["name"] for vector in REPLAYED])

@@ -26,7 +26,11 @@ def pointwise(source_parallelism: int, target_parallelism: int) -> tuple[tuple[i
     """Contiguous groups: each target subtask with the sources it is connected to."""
     if source_parallelism >= target_parallelism:
         return tuple(
-            tuple(source for source in range(source_parallelism) if source * target_parallelism // source_parallelism == target)
+            tuple(
+                source
+                for source in range(source_parallelism)
+                if source * target_parallelism // source_parallelism == target
+            )
             for target in range(target_parallelism)
         )
     return tuple((target * source_parallelism // target_parallelism,) for target in range(target_parallelism))
@@ -57,7 +61,9 @@ def test_recorded_plan(vector: Vector) -> None:
     """The plan names the tasks that Flink's names."""
     given, expect = vector["input"], vector["expect"]
     graph = graph_of(given)
-    finished = [(index, subtask) for index, vertex in enumerate(given["vertices"]) for subtask in vertex["finished"]]
+    finished = [
+        (index, subtask) for index, vertex in enumerate(given["vertices"]) for subtask in vertex["finished"]
+    ]
     allowed = given["allow_checkpoints_after_tasks_finished"]
     if "error" in expect:
         with pytest.raises(TasksNotRunningError):
@@ -76,7 +82,7 @@ def test_recorded_plan(vector: Vector) -> None:
 
 
 def test_all_to_all_predecessor_counts_while_any_subtask_runs() -> None:
-    """Over an all-to-all edge a task is triggered by barriers as long as one sender is left, by the coordinator after."""
+    """Over an all-to-all edge barriers trigger a task while one sender is left, the coordinator afterwards."""
     graph = CheckpointGraph((2, 1), (CheckpointEdge(0, 1),))
 
     half = compute_checkpoint_plan(graph, statuses_of(graph, [(0, 0)]))
@@ -101,7 +107,9 @@ def test_triggered_tasks_reach_every_waited_for_task(data: st.DataObject) -> Non
     """Barriers from the triggered tasks, forwarded along unfinished ones, come to every task that is waited for."""
     parallelisms = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
     edges = tuple(
-        CheckpointEdge(source, target, pointwise(parallelisms[source], parallelisms[target]) if point else None)
+        CheckpointEdge(
+            source, target, pointwise(parallelisms[source], parallelisms[target]) if point else None
+        )
         for target in range(1, len(parallelisms))
         for source in data.draw(st.lists(st.integers(0, target - 1), unique=True))
         for point in [data.draw(st.booleans())]
@@ -127,7 +135,9 @@ def test_triggered_tasks_reach_every_waited_for_task(data: st.DataObject) -> Non
                 assert all((edge.source, sender) in finished for sender in senders)
 
 
-def acknowledgements(*finished: TaskId, union: tuple[TaskId, ...] = (), wait: tuple[TaskId, ...]) -> dict[TaskId, Acknowledge]:
+def acknowledgements(
+    *finished: TaskId, union: tuple[TaskId, ...] = (), wait: tuple[TaskId, ...]
+) -> dict[TaskId, Acknowledge]:
     return {
         task: Acknowledge(1, 0, task, operators_finished=task in finished, uses_union_state=task in union)
         for task in wait
@@ -138,13 +148,18 @@ def acknowledgements(*finished: TaskId, union: tuple[TaskId, ...] = (), wait: tu
 def test_recorded_finished_state(vector: Vector) -> None:
     """Finished operators are recorded, or refused, as by Flink."""
     vertices = vector["input"]["vertices"]
-    gone = [(index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex["finished_subtasks"]]
+    gone = [
+        (index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex["finished_subtasks"]
+    ]
     graph = CheckpointGraph(tuple(vertex["parallelism"] for vertex in vertices))
     plan = compute_checkpoint_plan(graph, statuses_of(graph, gone))
     reported = [
         (index, subtask)
         for index, vertex in enumerate(vertices)
-        for subtask in (*vertex["operators_finished_subtasks"], *vertex.get("finished_on_restore_subtasks", ()))
+        for subtask in (
+            *vertex["operators_finished_subtasks"],
+            *vertex.get("finished_on_restore_subtasks", ()),
+        )
     ]
     union = tuple(task for task in plan.wait if vertices[task[0]]["uses_union_list_state"])
     acks = acknowledgements(*reported, union=union, wait=plan.wait)

@@ -19,7 +19,11 @@ from state_backends.handles import OperatorStateMode, StateOffsets
 from state_backends.key_groups import KeyGroupRange, key_group_ranges
 from tests.checkpoint.vectors import Vector, of_kind
 
-SPLIT, UNION, BROADCAST = OperatorStateMode.SPLIT_DISTRIBUTE, OperatorStateMode.UNION, OperatorStateMode.BROADCAST
+SPLIT, UNION, BROADCAST = (
+    OperatorStateMode.SPLIT_DISTRIBUTE,
+    OperatorStateMode.UNION,
+    OperatorStateMode.BROADCAST,
+)
 
 Layout = list[dict[str, dict[str, list[int]]]]
 
@@ -84,29 +88,29 @@ def test_worked_example_with_one_name() -> None:
     """Six items of two subtasks on three: two each, contiguous."""
     old = [one("h0", SPLIT, a=[0, 1, 2]), one("h1", SPLIT, a=[10, 11, 12])]
 
-    assert [
+    assert layout(redistribute_operator_state(old, 3)) == [
         {"h0": {"a": [0, 1]}},
         {"h0": {"a": [2]}, "h1": {"a": [10]}},
         {"h1": {"a": [11, 12]}},
-    ] == layout(redistribute_operator_state(old, 3))
+    ]
 
 
 def test_worked_example_with_two_names() -> None:
     """The extra item of the second name goes to the target behind the extra of the first."""
     old = [one("h", SPLIT, a=[0, 1, 2, 3], b=[100, 101])]
 
-    assert [
+    assert layout(redistribute_operator_state(old, 3)) == [
         {"h": {"a": [0, 1]}},
         {"h": {"a": [2], "b": [100]}},
         {"h": {"a": [3], "b": [101]}},
-    ] == layout(redistribute_operator_state(old, 3))
+    ]
 
 
 def test_same_parallelism_is_an_exact_hand_back() -> None:
     """Unequal and empty split lists stay with their subtask."""
     old = [one("h0", SPLIT, a=[0, 1, 2]), one("h1", SPLIT, a=[]), []]
 
-    assert [{"h0": {"a": [0, 1, 2]}}, {"h1": {"a": []}}, {}] == layout(redistribute_operator_state(old, 3))
+    assert layout(redistribute_operator_state(old, 3)) == [{"h0": {"a": [0, 1, 2]}}, {"h1": {"a": []}}, {}]
 
 
 def test_union_lists_go_everywhere_even_unscaled() -> None:
@@ -121,7 +125,11 @@ def test_broadcast_copies_are_dealt_out_modulo_the_reporters() -> None:
     """A subtask without its own copy gets one from those that reported."""
     old: list[list[OperatorStatePart[str]]] = [one("h0", BROADCAST, b=[1]), [], one("h2", BROADCAST, b=[2])]
 
-    assert [{"h0": {"b": [1]}}, {"h2": {"b": [2]}}, {"h0": {"b": [1]}}] == layout(redistribute_operator_state(old, 3))
+    assert layout(redistribute_operator_state(old, 3)) == [
+        {"h0": {"b": [1]}},
+        {"h2": {"b": [2]}},
+        {"h0": {"b": [1]}},
+    ]
 
 
 def test_modes_are_independent() -> None:
@@ -130,8 +138,8 @@ def test_modes_are_independent() -> None:
 
     shares = redistribute_operator_state([[mixed]], 2)
 
-    assert [{"h": {"s": [0], "u": [7]}}, {"h": {"s": [1], "u": [7]}}] == layout(shares)
-    assert {"s": SPLIT, "u": UNION} == {name: state.mode for name, state in shares[0][0].states.items()}
+    assert layout(shares) == [{"h": {"s": [0], "u": [7]}}, {"h": {"s": [1], "u": [7]}}]
+    assert {name: state.mode for name, state in shares[0][0].states.items()} == {"s": SPLIT, "u": UNION}
 
 
 PARALLELISM = st.integers(1, 5)

@@ -69,8 +69,8 @@ def test_too_early_periodic_request_is_dropped_and_the_rest_armed() -> None:
     decision = decider.submit(periodic(1), Situation(120, last_completion_ns=50))
 
     assert decision.chosen is None
-    assert [(0, "MINIMUM_TIME_BETWEEN_CHECKPOINTS")] == [
-        (request.sequence, reason.name) for request, reason in decision.failed
+    assert [(request.sequence, reason.name) for request, reason in decision.failed] == [
+        (0, "MINIMUM_TIME_BETWEEN_CHECKPOINTS")
     ]
     assert decision.rearm_after_ns == 30
     assert decider.queued == (periodic(1),)
@@ -107,7 +107,7 @@ def test_equal_timestamps_keep_the_order_of_submission() -> None:
     for sequence in range(3):
         decider.submit(periodic(sequence, 7), Situation(7, is_triggering=True))
 
-    assert [0, 1, 2] == [request.sequence for request in decider.queued]
+    assert [request.sequence for request in decider.queued] == [0, 1, 2]
 
 
 def test_pending_limit_holds_for_requests_that_are_not_forced() -> None:

@@ -17,7 +17,7 @@ def test_fixed_delay_allows_so_many_attempts() -> None:
     """Two attempts mean two restarts; the third failure is final."""
     strategy = FixedDelayRestart(2, 10)
 
-    assert [10, 10, None] == [strategy.restart_delay_ns(list(range(count))) for count in (1, 2, 3)]
+    assert [strategy.restart_delay_ns(list(range(count))) for count in (1, 2, 3)] == [10, 10, None]
 
 
 def test_fixed_delay_without_limit_never_gives_up() -> None:
@@ -25,7 +25,9 @@ def test_fixed_delay_without_limit_never_gives_up() -> None:
     assert FixedDelayRestart(None, 0).restart_delay_ns([0] * 1000) == 0
 
 
-@pytest.mark.parametrize(("attempts", "delay_ns", "name"), [(-1, 0, "attempts is -1"), (1, -5, "delay_ns is -5")])
+@pytest.mark.parametrize(
+    ("attempts", "delay_ns", "name"), [(-1, 0, "attempts is -1"), (1, -5, "delay_ns is -5")]
+)
 def test_senseless_settings_are_refused(attempts: int, delay_ns: int, name: str) -> None:
     """A negative setting is refused by name."""
     with pytest.raises(ConfigurationError, match=name):

@@ -28,10 +28,14 @@ from tests.checkpoint.vectors import Vector, of_kind
 
 
 def keyed(groups: KeyGroupRange, content: bytes = b"k") -> KeyedStateHandle:
-    return KeyedStateHandle(groups, tuple((group, group * 10) for group in groups), ByteStreamStateHandle(content))
+    return KeyedStateHandle(
+        groups, tuple((group, group * 10) for group in groups), ByteStreamStateHandle(content)
+    )
 
 
-def listed(content: bytes, mode: OperatorStateMode = OperatorStateMode.SPLIT_DISTRIBUTE, **names: list[int]) -> OperatorStateHandle:
+def listed(
+    content: bytes, mode: OperatorStateMode = OperatorStateMode.SPLIT_DISTRIBUTE, **names: list[int]
+) -> OperatorStateHandle:
     states = {name: StateOffsets(mode, tuple(offsets)) for name, offsets in names.items()}
     return OperatorStateHandle(states, ByteStreamStateHandle(content))
 
@@ -47,7 +51,9 @@ def target(uid: str, parallelism: int, max_parallelism: int = 8, *, derived: boo
 def test_same_parallelism_hands_back_the_very_handles() -> None:
     """Unscaled, every subtask gets exactly what it wrote."""
     ranges = key_group_ranges(8, 2)
-    snapshots = [SubtaskSnapshot(keyed(groups), listed(b"%d" % i, names=[0, 5])) for i, groups in enumerate(ranges)]
+    snapshots = [
+        SubtaskSnapshot(keyed(groups), listed(b"%d" % i, names=[0, 5])) for i, groups in enumerate(ranges)
+    ]
 
     plan = plan_restore([operator("sum", *snapshots)], [target("sum", 2)])
 
@@ -58,13 +64,18 @@ def test_same_parallelism_hands_back_the_very_handles() -> None:
 
 def test_rescaled_keyed_state_is_cut_to_the_own_groups() -> None:
     """Two subtasks on three: the middle one reads the end of the first handle and the start of the second."""
-    low, high = (keyed(groups, content) for groups, content in zip(key_group_ranges(8, 2), (b"l", b"h"), strict=True))
+    low, high = (
+        keyed(groups, content) for groups, content in zip(key_group_ranges(8, 2), (b"l", b"h"), strict=True)
+    )
     old = operator("sum", SubtaskSnapshot(low), SubtaskSnapshot(high))
 
     plan = plan_restore([old], [target("sum", 3)])
 
     groups = [
-        [(handle.stream, handle.key_group_range, [group for group, _ in handle.offsets]) for handle in state.keyed]
+        [
+            (handle.stream, handle.key_group_range, [group for group, _ in handle.offsets])
+            for handle in state.keyed
+        ]
         for state in (plan.subtasks["sum", subtask] for subtask in range(3))
     ]
     assert groups == [
@@ -80,14 +91,17 @@ def test_rescaled_operator_state_keeps_equal_streams_apart() -> None:
 
     plan = plan_restore([operator("source", *twin)], [target("source", 1)])
 
-    assert [(3,), (3,)] == [
-        handle.states["positions"].offsets for handle in plan.subtasks["source", 0].operator
+    assert [handle.states["positions"].offsets for handle in plan.subtasks["source", 0].operator] == [
+        (3,),
+        (3,),
     ]
 
 
 def test_union_state_goes_to_all_subtasks_unscaled() -> None:
     """Every subtask of an unscaled operator gets the union list of all."""
-    snapshots = [SubtaskSnapshot(operator=listed(b"%d" % i, OperatorStateMode.UNION, u=[i])) for i in range(2)]
+    snapshots = [
+        SubtaskSnapshot(operator=listed(b"%d" % i, OperatorStateMode.UNION, u=[i])) for i in range(2)
+    ]
 
     plan = plan_restore([operator("sink", *snapshots)], [target("sink", 2)])
 
@@ -178,7 +192,7 @@ def test_max_parallelism_of_the_state_wins_over_a_derived_one() -> None:
 
     plan = plan_restore([old], [target("sum", 2, 128, derived=True), target("map", 2, 128)])
 
-    assert {"sum": 4, "map": 128} == plan.max_parallelism
+    assert plan.max_parallelism == {"sum": 4, "map": 128}
     assert plan.subtasks["sum", 1].keyed[0].key_group_range == KeyGroupRange(2, 3)
 
 
@@ -189,7 +203,9 @@ def test_max_parallelism_of_the_state_wins_over_a_derived_one() -> None:
         (9, 16, True, "parallelism 9, but its state was written with max parallelism 8"),
     ],
 )
-def test_misfits_are_refused_by_name(parallelism: int, max_parallelism: int, derived: bool, message: str) -> None:
+def test_misfits_are_refused_by_name(
+    parallelism: int, max_parallelism: int, derived: bool, message: str
+) -> None:
     """An explicit other max parallelism, or more subtasks than key groups, is an error that names the operator."""
     old = operator("sum", SubtaskSnapshot(keyed(KeyGroupRange(0, 7))))
 

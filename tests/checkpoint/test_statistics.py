@@ -29,7 +29,7 @@ def test_a_completed_row() -> None:
     assert (row.acknowledged, row.task_count) == (2, 2)
     assert (row.latest_acknowledgement_ns, row.end_to_end_ns, row.ended_at_ns) == (150, 50, 170)
     assert (row.checkpointed_bytes, row.full_bytes, row.processed_bytes, row.persisted_bytes) == (12, 6, 1, 2)
-    assert [20, 50] == [subtask.end_to_end_ns for subtask in row.subtasks]
+    assert [subtask.end_to_end_ns for subtask in row.subtasks] == [20, 50]
     assert (statistics.triggered, statistics.in_progress, statistics.completed) == (1, 0, 1)
 
 
@@ -57,9 +57,9 @@ def test_history_is_bounded_but_counts_are_not() -> None:
     statistics.on_discarded(1)
     statistics.on_discarded(2)
 
-    assert [2, 3] == [row.checkpoint_id for row in statistics.rows()]
+    assert [row.checkpoint_id for row in statistics.rows()] == [2, 3]
     assert statistics.completed == 1
-    assert [True, False] == [row.is_discarded for row in statistics.rows()]
+    assert [row.is_discarded for row in statistics.rows()] == [True, False]
 
 
 def test_restores_are_counted() -> None:
@@ -68,7 +68,9 @@ def test_restores_are_counted() -> None:
     statistics.on_restored(4, 10, 2)
 
     assert statistics.restored == 1
-    assert [(4, 10, 2)] == [(row.checkpoint_id, row.restored_at_ns, row.attempt) for row in statistics.restores]
+    assert [(row.checkpoint_id, row.restored_at_ns, row.attempt) for row in statistics.restores] == [
+        (4, 10, 2)
+    ]
 
 
 def test_summary_covers_completed_rows_only() -> None:

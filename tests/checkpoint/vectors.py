@@ -27,7 +27,7 @@ def named(file_name: str) -> dict[str, Vector]:
     return {vector["name"]: vector for vector in load(file_name)}
 
 
-def of_kind(kind: str, file_name: str = "coordinator.json") -> Any:
+def of_kind(kind: str, file_name: str = "coordinator.json") -> pytest.MarkDecorator:
     """A decorator that runs a test for every vector of ``kind``."""
     vectors = [vector for vector in load(file_name) if vector["kind"] == kind]
     assert vectors, f"no vector of kind {kind}"

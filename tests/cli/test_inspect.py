@@ -9,14 +9,23 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import BRISK, Answer, Weir
+from tests.cli.conftest import BRISK, SUMS, Answer, Weir
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The storage directory of a finished run, two checkpoints kept. Not to be changed."""
+    weir = Weir(tmp_path_factory.mktemp("finished"))
+    (weir.directory / "sums.py").write_text(SUMS)
+    answer = weir.process("run", "sums.py", *BRISK, "--storage", "state", "--parallelism", "2", "--retain", "2")
+    assert answer.exit_code == 0, answer.stderr
+    return weir.directory / "state"
 
 
 @pytest.fixture
-def stored(weir: Weir) -> Weir:
-    """A finished run with its checkpoints kept."""
-    answer = weir("run", "sums.py", *BRISK, "--storage", "state", "--parallelism", "2", "--retain", "2")
-    assert answer.exit_code == 0
+def stored(weir: Weir, finished: Path) -> Weir:
+    """The command line in a directory with a copy of that storage directory."""
+    shutil.copytree(finished, weir.directory / "state")
     return weir
 
 
@@ -37,7 +46,7 @@ def test_state_is_shown_per_operator_subtask_and_key_group(stored: Weir) -> None
     sums = {entry["key"]: entry["value"] for one in subtasks for entry in one["keyed"]["states"][0]["shown"]}
 
     assert answer.exit_code == 0
-    assert sums == {key: sum(range(key, 200, 5)) for key in range(5)}
+    assert sums == {key: 40 * (key + 1) for key in range(5)}
     for one in subtasks:
         first, last = one["keyed"]["key_groups"]
         state = one["keyed"]["states"][0]
@@ -60,7 +69,7 @@ def test_text_shows_the_same(stored: Weir) -> None:
 
     assert "every byte verified" in text
     assert "operator reduce (sum): parallelism 2 of at most 128" in text
-    assert f"3 = {sum(range(3, 200, 5))}" in text
+    assert "3 = 160" in text
 
 
 @pytest.mark.parametrize("how", ["storage", "job", "checkpoint", "metadata", "relative"])

@@ -142,6 +142,17 @@ def test_a_second_run_over_a_storage_directory_is_refused(weir: Weir) -> None:
     assert not (weir.directory / "other").exists()
 
 
+def test_checkpoints_that_no_command_line_made_are_not_mixed_with(weir: Weir) -> None:
+    """A run would count on from foreign checkpoints, and delete them as its own."""
+    weir("run", "sums.py", *BRISK_STORED)
+    (weir.directory / "state/weir-job.json").unlink()
+    (weir.directory / "state/out/run.json").unlink()
+    answer = weir("run", "sums.py", "--storage", "state")
+
+    assert answer.exit_code == 16
+    assert "that weir run did not start" in answer.stderr
+
+
 def test_a_job_that_lost_an_operator_is_refused_by_uid(weir: Weir) -> None:
     """State without an owner is named; dropping it must be asked for."""
     crash(weir)

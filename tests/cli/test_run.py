@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from engine.cli.terminal import progress_line
+from engine.runtime.execution import Progress
 from tests.cli.conftest import BRISK, Weir
+from tests.house.project import ROOT
 
 
 def test_first_line_says_what_is_needed_to_do_it_again(weir: Weir) -> None:
@@ -28,7 +37,7 @@ def test_last_line_has_the_verdict_and_the_next_command(weir: Weir) -> None:
     command = answer.last_line.partition("Next: weir ")[2]
     assert "--kill" in command
 
-    again = weir(*command.split())
+    again = weir(*shlex.split(command))
     assert again.exit_code == 0
     assert "was killed" in again.stderr or "nothing to kill" in again.stderr
 
@@ -253,3 +262,46 @@ def test_wrong_usage_is_a_tool_error_not_unknown(weir: Weir) -> None:
     """click would exit with 2, which means *unknown* here."""
     assert weir("run").exit_code == 3
     assert weir("swim").exit_code == 3
+
+
+def test_a_reader_that_has_gone_is_no_verdict(weir: Weir) -> None:
+    """`weir … | head` ends quietly, and not with 1, which would say *violated*."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    finished = subprocess.run(
+        [sys.executable, "-m", "engine.cli", "run", "sums.py", "--json"],
+        cwd=weir.directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+
+    assert finished.returncode == 3
+    assert "Traceback" not in finished.stderr
+    assert "BrokenPipe" not in finished.stderr
+
+
+def test_a_killed_run_keeps_its_directory(weir: Weir) -> None:
+    """A run that never came to write its report still owns its output: another one may not mix with it."""
+    (weir.directory / "trap").touch()
+    weir.process("run", "sums.py", *BRISK, "--out", "mine", TRAP=str(weir.directory / "trap"))
+    report = json.loads((weir.directory / "mine/run.json").read_text())
+
+    assert report["run"]["state"] == "running"
+    assert weir("run", "sums.py", "--out", "mine").exit_code == 16
+
+
+def test_progress_is_shown_on_terminals_only() -> None:
+    """A line with virtual time, records, checkpoints and attempt; a log file gets none, a dumb one no colours."""
+    file = io.StringIO()
+    terminal = Console(file=file, force_terminal=True, width=120, no_color=True)
+    with progress_line(terminal, lambda: 5) as show:
+        assert show is not None
+        show(Progress(virtual_ns=1_500_005, source_records=1234, checkpoints_completed=2, attempt=3))
+    with progress_line(Console(file=io.StringIO()), lambda: 0) as nothing:
+        assert nothing is None
+
+    assert "+1.5ms virtual, 1,234 records, 2 checkpoints, attempt 3" in file.getvalue()

@@ -112,6 +112,8 @@ def test_good_labels_have_no_problem() -> None:
     """Ordinary names and uids pass."""
     assert name_problem("Départs par jour (2013)") is None
     assert uid_problem("departures_per-day.v2") is None
+    assert name_problem("x" * 120) is None
+    assert uid_problem("x" * 120) is None
 
 
 @given(st.text(max_size=200))

@@ -54,6 +54,7 @@ class OneRow:
 
     name = "one-row"
     parallelism = 1
+    max_parallelism = 1
     partitioner = GlobalPartitioner()
 
     def create_operator(self) -> Operator:
@@ -188,6 +189,16 @@ def test_options_reach_the_operator() -> None:
     assert node.chaining is ChainingStrategy.NEVER
 
 
+def test_options_may_be_none() -> None:
+    """None is the same as leaving an option out."""
+    job = Job("job", parallelism=4)
+    numbers(job).map(identity, name=None, uid=None, parallelism=None, max_parallelism=None)
+
+    node = last_node(job)
+    assert (node.parallelism, node.declared_max_parallelism) == (4, None)
+    assert job.graph.labels()[node.id].uid == "map"
+
+
 def test_chaining_methods() -> None:
     """start_new_chain and disable_chaining speak of the operator before."""
     job = Job("job")
@@ -272,6 +283,7 @@ def test_via_meets_the_demands_of_a_transform() -> None:
     job = Job("job", parallelism=3)
     numbers(job).via(OneRow()).via(OneRow())
     first = job.graph.nodes()[1]
+    assert first.declared_max_parallelism == 1
     assert (first.parallelism, job.graph.name_of(first.id), job.graph.name_of(2)) == (1, "one-row", "one-row-2")
     assert job.graph.edges()[0].partitioner.name == "global"
 

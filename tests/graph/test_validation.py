@@ -156,7 +156,8 @@ def test_operator_without_input(requires_key: bool) -> None:
     """An operator that nothing flows into is refused, for that reason only."""
     graph = JobGraph()
     add_sink(graph, add_source(graph))
-    add_sink(graph, graph.add_operator("map", Operator, name="alone", requires_key=requires_key))
+    alone = graph.add_operator("map", Operator, name="alone", requires_key=requires_key)
+    add_sink(graph, alone, name="out")
 
     assert only_problem(graph) == "operator 'alone' has no input; connect a stream to it"
 

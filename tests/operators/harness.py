@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, OperatorMetrics
 from state_backends.filesystem import FileSystem, MemoryFileSystem
 from state_backends.handles import KeyedStateHandle, OperatorStateHandle, OperatorStateMode
 from state_backends.heap import HeapKeyedStateBackend
@@ -116,7 +116,7 @@ class FakeContext:
         self.attempt = attempt
         self.incarnation = incarnation
         self.checkpointing_enabled = checkpointing_enabled
-        self.metrics = FakeMetrics()
+        self.metrics: OperatorMetrics = FakeMetrics()
         self.now_ns = now_ns
         self.timers: list[int] = []
         self.fs = fs
@@ -227,12 +227,19 @@ class Harness:
         operator.prepare_snapshot_pre_barrier(checkpoint_id)
         operator.snapshot_state(checkpoint_id)
         streams = checkpoint.location.stream_factory(f"op-{context.subtask}-{context.attempt}")
-        for backend, handles in ((context.keyed, checkpoint.keyed), (context.operator, checkpoint.operator)):
-            resources = backend.sync_prepare_resources(checkpoint_id)
-            task = backend.async_snapshot(resources, checkpoint_id, 0, streams, SnapshotOptions())
-            state = run_to_completion(task).job_manager_state
-            if state is not None:
-                handles[context.subtask] = state  # type: ignore[index]
+        keyed = context.keyed.sync_prepare_resources(checkpoint_id)
+        listed = context.operator.sync_prepare_resources(checkpoint_id)
+        options = SnapshotOptions()
+        keyed_result = run_to_completion(
+            context.keyed.async_snapshot(keyed, checkpoint_id, 0, streams, options)
+        ).job_manager_state
+        operator_result = run_to_completion(
+            context.operator.async_snapshot(listed, checkpoint_id, 0, streams, options)
+        ).job_manager_state
+        if keyed_result is not None:
+            checkpoint.keyed[context.subtask] = keyed_result
+        if operator_result is not None:
+            checkpoint.operator[context.subtask] = operator_result
         return checkpoint
 
     def complete(self, checkpoint_id: int) -> None:
@@ -261,13 +268,18 @@ class Harness:
             (value, stamp)
             for event in self.take()
             if isinstance(event, Batch)
-            for value, stamp in zip(
-                event.values, event.timestamps or [None] * len(event), strict=True
-            )
+            for value, stamp in zip(event.values, stamps_of(event), strict=True)
         ]
 
     def counter(self, name: str) -> int:
-        return self.context.metrics.counters[name]
+        metrics = self.context.metrics
+        assert isinstance(metrics, FakeMetrics)
+        return metrics.counters[name]
+
+
+def stamps_of(batch: Batch) -> Sequence[int | None]:
+    """The timestamps of a batch, ``None`` for each record when it has none."""
+    return [None] * len(batch) if batch.timestamps is None else batch.timestamps
 
 
 def read_all(harness: Harness, batch_size: int = 7, cost_ns: int = 1_000) -> list[Any]:

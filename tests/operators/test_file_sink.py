@@ -349,7 +349,7 @@ def test_storage_failures_are_explained() -> None:
     "arguments",
     [{"path": ""}, {"path": "x", "prefix": ""}, {"path": "x", "prefix": "_p"}, {"path": "x", "suffix": "a/b"}],
 )
-def test_bad_arguments_are_refused(arguments: dict[str, str]) -> None:
+def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
     """Names that readers would not see, or that lead elsewhere, are refused where the sink is made."""
     with pytest.raises(ConfigurationError):
         FileSink(**arguments)

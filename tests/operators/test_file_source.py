@@ -42,7 +42,8 @@ def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return size
 
 
-LINES = st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r"), max_size=9), max_size=12)
+CHARACTERS = st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r")
+LINES = st.lists(st.text(CHARACTERS, max_size=9), max_size=12)
 
 
 @given(LINES, st.booleans(), st.sampled_from([5, 30, 1 << 17]), st.integers(1, 5), st.booleans())
@@ -258,7 +259,8 @@ def test_files_through_the_source_operator() -> None:
     """Several files are splits of one source; a restore in the middle loses and repeats nothing."""
     fs = file_system({f"/in/{name}": csv_content(10 + 5 * at) for at, name in enumerate("abc")})
     source = FileSource("/in", CSV)
-    whole = [value for batch in read_all(Harness(SourceOperator(source, records_per_turn=4), fs=fs)) for value in batch.values]
+    undisturbed = read_all(Harness(SourceOperator(source, records_per_turn=4), fs=fs))
+    whole = [value for batch in undisturbed for value in batch.values]
     assert len(whole) == 45
     for reads in range(0, 50, 7):
         first = Harness(SourceOperator(source, records_per_turn=4), fs=fs)

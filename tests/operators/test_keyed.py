@@ -106,7 +106,7 @@ def test_none_is_refused(operator: Any) -> None:
     """None would clear the state of its key, so it is an error that says what to do instead."""
     harness = Harness(operator, key=lambda value: "k")
 
-    with pytest.raises(UserFunctionError, match="Does key_by\\(..., value=...\\) select None\\?"):
+    with pytest.raises(UserFunctionError, match=r"Does key_by\(\.\.\., value=\.\.\.\) select None\?"):
         harness.process([None])
 
 

@@ -197,10 +197,10 @@ def test_errors_name_the_record_or_the_timer() -> None:
     harness = Harness(KeyedProcessOperator(FailsOnThree()), key=first)
     harness.process([("a", 1), ("b", 2)], [0, 0])
 
-    with pytest.raises(UserFunctionError, match="^keyed process function of operator 'op'") as caught:
+    with pytest.raises(UserFunctionError, match=r"^keyed process function of operator 'op'") as caught:
         harness.process([("a", 5), ("a", 3), ("a", 4)], [0, 0, 0])
     assert caught.value.record == ("a", 3)
-    with pytest.raises(UserFunctionError, match="^on_timer of keyed process function of operator 'op'") as caught:
+    with pytest.raises(UserFunctionError, match=r"^on_timer of keyed process function of operator 'op'") as caught:
         harness.watermark(1)
     assert caught.value.record == {"timer_ms": 1, "key": "a", "domain": "event"}
 

@@ -38,7 +38,7 @@ def test_records_appear_with_the_checkpoint_that_covers_them() -> None:
 def test_a_restore_commits_exactly_once(notified: bool, parallelism: int) -> None:
     """Records of a completed checkpoint are committed by the restore unless they were before, by whichever
     subtask; what came behind it is not."""
-    results: list[str] = []
+    results = CollectedResults()
     checkpoint = Checkpoint(2)
     for subtask, letters in enumerate(("ab", "xy")):
         harness = collecting(results, subtask=subtask, parallelism=2)
@@ -53,7 +53,7 @@ def test_a_restore_commits_exactly_once(notified: bool, parallelism: int) -> Non
     for attempt in (2, 3):
         for subtask in range(parallelism):
             collecting(results, subtask=subtask, parallelism=parallelism, restored=checkpoint, attempt=attempt)
-        assert sorted(results) == ["a", "b", "x", "y"]
+        assert sorted(results.records) == ["a", "b", "x", "y"]
 
 
 def test_the_rest_goes_with_the_last_checkpoint() -> None:
@@ -84,14 +84,26 @@ def test_plain_collection_shows_what_at_least_once_means() -> None:
 def test_two_sinks_may_share_a_list() -> None:
     """Transactions are told apart by the operator's uid."""
     results = CollectedResults()
-    for uid in ("one", "two"):
-        harness = collecting(results)
+    harnesses = {uid: collecting(results) for uid in ("one", "two")}
+    for uid, harness in harnesses.items():
         harness.context.uid = uid
         harness.process([uid])
         harness.snapshot(1)
         harness.complete(1)
 
     assert results.records == ["one", "two"]
+
+
+def test_a_job_may_be_run_twice_into_one_list() -> None:
+    """A run that starts from nothing is another run, though its checkpoints have the same numbers."""
+    results = CollectedResults()
+    for _ in range(2):
+        harness = collecting(results)
+        harness.process("a")
+        harness.snapshot(1)
+        harness.complete(1)
+
+    assert results.records == ["a", "a"]
 
 
 def test_printing() -> None:

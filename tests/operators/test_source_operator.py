@@ -14,7 +14,7 @@ from engine.elements.source import SourceContext
 from operators.source_operator import SourceOperator
 from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
 from operators.watermarks import WatermarkStrategy
-from tests.operators.harness import START_NS, Checkpoint, Harness, read_all
+from tests.operators.harness import START_NS, Checkpoint, Harness, read_all, stamps_of
 
 MS = 1_000_000
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(0, lambda value: value).with_interval_ns(4_000)
@@ -25,7 +25,7 @@ def flat(events: list[Any]) -> list[Any]:
     out: list[Any] = []
     for event in events:
         if isinstance(event, Batch):
-            out += list(zip(event.values, event.timestamps or [None] * len(event), strict=True))
+            out += list(zip(event.values, stamps_of(event), strict=True))
         else:
             out.append(event)
     return out
@@ -247,7 +247,11 @@ def test_finished_splits_stay_finished() -> None:
 
 def test_errors_of_the_source_pass_through() -> None:
     """A failing generator function names the operator of the job."""
-    harness = Harness(SourceOperator(GeneratorSource(lambda start, stop: [][1], 5)))
+
+    def fail(start: int, stop: int) -> list[int]:
+        raise IndexError(start)
+
+    harness = Harness(SourceOperator(GeneratorSource(fail, 5)))
 
     with pytest.raises(UserFunctionError, match="make_batch of operator 'op' raised IndexError"):
         read_all(harness)

@@ -156,7 +156,7 @@ def _fail(start: int, stop: int) -> list[int]:
     [
         (_fail, "RuntimeError: no data"),
         (lambda start, stop: [1], "must return a list of 3 records, got list"),
-        (lambda start, stop: range(start, stop), "must return a list of 3 records, got range"),
+        (range, "must return a list of 3 records, got range"),
     ],
 )
 def test_a_bad_make_batch_is_named(make_batch: Any, problem: str) -> None:

@@ -83,7 +83,7 @@ def test_batches_have_no_meaning(records: list[tuple[int, int]], data: st.DataOb
         return [value] * (value % 3)
 
     for make in (MAKERS["map"], FlatMapOperator, FilterOperator, MAKERS["process"]):
-        whole, cut = Harness(make(expand)), Harness(make(expand))  # type: ignore[operator]
+        whole, cut = Harness(make(expand)), Harness(make(expand))
         whole.process([value for value, _ in records], [stamp for _, stamp in records])
         rest = records
         while rest:

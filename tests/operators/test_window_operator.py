@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
-from engine.elements.errors import ConfigurationError, UserFunctionError
+from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
 from operators import aggregates
 from operators.functions import AggregateFunction
 from operators.window_operator import WindowOperator
@@ -115,7 +115,7 @@ def test_window_and_process_functions() -> None:
     """A window function makes one record per window, a process function any number of the whole contents."""
     one = WindowOperator(TENS, total(), lambda key, window, result: f"{key}{window.start}-{window.end}={result}")
     many = WindowOperator(TENS, None, process_function=lambda key, window, records: [key, window, records])
-    reducing = WindowOperator(TENS, lambda a, b: max(a, b))
+    reducing = WindowOperator(TENS, max)
     expected: list[list[Any]] = [["a0-10=3"], ["a", TimeWindow(0, 10), [("a", 1), ("a", 2)]], [("a", 0, 10, ("a", 2))]]
 
     for operator, records in zip((one, many, reducing), expected, strict=True):
@@ -171,9 +171,12 @@ def test_failing_functions_name_the_record_or_window(
     """Whichever of the user's functions fails, the error says which and on what."""
     harness = window_harness(operator)
 
-    with pytest.raises(UserFunctionError, match=f"^{what} of operator 'op' raised ArithmeticError: no") as caught:
+    def run() -> None:
         harness.process([("a", 1), ("a", 2), ("a", 3)], [1, 1, 1])
         harness.watermark(9)
+
+    with pytest.raises(UserFunctionError, match=f"^{what} of operator 'op' raised ArithmeticError: no") as caught:
+        run()
 
     assert caught.value.record == record
 
@@ -208,6 +211,31 @@ def test_lateness_is_decided_by_the_restored_watermark() -> None:
 
     assert restored.take() == [("watermark", 9), ("watermark", MAX_TIMESTAMP_MS)]
     assert restored.counter("numLateRecordsDropped") == 1
+
+
+@pytest.mark.parametrize("lateness_ms", [0, 5, 50])
+def test_allowed_lateness_may_change_over_a_restore(lateness_ms: int) -> None:
+    """Windows of the checkpoint fire once and are forgotten, whatever lateness the job allows now."""
+    harness = window_harness(WindowOperator(TENS, total(), allowed_lateness_ms=20))
+    harness.process([("fired", 1), ("open", 1)], [5, 15])
+    harness.watermark(9)
+
+    restored = window_harness(
+        WindowOperator(TENS, total(), allowed_lateness_ms=lateness_ms), restored=harness.snapshot(1)
+    )
+    restored.watermark(MAX_TIMESTAMP_MS)
+
+    assert restored.take_values() == [("open", 10, 20, 1)]
+    assert restored.context.keyed.num_entries() == 0
+
+
+def test_other_windows_are_a_changed_job() -> None:
+    """A checkpoint with windows of another size or offset is refused, for its windows would never fire."""
+    checkpoint = window_harness(WindowOperator(TENS, total())).snapshot(1)
+
+    for other in (TumblingEventTimeWindows.of(20), TumblingEventTimeWindows.of(10, 5)):
+        with pytest.raises(JobChangedError, match=r"its checkpoint has windows of 10 ms \(offset 0 ms\)"):
+            window_harness(WindowOperator(other, total()), restored=checkpoint)
 
 
 class NaiveWindows:
@@ -296,6 +324,7 @@ def test_windows_agree_with_the_naive_model(
 
         assert windows.take_stamped() == expected
     assert windows.late_records_dropped() == model.dropped
+    assert [harness.context.keyed.num_entries() for harness in windows.subtasks] == [0] * len(windows.subtasks)
 
 
 @given(st.permutations([("a", n) for n in range(8)]), st.lists(st.integers(1, 8), max_size=4))

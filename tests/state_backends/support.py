@@ -19,7 +19,7 @@ from state_backends.descriptors import (
 from state_backends.filesystem import MemoryFileSystem
 from state_backends.handles import KeyedStateHandle
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange, KeyType
+from state_backends.key_groups import LONG, STRING, KeyGroupRange, KeyType
 from state_backends.snapshot import SnapshotOptions, StateReader, run_to_completion
 from state_backends.storage import CheckpointLocation, CheckpointStorage
 
@@ -144,3 +144,15 @@ def same(left: Any, right: Any) -> bool:
         return left.hex() == right.hex()
     equal: bool = left == right
     return equal
+
+
+def string_keys_snapshot() -> bytes:
+    """A snapshot with text in every place where a hash seed could show."""
+    backend = heap(STRING)
+    for word in ("ada", "bob", "eve", "mallory", "trent", "zoe"):
+        backend.set_current_key(word)
+        backend.value_state(VALUE).update({word: 1, "x": {"y": word}})
+        backend.map_state(MAP).put_all(dict.fromkeys(word, 1))
+        backend.list_state(LIST).set_namespace(word)
+        backend.timer_service("t").register_event_time_timer(word, word, len(word))
+    return snapshot_bytes(backend)

@@ -248,4 +248,4 @@ class _Many:
 
 
 TestHeapMachine = HeapMachine.TestCase
-TestHeapMachine.settings = settings(max_examples=60, stateful_step_count=30)
+TestHeapMachine.settings = settings(max_examples=80, stateful_step_count=40)

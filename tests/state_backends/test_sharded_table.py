@@ -218,7 +218,7 @@ def test_the_cache_is_bounded_and_right_after_it_was_emptied() -> None:
 
 def test_a_key_of_a_foreign_group_is_refused() -> None:
     """A key outside the range is a routing mistake and must not create state that no restore would find."""
-    live = ShardedTable(lambda key: int(key), KeyGroupRange(2, 3), PlainFormat(), 10)
+    live = ShardedTable(int, KeyGroupRange(2, 3), PlainFormat(), 10)
     with pytest.raises(KeyGroupError, match=r"key 4 belongs to key group 4, but this backend owns \[2, 3\]"):
         live.shard_of[4]
 

@@ -1,0 +1,270 @@
+"""The parts of the command line alone: options, descriptor, run directories, values as JSON, errors as text."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
+from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
+from engine.cli.options import RunOptions, parse_params, parse_restart
+from engine.cli.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
+from engine.cli.run_directory import claim_directory, next_run_directory, write_report
+from engine.elements import errors
+from engine.elements.errors import ConfigurationError, JobFailedError, StorageError, UserFunctionError
+from engine.runtime.config import CheckpointInterval, RunConfig
+from state_backends.encoding import StateCodec, TypeRegistry
+from state_backends.errors import CorruptStateError, MissingStateError, StorageInUseError
+from state_backends.filesystem import MemoryFileSystem
+
+# --- options ---
+
+
+def test_options_left_out_are_the_engines_defaults() -> None:
+    """The command line has no defaults of its own beside seed and mode."""
+    assert RunOptions().to_config() == RunConfig()
+
+
+def test_options_become_configuration() -> None:
+    """Each in its unit."""
+    options = RunOptions(
+        seed="s", mode="at-least-once", batch_size=7, checkpoint_interval="10rec", checkpoint_timeout="2s",
+        min_pause="3ms", retain=2, tolerable_failures=1, restart="fixed:2:5ms",
+    )  # fmt: skip
+    config = options.to_config(allow_non_restored_state=True)
+
+    assert config == RunConfig(
+        seed="s", mode="at-least-once", batch_size=7, checkpoint_interval=CheckpointInterval(records=10),
+        checkpoint_timeout_ns=2_000_000_000, min_pause_ns=3_000_000, retained=2, tolerable_failures=1,
+        restart=FixedDelayRestart(2, 5_000_000), allow_non_restored_state=True,
+    )  # fmt: skip
+    assert RunOptions(checkpoint_interval="none").to_config().checkpoint_interval is None
+
+
+def test_options_survive_the_descriptor_and_can_be_typed_again() -> None:
+    """As plain data and as arguments; only what is not the default is typed."""
+    options = RunOptions(seed="7", retain=3, checkpoint_interval="10rec")
+
+    assert RunOptions.from_dict(json.loads(json.dumps(options.as_dict())), "x") == options
+    assert options.as_arguments() == ["--seed", "7", "--checkpoint-interval", "10rec", "--retain", "3"]
+    assert RunOptions().as_arguments() == []
+
+
+@pytest.mark.parametrize("text", ["fixed", "fixed:3", "fixed::1ms", "fixed:x:1ms", "fixed:-1:1ms", "exponential:3:1ms"])
+def test_an_unknown_restart_strategy_says_what_there_is(text: str) -> None:
+    """Each strategy with an example."""
+    with pytest.raises(ConfigurationError, match="fixed:ATTEMPTS:DELAY"):
+        parse_restart(text)
+
+
+def test_restart_strategies() -> None:
+    """None, or so many times."""
+    assert parse_restart("none") == NoRestart()
+    assert parse_restart("fixed:0:1ms") == FixedDelayRestart(0, 1_000_000)
+
+
+def test_parameters_are_names_with_values() -> None:
+    """A value may be empty and may hold an equals sign; a name is given once."""
+    assert parse_params(("a=1", "b=", "c=x=y")) == {"a": "1", "b": "", "c": "x=y"}
+    for wrong in (("a",), ("=1",), ("a b=1",), ("a=1", "a=2")):
+        with pytest.raises(ConfigurationError):
+            parse_params(wrong)
+
+
+# --- descriptor ---
+
+DESCRIPTOR = JobDescriptor("/j/job.py", "job ä", {"a": "1"}, RunOptions(seed="é"), "/o", "/w", "0.1")
+
+
+def test_a_descriptor_comes_back_as_it_was() -> None:
+    """Whatever letters are in it."""
+    fs = MemoryFileSystem()
+    fs.make_dirs("/s")
+    write_descriptor(fs, "/s", DESCRIPTOR)
+
+    assert read_descriptor(fs, "/s") == DESCRIPTOR
+
+
+def test_a_descriptor_survives_a_crash_as_soon_as_it_is_written() -> None:
+    """It must be there before the first checkpoint can be, or that could never be resumed."""
+    fs = MemoryFileSystem()
+    fs.make_dirs("/s")
+    write_descriptor(fs, "/s", DESCRIPTOR)
+    fs.crash()
+
+    assert read_descriptor(fs, "/s") == DESCRIPTOR
+
+
+@given(st.data())
+def test_a_truncated_descriptor_is_refused(data: st.DataObject) -> None:
+    """Never half believed, wherever it is cut."""
+    text = DESCRIPTOR.to_json().rstrip()
+    cut = data.draw(st.integers(0, len(text) - 1))
+
+    with pytest.raises(StorageError, match="is damaged or no job descriptor"):
+        JobDescriptor.from_json(text[:cut], "p")
+
+
+@pytest.mark.parametrize("change", [{"params": {"a": 1}}, {"params": []}, {"job_file": 3}, {"options": 3}])
+def test_a_descriptor_with_wrong_values_is_refused(change: dict[str, Any]) -> None:
+    """Values of the wrong kind would fail much later and explain nothing."""
+    with pytest.raises(StorageError, match="is damaged or no job descriptor"):
+        JobDescriptor.from_json(json.dumps({**json.loads(DESCRIPTOR.to_json()), **change}), "p")
+
+
+# --- run directories ---
+
+
+def test_numbers_go_on_behind_the_highest(tmp_path: Path) -> None:
+    """Deleting an old run frees no number; other files do not matter."""
+    root = str(tmp_path)
+    first, second = next_run_directory("job", root), next_run_directory("job", root)
+    Path(first).rmdir()
+    (tmp_path / "job/notes").touch()
+    third = next_run_directory("job", root)
+
+    assert [Path(one).name for one in (first, second, third)] == ["1", "2", "3"]
+    assert (tmp_path / "job/latest").resolve() == Path(third)
+
+
+def test_runs_that_start_together_get_different_directories(tmp_path: Path) -> None:
+    """Creating the directory is what takes the number."""
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(next_run_directory("job", str(tmp_path)))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(int(Path(one).name) for one in found) == list(range(1, 9))
+
+
+def test_a_real_directory_called_latest_is_left_alone(tmp_path: Path) -> None:
+    """The link is a convenience; nothing is deleted for it."""
+    (tmp_path / "job/latest/mine").mkdir(parents=True)
+    next_run_directory("job", str(tmp_path))
+
+    assert sorted(one.name for one in (tmp_path / "job").iterdir()) == ["1", "latest"]
+    assert (tmp_path / "job/latest/mine").is_dir()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    """With its path and the reason."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be written"):
+        claim_directory(str(tmp_path / "file/x"))
+    with pytest.raises(StorageError, match="cannot be written"):
+        next_run_directory("file", str(tmp_path))
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_report(str(tmp_path / "nowhere"), {})
+
+
+# --- values as JSON ---
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text() | st.binary()
+    | st.dates() | st.datetimes() | st.decimals(allow_nan=False) | st.timedeltas(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(-5, 5), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(values)
+def test_every_state_value_has_a_json_form(value: Any) -> None:
+    """Whatever the codec can store can be shown; strict JSON, and as text."""
+    decoded = inspecting_codec().decode(StateCodec().encode(value))
+
+    assert json.loads(json.dumps(plain(decoded), allow_nan=False)) == plain(decoded)
+    assert isinstance(shown(plain(decoded)), str)
+
+
+def test_different_values_look_different() -> None:
+    """1, 1.0 and True, a list and a tuple, bytes and text: what state keeps apart is shown apart."""
+    day = datetime.date(2013, 1, 2)
+    alike = [
+        1, 1.0, True, "1", b"1", None, "None", [1], (1,), [(1,)], ([1],), {"1": 1}, {1: 1}, {"$tuple": [1]}, [], (), {},
+        "", b"", 0.0, -0.0, float("nan"), float("inf"), "nan", decimal.Decimal("1"), decimal.Decimal("1.0"), day,
+        datetime.datetime(2013, 1, 2), str(day), datetime.timedelta(1), [1, 0, 0],
+    ]  # fmt: skip
+
+    assert len({json.dumps(plain(value)) for value in alike}) == len(alike)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((1,), "(1,)"),
+        ((1, "a"), "(1, 'a')"),
+        ([], "[]"),
+        ({}, "{}"),
+        ({"a": b"\x01"}, "{'a': b'\\x01'}"),
+        ({1: 2.5}, "{1: 2.5}"),
+        ({"$tuple": 3}, "{'$tuple': 3}"),
+        (float("inf"), "inf"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (datetime.date(2013, 1, 2), "2013-01-02"),
+        (datetime.timedelta(hours=3), "3:00:00"),
+        (UnregisteredValue(40, 2, [1, "x"]), "<type 40 version 2: [1, 'x']>"),
+    ],
+)
+def test_values_are_shown_as_python_writes_them(value: Any, text: str) -> None:
+    """People read the text."""
+    assert shown(plain(value)) == text
+
+
+def test_types_of_other_programs_are_kept_as_they_are() -> None:
+    """Reading for people needs no registration, and the shared registry learns nothing."""
+    program = TypeRegistry()
+    program.register_type(40, complex, lambda value: [value.real, value.imag], lambda state, version: complex(*state))
+    data = StateCodec(program).encode(complex(1, 2))
+
+    assert inspecting_codec().decode(data) == UnregisteredValue(40, 1, [1.0, 2.0])
+    assert InspectingRegistry().for_class(complex) is None
+
+
+# --- errors as text ---
+
+
+def test_each_kind_of_failure_has_its_exit_code() -> None:
+    """Errors of the state layer included, though it knows no exit codes."""
+    codes = {
+        MissingStateError("p"): 16,
+        StorageInUseError("p", 1): 16,
+        CorruptStateError("p", "x"): 15,
+        ConfigurationError("x"): 11,
+        AssertionError("x"): 3,
+        KeyboardInterrupt(): 130,
+    }
+
+    assert [exit_code_of_failure(error) for error in codes] == list(codes.values())
+
+
+def test_the_table_of_exit_codes_is_complete() -> None:
+    """Every error class's code stands in the table that the help prints."""
+    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.WeirError)]
+
+    assert len(classes) > 10
+    assert [one.__name__ for one in classes if f"{one.exit_code} " not in EXIT_CODES] == []
+
+
+def test_a_cause_is_told_once() -> None:
+    """What the message says already is not said again; what it does not say is."""
+    cause = UserFunctionError("map", "function", 3, 1, ValueError("x"))
+    said = JobFailedError(f"job failed: {cause}")
+    said.__cause__ = cause
+    unsaid = JobFailedError("job failed")
+    unsaid.__cause__ = cause
+
+    assert failure_text(said).count("raised ValueError") == 1
+    assert failure_text(unsaid).count("raised ValueError") == 1

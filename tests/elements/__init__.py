@@ -1,0 +1,1 @@
+"""Claims about the plain data and the contracts that all rooms share."""

@@ -1,0 +1,60 @@
+"""The same input gives the same output, state bytes and files in every process, whatever its hash seed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from operators import aggregates
+from operators.file_sink import FileSink
+from operators.keyed_process import KeyedProcessOperator
+from operators.window_operator import WindowOperator
+from operators.windows import TumblingEventTimeWindows
+from state_backends.filesystem import MemoryFileSystem
+from tests.operators.harness import Harness
+from tests.operators.test_keyed_process import CountUntilQuiet
+
+ROOT = Path(__file__).parents[2]
+
+
+def digest() -> str:
+    """Digest of everything that windows, timers and a file sink with buckets give for a fixed input."""
+    records = [(f"key-{number * 7 % 40}", number) for number in range(200)]
+    stamps = [number * 3 % 101 for number in range(200)]
+    fs = MemoryFileSystem()
+    windows = WindowOperator(TumblingEventTimeWindows.of(10), aggregates.count(), late_tag="late")
+    results: list[object] = []
+    for operator in (windows, KeyedProcessOperator(CountUntilQuiet())):
+        harness = Harness(operator, key=lambda record: record[0])
+        for start in range(0, 200, 50):
+            harness.process(records[start : start + 50], stamps[start : start + 50])
+            harness.watermark(start // 4)
+        checkpoint = harness.snapshot(1)
+        results += [harness.take(), operator.fingerprint(), checkpoint.keyed, checkpoint.operator]
+    sink = Harness(FileSink("rows", bucket=lambda record: record[0]).create_operator(), fs=fs)
+    sink.process(records)
+    results += [sink.operator.fingerprint(), sink.snapshot(1).operator]
+    sink.complete(1)
+    results += [(path, fs.read_bytes(path)) for path in fs.walk_files("/out")]
+    return hashlib.sha256(repr(results).encode()).hexdigest()
+
+
+def test_hash_seed_changes_nothing() -> None:
+    """Two processes with different hash seeds compute one digest."""
+    program = "from tests.operators.test_determinism import digest; print(digest())"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert found == {digest() + "\n"}

@@ -1,0 +1,1 @@
+"""Claims about the runtime: clock, channels, tasks, job manager, restarts, determinism."""
