@@ -71,8 +71,8 @@ class FlatMapOperator(_FunctionOperator):
             if stamps is None:
                 out = list(chain.from_iterable(iterator))
             else:
-                # ``list`` first: a function may return a generator, whose length nobody knows.
-                lists = list(map(list, iterator))
+                # A function may return a generator, whose length nobody knows.
+                lists = [one if isinstance(one, (list, tuple)) else list(one) for one in iterator]
                 out = list(chain.from_iterable(lists))
                 out_stamps = list(chain.from_iterable(map(repeat, stamps, map(len, lists))))
         except Exception as error:

@@ -21,12 +21,12 @@ from state_backends.descriptors import (
     ValueStateDescriptor,
 )
 from state_backends.encoding import StateCodec, default_codec
-from state_backends.errors import KeyGroupError, StateArgumentError, StateSchemaError
+from state_backends.errors import KeyGroupError, StateSchemaError
 from state_backends.full_snapshot import FullSnapshotReader, SnapshotHeader
 from state_backends.handles import KeyedStateHandle
 from state_backends.heap_folding_states import HeapAggregatingState, HeapReducingState
 from state_backends.heap_snapshot import HeapSnapshotResources, HeapSnapshotTask
-from state_backends.heap_states import HeapListState, HeapMapState, HeapValueState
+from state_backends.heap_states import HeapListState, HeapMapState, HeapValueState, KeyContext
 from state_backends.heap_tables import StateTable
 from state_backends.key_groups import (
     KeyGroupRange,
@@ -44,8 +44,6 @@ __all__ = ["DEFAULT_KEY_CACHE_ENTRIES", "HeapKeyedStateBackend"]
 
 DEFAULT_KEY_CACHE_ENTRIES = 1 << 20
 """How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
-
-_NO_KEY: Any = object()
 
 
 class HeapKeyedStateBackend:
@@ -78,7 +76,9 @@ class HeapKeyedStateBackend:
         self._codec = default_codec() if codec is None else codec
         self._typed_group_of = None if key_type is None else key_group_function(key_type, max_parallelism)
         self._key_cache_entries = key_cache_entries
-        self._current_key: Any = _NO_KEY
+        # Checking one scalar key is a comparison of types; anything else takes the long way.
+        self._plain_key_type = _plain_type(key_type)
+        self._keys = KeyContext()
         self._tables: dict[str, StateTable] = {}
         self._timer_services: dict[str, TimerService] = {}
 
@@ -88,55 +88,51 @@ class HeapKeyedStateBackend:
 
         :raises StateArgumentError: when none was set
         """
-        if self._current_key is _NO_KEY:
-            raise StateArgumentError(
-                "keyed state was used without a current key: it belongs to a keyed stream and can be reached "
-                "only while a record or timer of some key is processed."
-            )
-        return self._current_key
+        return self._keys.require()
 
     def set_current_key(self, key: Any) -> None:
         """Scope single access to a key.
 
         :raises KeyTypeError: when it is not of the declared type
         """
-        check_keys((key,), self.key_type or self._adopt_key_type(infer_key_type(key)))
-        self._current_key = key
+        if type(key) is not self._plain_key_type:
+            check_keys((key,), self.key_type or self._adopt_key_type(infer_key_type(key)))
+        self._keys.key = key
 
     def value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
         """The value state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapValueState(self, self._table(descriptor.name, descriptor.kind), descriptor)
+        return HeapValueState(self._keys, self._table(descriptor.name, descriptor.kind), descriptor)
 
     def list_state(self, descriptor: ListStateDescriptor) -> HeapListState:
         """The list state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapListState(self, self._table(descriptor.name, descriptor.kind))
+        return HeapListState(self._keys, self._table(descriptor.name, descriptor.kind))
 
     def map_state(self, descriptor: MapStateDescriptor) -> HeapMapState:
         """The map state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapMapState(self, self._table(descriptor.name, descriptor.kind))
+        return HeapMapState(self._keys, self._table(descriptor.name, descriptor.kind))
 
     def reducing_state(self, descriptor: ReducingStateDescriptor) -> HeapReducingState:
         """The reducing state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapReducingState(self, self._table(descriptor.name, descriptor.kind), descriptor)
+        return HeapReducingState(self._keys, self._table(descriptor.name, descriptor.kind), descriptor)
 
     def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> HeapAggregatingState:
         """The aggregating state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapAggregatingState(self, self._table(descriptor.name, descriptor.kind), descriptor)
+        return HeapAggregatingState(self._keys, self._table(descriptor.name, descriptor.kind), descriptor)
 
     def timer_service(self, name: str) -> TimerService:
         """The timers of that name, the same object at each call."""
@@ -257,6 +253,7 @@ class HeapKeyedStateBackend:
 
     def _adopt_key_type(self, key_type: KeyType) -> KeyType:
         self.key_type = key_type
+        self._plain_key_type = _plain_type(key_type)
         self._typed_group_of = key_group_function(key_type, self.max_parallelism)
         return key_type
 
@@ -279,3 +276,8 @@ class HeapKeyedStateBackend:
                 f"the snapshot has max parallelism {header.max_parallelism}, the operator {self.max_parallelism}: "
                 "keys would change their key group. Set the max parallelism of the snapshot."
             )
+
+
+def _plain_type(key_type: KeyType | None) -> type | None:
+    """The Python type that says all about a key of this type; ``None`` for tuples and undeclared keys."""
+    return None if key_type is None or key_type.name == "TUPLE" else key_type.python_type

@@ -40,12 +40,28 @@ class StateTables(Protocol):
     namespaced: ShardedTable
 
 
-class KeyContext(Protocol):
-    """Who knows the current key."""
+class KeyContext:
+    """The current key of a backend, shared by all its state handles.
 
-    @property
-    def current_key(self) -> Any:
-        """The key that single access refers to."""
+    :ivar key: the key that single access refers to; ``None``, which no key can be, until one was set
+    """
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Any = None
+
+    def require(self) -> Any:
+        """The current key.
+
+        :raises StateArgumentError: when none was set
+        """
+        if self.key is None:
+            raise StateArgumentError(
+                "keyed state was used without a current key: it belongs to a keyed stream and can be reached "
+                "only while a record or timer of some key is processed."
+            )
+        return self.key
 
 
 class HeapState:
@@ -77,7 +93,9 @@ class HeapState:
 
     def _locate(self, namespace: Any = _MISSING) -> tuple[Shard, Any]:
         """The shard and stored key of the current key, ready to be read or changed."""
-        key = self._context.current_key
+        key = self._context.key
+        if key is None:
+            self._context.require()
         if namespace is _MISSING:
             namespace = self._namespace
         if namespace is None:

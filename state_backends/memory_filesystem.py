@@ -123,6 +123,13 @@ class MemoryFileSystem(FileSystem):
 
     def delete_tree(self, path: str) -> None:
         if self.is_dir(path):
+            # Name by name, as a real deletion: a crash may keep some of them and not others.
+            for name in self.list_dir(path):
+                child = f"{path}/{name}"
+                if self.is_dir(child):
+                    self.delete_tree(child)
+                else:
+                    self.delete(child)
             directory, name = self._parent(path)
             del directory.names[name]
 

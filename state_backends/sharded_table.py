@@ -11,8 +11,8 @@ Rules this file serves:
   got from state. A shallow copy is enough when every value is immutable; otherwise the shard is frozen
   *encoded*, which the snapshot has to do anyway. So reading through a state counts as touching.
 
-Versions decide who must freeze: the table counts snapshots in ``version``; a shard's ``stamp`` is the
-version at its last freeze (or birth); it is held by exactly the open snapshots with ``stamp < version``.
+Versions decide whether to freeze: the table counts snapshots; a shard's ``stamp`` is the count at its last
+freeze (or birth); while ``stamp`` is below the count of the newest open snapshot, some snapshot may hold it.
 """
 
 from __future__ import annotations
@@ -193,11 +193,7 @@ class ShardedTable:
 
     def _freeze(self, shard: Shard) -> None:
         group = shard.group
-        holders = [
-            snapshot
-            for snapshot in self._open_snapshots
-            if snapshot.version > shard.stamp and snapshot.shards.get(group) is shard
-        ]
+        holders = [snapshot for snapshot in self._open_snapshots if snapshot.shards.get(group) is shard]
         if holders:
             frozen = _frozen_copy(shard, self._format)
             for snapshot in holders:

@@ -106,19 +106,27 @@ class TimerQueue:
     def pop_next(self, now: int) -> Timer | None:
         """Remove and return the next due timer, or ``None`` when none is due."""
         self._drop_empty_times()
+        if not self._draining:
+            return self._pop_first(now)
         draining = self._next_draining()
         if self._times and (draining is None or self._times[0] <= draining[0]):
             # Timers registered meanwhile come first, or belong to the same time: sort them all again.
             self._put_back()
-            if self._times[0] > now:
-                return None
-            self._draining = self._take(heapq.heappop(self._times))[::-1]
-            draining = self._draining[-1]
+            return self._pop_first(now)
         if draining is None or draining[0] > now:
             return None
         self._draining.pop()
         self._remove(draining)
         return draining
+
+    def _pop_first(self, now: int) -> Timer | None:
+        """:meth:`pop_next` when nothing is being fired; of several timers at that time the rest will be."""
+        if not self._times or self._times[0] > now:
+            return None
+        due = self._take(heapq.heappop(self._times))
+        self._draining = due[:0:-1]
+        self._remove(due[0])
+        return due[0]
 
     def pop_due(self, now: int) -> list[Timer]:
         """Remove and return all timers that are due, in firing order."""
@@ -158,15 +166,10 @@ class TimerQueue:
         """The next timer of those being fired one by one that was not deleted since."""
         while self._draining:
             timer = self._draining[-1]
-            if timer in self._table.plain.shard_of[timer[1]] and not self._is_indexed(timer):
+            if timer in self._table.plain.shard_of[timer[1]]:
                 return timer
             self._draining.pop()
         return None
-
-    def _is_indexed(self, timer: Timer) -> bool:
-        # Deleted and registered again since: the index has it, and it must fire once.
-        due = self._by_time.get(timer[0], ())
-        return due == timer or (isinstance(due, dict) and timer in due)
 
     def _take_due_times(self, now: int) -> list[int]:
         """Take the times that are due out of the heap, ascending."""

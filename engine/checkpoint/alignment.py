@@ -58,8 +58,8 @@ class AlignmentClock:
 
     def add_bytes(self, count: int) -> None:
         """The task took a batch of this size."""
-        if self._started_ns is not None:
-            self._bytes += count
+        # Outside an alignment too: the next one starts from zero, so nobody will see these.
+        self._bytes += count
 
     def metrics(self, checkpoint_id: int) -> AlignmentMetrics:
         """What was measured for ``checkpoint_id``; zeros when another one is being measured."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
@@ -36,7 +37,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(path: str, uid: str | None, limit: int, as_json: bool) -> int:
     """See the help text."""
-    found = find_checkpoint(LocalFileSystem(), path)
+    found = find_checkpoint(LocalFileSystem(), os.path.abspath(path))
     inspected = inspect_checkpoint(found, Selection(uid, limit))
     if as_json:
         click.echo(json.dumps(inspected, indent=2, ensure_ascii=False))

@@ -39,7 +39,9 @@ class FoundCheckpoint:
 
     def location(self) -> CheckpointLocation:
         """The checkpoint, ready to be read. Raises :class:`state_backends.errors.StateBackendError` when damaged."""
-        checkpoint_id = CheckpointLocation(self.file_system, 0, self.directory, None).read_metadata().checkpoint_id
+        checkpoint_id = _checkpoint_id(self.directory)
+        if self.job_dir is None or checkpoint_id is None:
+            return CheckpointStorage(self.file_system, self.directory, "savepoint").savepoint_location(self.directory)
         return CheckpointLocation(self.file_system, checkpoint_id, self.directory, self.job_dir)
 
 
@@ -55,23 +57,21 @@ class Selection:
 
 
 def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
-    """The checkpoint that ``path`` means.
+    """The checkpoint that the absolute ``path`` means.
 
     Raises :class:`StorageError` when there is none, or when it could be several.
     """
-    path = path.rstrip("/") or "/"
     if not file_system.exists(path):
         raise StorageError(f"{path}: there is no such file or directory\n  fix: name a checkpoint or storage directory")
     if posixpath.basename(path) == METADATA_FILE_NAME and not file_system.is_dir(path):
-        path = posixpath.dirname(path) or "."
+        path = posixpath.dirname(path)
     elif not file_system.is_dir(path):
         raise StorageError(f"{path}: is a file, but no {METADATA_FILE_NAME}\n  fix: name the checkpoint's directory")
-    name = posixpath.basename(posixpath.normpath(path))
+    is_checkpoint = _checkpoint_id(path) is not None
     if file_system.exists(posixpath.join(path, METADATA_FILE_NAME)):
         # A savepoint is never called chk-N: that name says that shared files may lie beside it.
-        job_dir = posixpath.join(path, "..") if name.startswith(_CHECKPOINT_PREFIX) else None
-        return FoundCheckpoint(file_system, path, job_dir)
-    if name.startswith(_CHECKPOINT_PREFIX):
+        return FoundCheckpoint(file_system, path, posixpath.dirname(path) if is_checkpoint else None)
+    if is_checkpoint:
         raise StorageError(f"{path}: has no {METADATA_FILE_NAME}, so this checkpoint was never completed")
     return _newest(file_system, _job_directory(file_system, path))
 
@@ -102,14 +102,19 @@ def _checkpoint_ids(file_system: FileSystem, directory: str) -> list[int]:
     """The numbers of the completed checkpoints in a directory, ascending."""
     if not file_system.is_dir(directory):
         return []
-    numbers = [
-        int(name.removeprefix(_CHECKPOINT_PREFIX))
+    found = [
+        _checkpoint_id(name)
         for name in file_system.list_dir(directory)
-        if name.startswith(_CHECKPOINT_PREFIX)
-        and name.removeprefix(_CHECKPOINT_PREFIX).isdecimal()
-        and file_system.exists(posixpath.join(directory, name, METADATA_FILE_NAME))
+        if file_system.exists(posixpath.join(directory, name, METADATA_FILE_NAME))
     ]
-    return sorted(numbers)
+    return sorted(number for number in found if number is not None)
+
+
+def _checkpoint_id(directory: str) -> int | None:
+    """``N`` of a directory called ``chk-N``, else ``None``."""
+    name = posixpath.basename(directory)
+    number = name.removeprefix(_CHECKPOINT_PREFIX)
+    return int(number) if name != number and number.isdecimal() else None
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

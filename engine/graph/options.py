@@ -175,7 +175,8 @@ def operator_factory(method: str, transform: object) -> OperatorFactory:
             f"  fix: pass a function that makes it, as in lambda: {type(transform).__name__}(...)"
         )
     create = getattr(transform, "create_operator", None)
-    if callable(create) and not isinstance(transform, type):
+    if callable(create):
+        check_methods(method, "its argument", transform, "create_operator")
         factory: OperatorFactory = create
         return factory
     if callable(transform):

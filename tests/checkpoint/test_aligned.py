@@ -175,6 +175,16 @@ def test_metrics_of_an_alignment() -> None:
     assert handler.alignment_ns(999) == 50
 
 
+def test_end_behind_the_own_barrier_does_not_restart_the_clock() -> None:
+    """The alignment began with the barrier; that its channel ends afterwards changes nothing."""
+    handler = AlignedBarrierHandler(3)
+    handler.on_barrier(0, barrier(1), 10)
+    handler.on_end_of_partition(0, 20)
+    handler.on_barrier(1, barrier(1), 30)
+
+    assert TriggerSnapshot(barrier(1), AlignmentMetrics(10, 30)) in handler.on_barrier(2, barrier(1), 40)
+
+
 def test_start_delay_is_never_negative() -> None:
     """A barrier from the future has a start delay of zero."""
     handler = AlignedBarrierHandler(1)

@@ -170,6 +170,23 @@ def test_a_checkpoint_without_metadata_never_happened(stored: Weir) -> None:
     assert stored("inspect", "state", "--json").json()["checkpoint_id"] < 999
 
 
+def test_metadata_of_another_checkpoint_is_foreign(stored: Weir) -> None:
+    """A file that was put there from elsewhere is not taken for what its directory says."""
+    older = min((stored.directory / "state/sums").glob("chk-*"), key=lambda path: int(path.name[4:]))
+    shutil.copy(older / "_metadata", newest(stored) / "_metadata")
+    answer = stored("inspect", "state")
+
+    assert answer.exit_code == 15
+    assert f"is the metadata of checkpoint {older.name[4:]}" in answer.stderr
+
+
+def test_a_checkpoint_that_was_moved_away_is_read_like_a_savepoint(stored: Weir) -> None:
+    """A directory of another name holds everything itself; its number is in its metadata."""
+    shutil.copytree(newest(stored), stored.directory / "kept")
+
+    assert stored("inspect", "kept", "--json").json()["checkpoint_id"] == int(newest(stored).name[4:])
+
+
 def test_places_without_a_checkpoint_are_refused(stored: Weir) -> None:
     """No such path, an ordinary file, an ordinary directory, two jobs at once."""
     shutil.copytree(stored.directory / "state/sums", stored.directory / "two/one")

@@ -293,6 +293,18 @@ def test_via_meets_the_demands_of_a_transform() -> None:
     assert last_edge(job).partitioner.key_type == LONG
 
 
+@pytest.mark.parametrize("route", [lambda s: s.rebalance(), lambda s: s.key_by(identity)])
+def test_via_keeps_the_partitioner_that_was_asked_for(route: Callable[[Stream], Stream]) -> None:
+    """A transform without demands takes its input as the stream before says."""
+    job = Job("job")
+    stream = route(numbers(job))
+    stream.via(Operator)
+    stream.map(identity)
+
+    first, second = job.graph.edges()
+    assert first.partitioner == second.partitioner
+
+
 def test_via_takes_a_function_that_makes_operators() -> None:
     """A class of operators, or any function that returns one, will do."""
     job = Job("job")
@@ -386,6 +398,7 @@ def refused(call: Callable[[Job], Any]) -> str:
         (lambda j: numbers(j).map(identity, chain=1), "map: chain= must be of type bool"),
         (lambda j: numbers(j).via(OneRow(), parallelism=2), "'one-row' demands parallelism=1, the call asks for"),
         (lambda j: numbers(j).collect(()), "collect: into must be of type list, not () of type tuple"),
+        (lambda j: numbers(j).via(OneRow), "via: its argument must be an object, not the class OneRow\n"),
         (lambda j: numbers(j).via(7), "via: 7 of type int makes no operator"),
         (lambda j: numbers(j).sink(Operator()), "sink: Operator is one operator, but every subtask"),
         (lambda j: numbers(j).print().explain("svg"), "there is no format 'svg'; use 'text' or 'mermaid'"),

@@ -28,6 +28,25 @@ def test_json_rows_come_back(record: dict[str, Any]) -> None:
     assert list(json.loads(line).items()) == list(record.items())
 
 
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.one_of(TEXTS, st.integers()), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUES)
+def test_json_rows_are_those_of_the_json_module(value: Any) -> None:
+    """The fast way gives the very text of ``json.dumps``."""
+    expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    assert JsonLinesRowFormat().encode(value) == expected
+
+
 def test_json_rows_are_compact_and_know_dates() -> None:
     """No spaces, text as it is, dates and times in ISO 8601, decimals as text."""
     record = {"é": datetime.date(2013, 1, 2), "t": datetime.datetime(2013, 1, 2, 3, 4), "d": decimal.Decimal("1.10")}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.kernel import START_NS, Kernel
 
-
 Heard = list[tuple[int, str, Any]]
 """``(ns since the start, target, payload)``"""
 

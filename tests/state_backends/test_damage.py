@@ -143,6 +143,14 @@ def test_a_newer_format_is_not_called_damage() -> None:
     assert unseal(io.BytesIO(newer), "p", b"WEIRTEST", 4) == b"payload"
 
 
+def test_a_damaged_length_does_not_reserve_memory() -> None:
+    """A length beyond the end of the file is refused before anything of that length is read."""
+    data = bytearray(seal(b"WEIRTEST", 1, b"payload"))
+    data[PREAMBLE_BYTES + 3 : PREAMBLE_BYTES + 7] = b"\xff" * 4
+    with pytest.raises(CorruptStateError, match="ends outside its 32 bytes"):
+        unseal(io.BytesIO(bytes(data)), "p", b"WEIRTEST", 1)
+
+
 def test_a_frame_in_the_wrong_place_is_found() -> None:
     """A frame whose checksum fits but whose kind does not belong there is refused."""
     data = preamble(b"WEIRTEST", 1) + frame(1, 0, b"") + frame(2, 0, b"")

@@ -203,7 +203,7 @@ def test_equal_state_gives_equal_bytes_whatever_its_history(
             backend.set_current_key(key)
             backend.value_state(VALUE).update((key, "v"))
             backend.list_state(LIST).add(key)
-            backend.map_state(MAP).put_all({key: 0, 99: 0} if key % 2 else {99: 0, key: 0})
+            backend.map_state(MAP).put_all(dict.fromkeys(keys, 0))
             backend.timer_service("t").register_event_time_timer(key, None, key // 3)
         return backend
 

@@ -74,6 +74,34 @@ def test_a_directory_in_place_of_the_lock_file_is_a_clear_error(tmp_path: Path) 
         LocalFileSystem().lock_directory(str(tmp_path))
 
 
+def test_what_must_be_durable_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync, truncate, fsync_dir and make_dirs each ask the kernel to sync the right file or directory, after
+    everything written has left the process."""
+    synced: list[tuple[str, int]] = []
+    real_fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor).st_size))
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    fs = LocalFileSystem()
+    with fs.open_write(f"{tmp_path}/a") as file:
+        file.write(b"abc")
+        file.fsync()
+    assert synced == [(f"{tmp_path}/a", 3)]
+    synced.clear()
+    fs.truncate(f"{tmp_path}/a", 1)
+    assert synced == [(f"{tmp_path}/a", 1)]
+    synced.clear()
+    fs.fsync_dir(str(tmp_path))
+    assert [path for path, _ in synced] == [str(tmp_path)]
+    synced.clear()
+    fs.make_dirs(f"{tmp_path}/x/y")
+
+    assert [path for path, _ in synced] == [str(tmp_path), f"{tmp_path}/x"]
+
+
 def test_relative_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path without a directory is in the working directory."""
     monkeypatch.chdir(tmp_path)

@@ -133,10 +133,12 @@ def test_callbacks_may_register_and_delete_while_timers_fire(data: st.DataObject
     callback registered or deleted."""
     queue = service().event_time
     model: set[Timer] = set()
+    # Few times and keys, so that most changes concern the very time that is being fired.
+    few_timers = st.tuples(st.integers(0, 1), st.integers(0, 4), st.none())
 
     def change(how_many: int) -> None:
         for _ in range(how_many):
-            timer = data.draw(timers_strategy)
+            timer = data.draw(few_timers)
             if data.draw(st.booleans()):
                 queue.register([timer[1]], [timer[2]], [timer[0]])
                 model.add(timer)
@@ -146,7 +148,7 @@ def test_callbacks_may_register_and_delete_while_timers_fire(data: st.DataObject
 
     change(12)
     for _ in range(data.draw(st.integers(1, 15))):
-        now = data.draw(st.integers(-3, 6))
+        now = data.draw(st.integers(0, 1))
         expected = min((timer for timer in model if timer[0] <= now), key=order_of, default=None)
         assert expected == queue.pop_next(now)
         if expected is not None:

@@ -1,0 +1,53 @@
+"""``python -m benchmarks``: run the benchmarks and print their table."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks import checkpoint_cost, files, heap, kernel, table, w1
+from benchmarks.measure import Result
+
+BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
+    "w1": w1.single,
+    "parallel": w1.parallel,
+    "checkpoints": checkpoint_cost.measure,
+    "heap": heap.measure,
+    "kernel": kernel.measure,
+    "files": files.measure,
+}
+"""Every benchmark takes whether it should be quick and returns the lines of its table."""
+
+
+@click.command(epilog="Goals are shown, never enforced: the exit code is 0 whatever the speed.")
+@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)), metavar=f"[{'|'.join(BENCHMARKS)}]...")
+@click.option("--quick", is_flag=True, help="Small inputs and few rounds: seconds instead of minutes, rough numbers.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Also write every sample to this file.",
+)
+def main(names: Sequence[str], quick: bool, json_file: Path | None) -> None:
+    """Measure Weir beside programs that do the same, in one run; without NAMES all benchmarks."""
+    about = table.machine()
+    click.echo(f"{about['python']}, {about['system']}, {about['cores']} cores{', quick' if quick else ''}")
+    results: dict[str, list[Result]] = {}
+    for name in dict.fromkeys(names or BENCHMARKS):
+        click.echo(f"{name} ...", err=True)
+        start = time.perf_counter()
+        results[name] = BENCHMARKS[name](quick)
+        click.echo(f"{name}: {time.perf_counter() - start:.0f} s", err=True)
+    click.echo(table.render([result for group in results.values() for result in group]))
+    if json_file is not None:
+        text = json.dumps(table.as_json(results, quick=quick), indent=2, ensure_ascii=False)
+        json_file.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Settings of a run: durations, intervals, defaults, and errors that say what may be written instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.elements.errors import ConfigurationError
+from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ns"),
+    [
+        ("1ns", 1),
+        ("20us", 20_000),
+        ("20µs", 20_000),
+        ("250ms", 250_000_000),
+        ("1.5s", 1_500_000_000),
+        (" 2 m ", 120_000_000_000),
+        ("1h", 3_600_000_000_000),
+        ("0s", 0),
+        ("0.001us", 1),
+    ],
+)
+def test_durations_have_a_unit(text: str, expected_ns: int) -> None:
+    """A number and a unit make a duration, with or without fraction and space."""
+    assert parse_duration_ns(text) == expected_ns
+
+
+@pytest.mark.parametrize("text", ["", "5", "ms", "-5ms", "5 days", "1e3ms", "5MS", "1,5s", "5msx", "٥ms x"])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    """What is no duration is an error that quotes it, names the setting and shows how to write one."""
+    with pytest.raises(ConfigurationError) as raised:
+        parse_duration_ns(text, "checkpoint timeout")
+
+    for part in ("checkpoint timeout", repr(text), "ns, us, µs, ms, s, m, h", "e.g. 250ms"):
+        assert part in str(raised.value)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(("ns", "us", "ms", "s", "m", "h")))
+def test_whole_durations_are_exact(number: int, unit: str) -> None:
+    """No float error creeps into a whole number of units."""
+    one = parse_duration_ns(f"1{unit}")
+
+    assert parse_duration_ns(f"{number}{unit}") == number * one
+
+
+def test_intervals_are_a_time_or_a_number_of_records() -> None:
+    """Both forms of an interval are read from text."""
+    assert CheckpointInterval.parse("100ms") == CheckpointInterval(time_ns=100_000_000)
+    assert CheckpointInterval.parse("10000rec") == CheckpointInterval(records=10_000)
+    assert CheckpointInterval.parse(" 7 rec ") == CheckpointInterval(records=7)
+
+
+@pytest.mark.parametrize("text", ["0ms", "0rec", "0.1ns"])
+def test_an_interval_is_above_zero(text: str) -> None:
+    """Checkpoints without end at one instant are no setting."""
+    with pytest.raises(ConfigurationError, match="above 0"):
+        CheckpointInterval.parse(text)
+
+
+@pytest.mark.parametrize("text", ["rec", "1.5rec", "-3rec", "10 records", "often"])
+def test_a_bad_interval_names_the_setting(text: str) -> None:
+    """The error speaks of the checkpoint interval and quotes what was written."""
+    with pytest.raises(ConfigurationError, match=r"checkpoint interval '.*' is not a time"):
+        CheckpointInterval.parse(text)
+
+
+@pytest.mark.parametrize("setting", [{}, {"time_ns": 1, "records": 1}])
+def test_an_interval_is_one_of_both(setting: dict[str, int]) -> None:
+    """Neither form, or both at once, is an error."""
+    with pytest.raises(ConfigurationError, match="either a time or a number of records"):
+        CheckpointInterval(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"mode": "exactly"}, "did you mean 'exactly-once'"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"max_concurrent": 0}, "max_concurrent is 0"),
+        ({"retained": -1}, "retained is -1"),
+        ({"channel_capacity": 0}, "channel_capacity is 0"),
+    ],
+)
+def test_impossible_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+    """A value that cannot work is refused when the configuration is made, by name."""
+    with pytest.raises(ConfigurationError, match=message):
+        RunConfig(**setting)
+
+
+def test_capacity_defaults_to_two_batches() -> None:
+    """Without a setting a channel holds what two full batches hold."""
+    assert RunConfig(batch_size=7).capacity == 14
+    assert RunConfig(batch_size=7, channel_capacity=3).capacity == 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("aligned", FixedDelayRestart(3, 10_000_000)), ("none", NoRestart())]
+)
+def test_restarts_default_to_what_the_mode_can_use(mode: str, expected: object) -> None:
+    """A job with checkpoints is restarted three times; one without would begin anew, so it fails."""
+    assert RunConfig(mode=mode).restart_strategy() == expected
+
+
+def test_a_restart_strategy_that_was_given_is_used() -> None:
+    """The setting wins over the default, in every mode."""
+    given_strategy = FixedDelayRestart(None, 5)
+
+    assert RunConfig(mode="none", restart=given_strategy).restart_strategy() is given_strategy
