@@ -13,9 +13,10 @@ PYTHON := $(VENV)/bin/python
 # What `make` installs is decided here: the demo needs Spark and its data, the tests also their tools.
 DEMO_EXTRAS := spark,demo
 TEST_EXTRAS := $(DEMO_EXTRAS),test
+BENCH_EXTRAS := $(TEST_EXTRAS),bench
 # One Spark session serves a test run: loadgroup keeps the Spark tests in one worker (see tests/conftest.py).
 TEST_WORKERS := 2
-# Extra arguments for pytest: make test ARGS="-k barrier -x"
+# Extra arguments for pytest: make test ARGS="-k barrier -x"; or for the benchmarks: make bench ARGS="w1 --quick"
 ARGS :=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -48,8 +49,8 @@ lint: $(VENV)/.ready-test ## Check style (ruff), types (mypy) and layers (import
 	PYTHONPATH=. $(VENV)/bin/lint-imports --no-logo || status=1; \
 	exit $$status
 
-bench: $(VENV)/.ready-test java ## Run the benchmarks (minutes; numbers are explained in benchmarks/README.md)
-	@$(PYTHON) -m benchmarks
+bench: $(VENV)/.ready-bench ## Run the benchmarks (minutes; numbers are explained in benchmarks/README.md)
+	@$(PYTHON) -m benchmarks $(ARGS)
 
 docs: $(VENV)/.ready-test ## Check the pages: links lead somewhere, commands named in them exist
 	@$(PYTHON) -m pytest -q tests/house/test_docs.py $(ARGS) 2>&1
@@ -79,6 +80,11 @@ $(VENV)/.ready-demo: setup.cfg pyproject.toml | $(VENV)/bin/python
 $(VENV)/.ready-test: $(VENV)/.ready-demo
 	@echo 'Installing weirstream[$(TEST_EXTRAS)] into $(VENV) ...'
 	@$(PYTHON) -m pip install -qq --editable '.[$(TEST_EXTRAS)]'
+	@touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready-test
+	@echo 'Installing weirstream[$(BENCH_EXTRAS)] into $(VENV) ...'
+	@$(PYTHON) -m pip install -qq --editable '.[$(BENCH_EXTRAS)]'
 	@touch $@
 
 # JAVA_HOME wins over PATH because Spark sees it the same way.

@@ -31,7 +31,11 @@ Row = tuple[int, str, float]
 def measure(quick: bool) -> list[Result]:
     """Reading CSV, writing JSON Lines."""
     count, rounds = (20_000, 3) if quick else (500_000, 5)
-    rows: list[Row] = [(i, f"name-{i % 977}", i * 0.25) for i in range(count)]
+    return compare([(i, f"name-{i % 977}", i * 0.25) for i in range(count)], rounds)
+
+
+def compare(rows: list[Row], rounds: int) -> list[Result]:
+    """Every case, on these rows."""
     with TemporaryDirectory(prefix="weir-bench-") as directory:
         return [*_reading(rows, directory, rounds), *_writing(rows, rounds)]
 

@@ -161,6 +161,8 @@ class CoordinatorBase:
             self._finalizing,
             self._being_deleted,
             tuple(self._expired),
+            tuple(self._durable),
+            self._job_status and self._job_status.value,
             tuple((task, self._statuses[task].value) for task in self._graph.tasks()),
             self._decider.fingerprint(),
             self._failures.fingerprint(),

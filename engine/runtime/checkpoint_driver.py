@@ -31,7 +31,7 @@ from engine.checkpoint.messages import (
     TaskId,
     WriteMetadata,
 )
-from engine.elements.errors import StorageError, WeirError
+from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointCut, CheckpointTriggered, TraceEvent
 from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 class CheckpointsFailedError(WeirError):
     """More checkpoints in a row have failed than the job tolerates."""
+
+    exit_code = JobFailedError.exit_code
 
 
 class CheckpointDriver:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.completed_store import CompletedCheckpoint
 from engine.checkpoint.messages import TaskId
+from engine.elements.errors import StorageError
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
@@ -60,8 +61,14 @@ class CheckpointFiles:
         self.storage.discard(checkpoint_id)
 
     def next_checkpoint_id(self) -> int:
-        """Above every id ever used in this directory, by checkpoints that never completed too."""
-        return self.storage.highest_checkpoint_id() + 1
+        """Above every id ever used in this directory, by checkpoints that never completed too.
+
+        Raises :class:`StorageError` when the directory cannot be read.
+        """
+        try:
+            return self.storage.highest_checkpoint_id() + 1
+        except OSError as error:
+            raise unusable_storage(self.storage.job_dir, error) from error
 
     def retained(self, newest: int) -> list[CompletedCheckpoint]:
         """The completed checkpoints up to ``newest`` that an earlier incarnation has left."""
@@ -73,9 +80,13 @@ class CheckpointFiles:
         ``known`` limits the choice to checkpoints whose completion was announced: one that may or may not have been
         written must not be restored by the process that took it for failed.
 
-        Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state.
+        Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state, and
+        :class:`StorageError` when the directory cannot be read.
         """
-        metadata, problems = self._newest_usable(known)
+        try:
+            metadata, problems = self._newest_usable(known)
+        except OSError as error:
+            raise unusable_storage(self.storage.job_dir, error) from error
         if metadata is None:
             return None, tuple(problems)
         restored = RestoredJob.assign(
@@ -93,3 +104,11 @@ class CheckpointFiles:
             except (StateBackendError, OSError) as problem:
                 problems.append(f"checkpoint {checkpoint_id} cannot be used: {problem}")
         return None, problems
+
+
+def unusable_storage(directory: str, error: OSError) -> StorageError:
+    """The error for a storage directory that the operating system does not let us use."""
+    return StorageError(
+        f"storage directory {directory} cannot be used: {error.strerror or error}\n"
+        "  check the disk and the permissions, then start again: completed checkpoints are not harmed"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart, RestartStrategy
 from engine.elements.errors import ConfigurationError
@@ -35,7 +36,8 @@ def parse_duration_ns(text: str, what: str = "duration") -> int:
         raise ConfigurationError(
             f"{what} {text!r} is not a time: write a number and a unit, one of {', '.join(_UNITS_NS)}; e.g. 250ms"
         )
-    return round(float(match[1]) * _UNITS_NS[match[2]])
+    # Decimal: a float would lose nanoseconds above 104 days.
+    return round(Decimal(match[1]) * _UNITS_NS[match[2]])
 
 
 @dataclass(frozen=True, slots=True)

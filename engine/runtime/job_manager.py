@@ -44,6 +44,8 @@ _FINAL_RETRY_NS = 10_000_000
 class TaskKilledError(WeirError):
     """A task was killed on purpose."""
 
+    exit_code = JobFailedError.exit_code
+
 
 @dataclass(frozen=True, slots=True)
 class Restore:

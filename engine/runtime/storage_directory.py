@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.elements.errors import StorageError
+from engine.runtime.checkpoint_files import unusable_storage
 from state_backends.errors import CorruptStateError, StorageInUseError, StorageNotWritableError
 from state_backends.filesystem import FileSystem, LocalFileSystem
 from state_backends.storage import DEFAULT_INLINE_THRESHOLD_BYTES, CheckpointStorage
@@ -44,13 +45,17 @@ def open_storage(
         lock = storage.lock()
     except (StorageInUseError, StorageNotWritableError) as error:
         raise StorageError(str(error)) from error
+    except OSError as error:
+        raise unusable_storage(storage.job_dir, error) from error
     try:
         try:
             # First of all, and durably: whatever this run names carries the number.
             incarnation = storage.next_incarnation()
             leftovers = tuple(storage.discard_leftovers())
-        except (StorageNotWritableError, CorruptStateError, OSError) as error:
+        except (StorageNotWritableError, CorruptStateError) as error:
             raise StorageError(str(error)) from error
+        except OSError as error:
+            raise unusable_storage(storage.job_dir, error) from error
         yield OpenedStorage(storage, incarnation, leftovers)
     finally:
         lock.release()

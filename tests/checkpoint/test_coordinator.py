@@ -170,6 +170,16 @@ def test_timeout_counts_from_the_registration() -> None:
     assert driver.coordinator.pending_ids == ()
 
 
+def test_outdated_timeout_is_ignored() -> None:
+    """A timeout that fires before its time, or for a checkpoint that has ended, does nothing."""
+    driver = driver_of(timeout_ns=100)
+    trigger(driver)
+
+    assert driver.coordinator.on_timeout(1, START_NS + 99) == ()
+    assert driver.coordinator.on_timeout(7, START_NS + 100) == ()
+    assert driver.coordinator.pending_ids == (1,)
+
+
 def test_failing_location_counts_as_io_error() -> None:
     """An I/O error before the trigger uses up the budget; nothing is left to delete."""
     driver = driver_of(prompt=False)
@@ -352,6 +362,43 @@ def test_older_one_that_waits_to_be_written_is_subsumed() -> None:
 
     assert driver.log.reasons == {1: "CHECKPOINT_SUBSUMED"}
     assert driver.log.written.keys() == {2}
+
+
+def test_checkpoint_leaves_an_older_savepoint_alone() -> None:
+    """A pending savepoint is never subsumed."""
+    driver = driver_of()
+    driver.tell(driver.coordinator.trigger_savepoint("sp", driver.now_ns))
+    driver.tell(driver.coordinator.trigger_savepoint("stop", driver.now_ns, synchronous=True))
+    ack(driver, 2)
+
+    assert driver.coordinator.pending_ids == (1,)
+    assert driver.log.completed[SINK] == [[2, -1]]
+
+
+def test_plain_savepoint_disturbs_nobody() -> None:
+    """It notifies no task, subsumes nothing and is not retained: it belongs to the user."""
+    driver = driver_of(max_concurrent=2)
+    trigger(driver)
+    driver.tell(driver.coordinator.trigger_savepoint("sp", driver.now_ns))
+    ack(driver, 2)
+
+    assert driver.log.requests == {"sp": "completed"}
+    assert driver.log.completed == {}
+    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.completed_ids == ()
+
+
+def test_unclaimed_checkpoint_is_not_told_as_subsumed() -> None:
+    """Tasks may drop what they keep for a subsumed checkpoint, so they only hear of those that are ours to delete."""
+    driver = driver_of()
+    driver.tell(driver.coordinator.recover([CompletedCheckpoint(1, is_unclaimed=True)], START_NS))
+    trigger(driver)
+    ack(driver, 2)
+    trigger(driver)
+    ack(driver, 3)
+
+    assert driver.log.completed[SINK] == [[2, -1], [3, 2]]
+    assert driver.log.discarded_checkpoints == [2]
 
 
 def test_failed_metadata_deletes_the_parts() -> None:
@@ -568,17 +615,19 @@ def test_shutdown_deletes_by_policy() -> None:
 
 def test_shutdown_waits_for_the_metadata_being_written() -> None:
     """The policy is applied when the outcome of the last write is known, not before."""
-    driver = driver_of(prompt=False, retention=RetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION)
-    trigger(driver)
-    driver.answer(0)
-    ack(driver, 1)
+    driver = driver_of(prompt=False, num_retained=2, retention=RetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION)
+    for checkpoint_id in (1, 2):
+        trigger(driver)
+        driver.answer(0)
+        ack(driver, checkpoint_id)
+        if checkpoint_id == 1:
+            driver.answer(0)
     driver.tell(driver.coordinator.shut_down(JobStatus.FAILED, driver.now_ns))
-    assert len(driver.outstanding) == 1
+    assert driver.outstanding == [driver.log.written[2]]
 
     driver.answer(0)
-    driver.answer(0)
 
-    assert driver.log.discarded_checkpoints == [1]
+    assert driver.outstanding == [DiscardCheckpoint(1), DiscardCheckpoint(2)]
 
 
 def test_shutdown_fails_later_requests() -> None:

@@ -86,6 +86,15 @@ def test_completion_clears_the_count() -> None:
     assert manager.on_failure(EXPIRED, 4)
 
 
+def test_failure_of_a_completed_checkpoint_is_ignored() -> None:
+    """Bad news about the newest completed checkpoint itself comes too late to count."""
+    manager = CheckpointFailureManager(0)
+    manager.on_completed(5)
+
+    assert not manager.on_failure(EXPIRED, 5)
+    assert manager.on_failure(EXPIRED, 6)
+
+
 def test_older_completion_does_not_clear() -> None:
     """A completion below the newest completed id says nothing new."""
     manager = CheckpointFailureManager(1)

@@ -94,3 +94,13 @@ def test_everything_is_drawn(graph: JobGraph) -> None:
     assert sum("=> [" in line for line in tree) == len(plan.edges)
     assert mermaid.count("==>") == len(plan.edges)
     assert sum(line.endswith('"]') and "subgraph" not in line for line in mermaid.splitlines()) == len(plan.operators())
+
+
+def test_undeclared_key_type() -> None:
+    """A keyed operator without a declared key type is marked as keyed and nothing more."""
+    graph = JobGraph()
+    add_sink(graph, add_behind(graph, add_source(graph), "count", partitioner=HashPartitioner(identity)))
+
+    text = explain_text(expand(graph, "job"))
+    assert "    count (keyed)\n" in text
+    assert "=> [1] count   hash, 1 channel\n" in text

@@ -23,7 +23,7 @@ from engine.graph.partitioner import (
     RescalePartitioner,
     RouterContext,
 )
-from state_backends.key_groups import INT, key_group_for, operator_index_for_key_group
+from state_backends.key_groups import INT, LONG, key_group_for, operator_index_for_key_group
 from tests.graph.graphs import identity
 
 MAX_PARALLELISM = 128
@@ -120,6 +120,37 @@ def test_hash_keys_and_selects() -> None:
     router = HashPartitioner(lambda v: v[0], lambda v: v[1]).router(context(1))
 
     assert router.route(Batch([("a", 1), ("b", 2)])) == [(0, Batch([1, 2], None, ["a", "b"]))]
+
+
+def test_keys_and_timestamps_travel_with_their_record() -> None:
+    """What a record was keyed with and stamped with goes where it goes; without timestamps none are invented."""
+    records = [(key, f"v{key}") for key in range(50)]
+    router = HashPartitioner(lambda v: v[0], lambda v: v[1]).router(context(3))
+    parts = [part for _, part in router.route(Batch(records, [10 * key for key, _ in records]))]
+
+    assert len(parts) == 3
+    for part in parts:
+        assert part.keys is not None
+        assert part.values == [f"v{key}" for key in part.keys]
+        assert part.timestamps == [10 * key for key in part.keys]
+    assert {part.timestamps for _, part in router.route(Batch(records))} == {None}
+
+
+def test_senders_share_what_they_know_of_a_key() -> None:
+    """The channel of a key is worked out once per edge, and apart for each key type and number of channels."""
+    partitioner = HashPartitioner(identity)
+    first, second, wider = (partitioner.router(context(channels)) for channels in (4, 4, 8))
+    batch = Batch(list(range(200)))
+
+    routed_by_first = first.route(batch)
+    assert second.route(batch) == routed_by_first
+    assert partitioner.key_to_channel(LONG, MAX_PARALLELISM, 4) is partitioner.key_to_channel(LONG, MAX_PARALLELISM, 4)
+    assert len(partitioner.key_to_channel(LONG, MAX_PARALLELISM, 4)) == 200
+    assert {channel for channel, _ in wider.route(batch)} == set(range(8))
+    # False is found under 0 in a dict, but is a key of another type with another key group.
+    expected = operator_index_for_key_group(MAX_PARALLELISM, 4, key_group_for(False, MAX_PARALLELISM))
+    assert [channel for channel, _ in partitioner.router(context(4)).route(Batch([False]))] == [expected]
+    assert partitioner == HashPartitioner(identity)
 
 
 @pytest.mark.parametrize("partitioner", [ForwardPartitioner(), GlobalPartitioner()])

@@ -274,6 +274,7 @@ def test_window_options() -> None:
     plain.allowed_lateness(50).side_output_late("late").reduce(max)
     assert last_node(job).factory.args[3:] == (50, "late")
 
+    plain.allowed_lateness(0).reduce(max)
     plain.reduce(max)
     assert last_node(job).factory.args[3:] == (0, None)
 
@@ -404,6 +405,7 @@ def refused(call: Callable[[Job], Any]) -> str:
         (lambda j: numbers(j).print().explain("svg"), "there is no format 'svg'; use 'text' or 'mermaid'"),
         (lambda j: Job(""), "Job: name '' is blank"),
         (lambda j: Job("a/b"), "Job: name 'a/b' cannot be the name of a directory"),
+        (lambda j: Job("a\\b"), "cannot be the name of a directory"),
         (lambda j: Job(".hidden"), "cannot be the name of a directory"),
         (lambda j: Job("j", parallelism=1.0), "Job: parallelism must be a whole number, not 1.0"),
         (lambda j: Job("j", max_parallelism="x"), "Job: max_parallelism must be a whole number"),

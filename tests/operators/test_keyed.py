@@ -110,6 +110,17 @@ def test_none_is_refused(operator: Any) -> None:
         harness.process([None])
 
 
+def test_false_records_are_not_none() -> None:
+    """0, empty text and empty tuples are records like others; a None behind one of them is still found."""
+    harness = Harness(ReduceOperator(lambda a, b: a + b), key=lambda value: "k")
+
+    harness.process([0, 0, 3, -3])
+    assert harness.take() == [Batch([0, 0, 3, 0])]
+
+    with pytest.raises(UserFunctionError, match=r"select None\?"):
+        harness.process([0, None])
+
+
 def test_a_reduction_that_becomes_none_is_refused() -> None:
     """A reduce function that forgets its return is found at the record where it happens."""
     harness = Harness(ReduceOperator(lambda a, b: None), key=first)

@@ -105,15 +105,16 @@ class Alarm(KeyedProcessFunction):
 
 @pytest.mark.parametrize("batch_size", [1, 100, 10_000])
 def test_a_processing_timer_cuts_the_batch(batch_size: int) -> None:
-    """A timer sees exactly the records that were processed by its time, at every batch size."""
+    """A timer that stands when a batch comes sees exactly the records processed by its time, at every batch size."""
     results, trace = CollectedResults(), Trace()
-    job = Job("alarm").source(SequenceSource(0, 10_000), name="numbers").key_by(lambda number: 0)
+    source = CollectionSource([0, Pause(1), *range(10_000)])
+    job = Job("alarm").source(source, name="numbers").key_by(lambda number: 0)
     job.process(Alarm(3), name="alarm").collect(results)
     cost = CostModel(source_record_ns=0, record_ns=1 * US)
 
     run(job._job, instruments=[trace], batch_size=batch_size, cost=cost, checkpoint_interval=None)
 
-    assert results.records == [(3, 3_000)]
+    assert results.records == [(3, 2_001)]
     assert [(one.time_ns - START_NS, one.operator) for one in trace.of(TimerFired)] == [(3 * MS, "alarm")]
 
 

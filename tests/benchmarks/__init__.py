@@ -1,0 +1,3 @@
+"""Tests of the benchmarks: that they measure what they say. How fast anything is, no test asks."""
+
+from __future__ import annotations

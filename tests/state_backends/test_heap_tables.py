@@ -1,0 +1,46 @@
+"""Entries of the heap backend as columns: in the order of the encoded keys, whichever way it was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from state_backends.descriptors import StateKind
+from state_backends.encoding import default_codec
+from state_backends.full_snapshot import StateId
+from state_backends.heap_tables import StateTable
+from state_backends.key_groups import KeyGroupRange
+from state_backends.sharded_table import FrozenShard
+
+WIDTHS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1]
+codec = default_codec()
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@given(st.lists(st.one_of(st.sampled_from(WIDTHS), st.integers(-(2**63), 2**63 - 1)), min_size=1, unique=True))
+@example(WIDTHS[::-1])
+@example([0, 200, -1, -33, -129])
+def test_int_keys_are_written_in_the_order_of_their_encoding(encoded: bool, keys: list[int]) -> None:
+    """Of every sign and width, each with its own value, also when the values were encoded before."""
+    assert_columns({key: [key] for key in keys}, encoded=encoded)
+
+
+@pytest.mark.parametrize("keys", [[True, False], ["b", "a", "aa"], [(2, "x"), (1, "y"), (-1, "z")], [b"\xff", b"\0"]])
+def test_other_keys_are_too(keys: list[Any]) -> None:
+    """Keys of other types are sorted by their bytes, whatever Python thinks of their order."""
+    assert_columns({key: [str(key)] for key in keys}, encoded=False)
+
+
+def assert_columns(entries: dict[Any, Any], *, encoded: bool) -> None:
+    """The columns hold the entries in the order of the encoded keys."""
+    table = StateTable("s", StateKind.VALUE, codec, lambda key: 0, KeyGroupRange(0, 0), 10)
+    stored = {key: codec.pack(value) for key, value in entries.items()} if encoded else entries
+    block = table.encode_block(StateId("s", False, StateKind.VALUE.value), FrozenShard(stored, encoded))
+    in_order = sorted(entries, key=codec.encode)
+
+    assert block.keys == codec.array_header(len(entries)) + b"".join(map(codec.encode, in_order))
+    assert codec.decode(block.values) == [entries[key] for key in in_order]
+    assert block.count == len(entries)
