@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.measure import Paired, Result, interleaved, per_second
+from benchmarks.measure import Paired, Result, interleaved, now, per_second
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
@@ -59,12 +58,12 @@ def _reading(rows: list[Row], directory: str, rounds: int) -> list[Result]:
 
 
 def _time_csv_reader(path: str, count: int) -> float:
-    start = time.perf_counter()
+    start = now()
     with open(path, encoding="utf-8", newline="") as file:
         found = 0
         for _row in csv.reader(file):
             found += 1
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     assert found == count + 1, found
     return seconds
 
@@ -74,9 +73,9 @@ def _time_csv_source(path: str, record: Any, count: int) -> float:
     job = Job("read-csv")
     job.source(FileSource(path, CsvFormat(record=record))).sink(CountingSink(counted))
     execution = Execution(job.plan(), RunConfig(mode="none"))
-    start = time.perf_counter()
+    start = now()
     result = execution.run()
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     result.raise_on_failure()
     assert counted.total == count, counted.total
     return seconds
@@ -99,11 +98,11 @@ def _writing(rows: list[Row], rounds: int) -> list[Result]:
 def _time_buffered_write(rows: list[Row]) -> float:
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     with TemporaryDirectory(prefix="weir-bench-") as directory:
-        start = time.perf_counter()
+        start = now()
         with open(Path(directory) / "rows.jsonl", "w", encoding="utf-8") as file:
             for row in rows:
                 file.write(encode(row) + "\n")
-        return time.perf_counter() - start
+        return now() - start
 
 
 def _time_file_sink(rows: list[Row], expected: list[str], mode: str) -> float:
@@ -113,9 +112,9 @@ def _time_file_sink(rows: list[Row], expected: list[str], mode: str) -> float:
         config = RunConfig(mode=mode, checkpoint_interval=CheckpointInterval(records=len(rows) // 5))
         with open_storage(directory, job.name) as opened:
             execution = Execution(job.plan(), config, storage=opened.storage, output_dir=directory)
-            start = time.perf_counter()
+            start = now()
             result = execution.run()
-            seconds = time.perf_counter() - start
+            seconds = now() - start
         result.raise_on_failure()
         assert mode == "none" or result.checkpoints.completed >= 5, result.checkpoints.completed
         written = read_committed(LocalFileSystem(), str(Path(directory) / "rows"))

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.measure import Result, below
+from benchmarks.measure import Result, below, now
 from state_backends.descriptors import ValueStateDescriptor
 from state_backends.filesystem import LocalFileSystem
 from state_backends.heap import HeapKeyedStateBackend
@@ -66,13 +65,13 @@ def _snapshots(count: int, rounds: int) -> list[Result]:
         storage = CheckpointStorage(LocalFileSystem(), directory, "heap")
         for checkpoint_id in range(1, rounds + 1):
             location = storage.initialize_location(checkpoint_id)
-            start = time.perf_counter()
+            start = now()
             resources = backend.sync_prepare_resources(checkpoint_id)
-            pinned = time.perf_counter()
+            pinned = now()
             factory = location.stream_factory(f"snapshot-{checkpoint_id}")
             task = backend.async_snapshot(resources, checkpoint_id, 0, factory, SnapshotOptions())
             result = run_to_completion(task)
-            done = time.perf_counter()
+            done = now()
             assert result.job_manager_state is not None
             sync_ms.append(1e3 * (pinned - start))
             async_ns.append(1e9 * (done - pinned) / count)

@@ -8,13 +8,12 @@ generators and its events objects; ours are tuples that name a method, so that a
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Generator
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.measure import Result, Trial, interleaved, per_second
+from benchmarks.measure import Result, Trial, interleaved, now, per_second
 from engine.runtime.kernel import Kernel
 
 _PROCESSES = 100
@@ -77,9 +76,9 @@ def _time_chain(laps: int) -> float:
         link.successor = successor
     end.first = links[0]
     kernel.schedule(kernel.now_ns, "pass_on", end)
-    start = time.perf_counter()
+    start = now()
     kernel.run()
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     assert kernel.executed == laps * (_PROCESSES + 1) + 1, kernel.executed
     return seconds
 
@@ -103,9 +102,9 @@ def _time_timeouts(times: int) -> float:
     kernel = Kernel()
     for position in range(_PROCESSES):
         kernel.schedule(kernel.now_ns, "tick", _Sleeper(kernel, position, times))
-    start = time.perf_counter()
+    start = now()
     kernel.run()
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     assert kernel.executed == (times + 1) * _PROCESSES, kernel.executed
     return seconds
 
@@ -136,9 +135,9 @@ def _time_simpy_chain(laps: int) -> float:
     for position in range(_PROCESSES):
         environment.process(link(position))
     environment.process(end())
-    start = time.perf_counter()
+    start = now()
     environment.run()
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     assert done == [True]
     return seconds
 
@@ -157,8 +156,8 @@ def _time_simpy_timeouts(times: int) -> float:
 
     for position in range(_PROCESSES):
         environment.process(sleeper(position))
-    start = time.perf_counter()
+    start = now()
     environment.run()
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     assert len(done) == _PROCESSES
     return seconds

@@ -30,10 +30,11 @@ def render(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def as_json(results: Mapping[str, Sequence[Result]], *, quick: bool) -> dict[str, Any]:
+def as_json(results: Mapping[str, Sequence[Result]], *, quick: bool, clock: str) -> dict[str, Any]:
     """Everything measured, with each sample."""
     return {
         "machine": machine(),
+        "clock": clock,
         "quick": quick,
         "benchmarks": {
             name: [

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.graph.stream import Stream
     from engine.graph.windowed_stream import WindowedStream
+    from engine.runtime.config import CheckpointInterval, RunConfig
+    from engine.runtime.cost import CostModel
+    from engine.runtime.execution import ExecutionResult, run
     from operators import aggregates
     from operators.bucket import OnCheckpointRollingPolicy, partition_path
     from operators.file_formats import CsvFormat, JsonLinesFormat, TextFormat
@@ -62,6 +65,12 @@ __all__ = [
     "WindowedStream",
     "StreamTransform",
     "ExecutionPlan",
+    # running a job
+    "run",
+    "RunConfig",
+    "CheckpointInterval",
+    "CostModel",
+    "ExecutionResult",
     # time
     "WatermarkStrategy",
     "TumblingEventTimeWindows",
@@ -143,6 +152,9 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.graph.plan": ("ExecutionPlan",),
     "engine.graph.stream": ("Stream",),
     "engine.graph.windowed_stream": ("WindowedStream",),
+    "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
+    "engine.runtime.cost": ("CostModel",),
+    "engine.runtime.execution": ("ExecutionResult", "run"),
     "operators.bucket": ("OnCheckpointRollingPolicy", "partition_path"),
     "operators.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
     "operators.file_sink": ("FileSink", "read_committed"),

@@ -1,5 +1,4 @@
-"""Spark beside the engine: the session, the way rows cross into it and back, whole-batch functions, and the
-oracle.
+"""Spark beside the engine: the session, rows crossing into it and back, whole-batch functions, the oracle.
 
 Nothing here imports PySpark, PyArrow or starts a JVM until the first batch does.
 """

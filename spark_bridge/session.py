@@ -1,5 +1,4 @@
-"""The one Spark session of a process: started at first use, small enough for a laptop, quiet, ended on
-request.
+"""The one Spark session of a process: started at first use, small, quiet, ended on request.
 
 Spark allows one driver per process, so there is one session, and it is remembered here. Importing this module
 imports no PySpark and starts nothing.

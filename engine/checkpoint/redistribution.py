@@ -56,28 +56,6 @@ def keyed_state_parts(
     return tuple(parts)
 
 
-class _Share:
-    """What one new subtask has got so far: per old part, in the order of first use, per name the offsets."""
-
-    def __init__(self) -> None:
-        self._states: dict[int, dict[str, tuple[OperatorStateMode, list[int]]]] = {}
-
-    def add(self, part: int, name: str, mode: OperatorStateMode, offsets: Sequence[int]) -> None:
-        self._states.setdefault(part, {}).setdefault(name, (mode, []))[1].extend(offsets)
-
-    def collect(self, streams: Sequence[Stream]) -> tuple[OperatorStatePart[Stream], ...]:
-        return tuple(
-            OperatorStatePart(
-                streams[part],
-                {
-                    name: StateOffsets(mode, tuple(offsets))
-                    for name, (mode, offsets) in sorted(states.items())
-                },
-            )
-            for part, states in self._states.items()
-        )
-
-
 class _Written(NamedTuple):
     """One state in one old part."""
 
@@ -87,13 +65,26 @@ class _Written(NamedTuple):
     offsets: tuple[int, ...]
 
 
+class _Share:
+    """The split and broadcast state of one new subtask: per old part, by name, the offsets."""
+
+    def __init__(self) -> None:
+        self.own: dict[int, dict[str, tuple[OperatorStateMode, list[int]]]] = {}
+
+    def add(self, part: int, name: str, mode: OperatorStateMode, offsets: Sequence[int]) -> None:
+        self.own.setdefault(part, {}).setdefault(name, (mode, []))[1].extend(offsets)
+
+    def states(self, part: int) -> dict[str, StateOffsets]:
+        return {name: StateOffsets(mode, tuple(at)) for name, (mode, at) in self.own[part].items()}
+
+
 def redistribute_operator_state(
     old: Sequence[Sequence[OperatorStatePart[Stream]]],
     new_parallelism: int,
     split_order: Sequence[str] | None = None,
 ) -> tuple[tuple[OperatorStatePart[Stream], ...], ...]:
-    """For each new subtask the parts it reads. ``old``: for each old subtask what it wrote (nothing: empty).
-    ``split_order``: the order in which SPLIT names are visited, by default sorted."""
+    """For each new subtask the parts it reads, in the order of the old subtasks. ``old``: for each old subtask what it
+    wrote (nothing: empty). ``split_order``: the order in which SPLIT names are visited, by default sorted."""
     assert new_parallelism >= 1, new_parallelism
     streams: list[Stream] = []
     written: dict[OperatorStateMode, list[_Written]] = {mode: [] for mode in OperatorStateMode}
@@ -105,18 +96,12 @@ def redistribute_operator_state(
     shares = [_Share() for _ in range(new_parallelism)]
     if len(old) == new_parallelism:
         for state in written[OperatorStateMode.SPLIT_DISTRIBUTE]:
-            _give(shares[state.old_subtask], state, OperatorStateMode.SPLIT_DISTRIBUTE)
+            share = shares[state.old_subtask]
+            share.add(state.part, state.name, OperatorStateMode.SPLIT_DISTRIBUTE, state.offsets)
     else:
         _deal_out(written[OperatorStateMode.SPLIT_DISTRIBUTE], shares, split_order)
-    for state in written[OperatorStateMode.UNION]:
-        for share in shares:
-            _give(share, state, OperatorStateMode.UNION)
     _copy_broadcast(written[OperatorStateMode.BROADCAST], shares)
-    return tuple(share.collect(streams) for share in shares)
-
-
-def _give(share: _Share, state: _Written, mode: OperatorStateMode) -> None:
-    share.add(state.part, state.name, mode, state.offsets)
+    return _with_union(written[OperatorStateMode.UNION], shares, streams)
 
 
 def _deal_out(written: Sequence[_Written], shares: list[_Share], split_order: Sequence[str] | None) -> None:
@@ -145,4 +130,24 @@ def _copy_broadcast(written: Sequence[_Written], shares: list[_Share]) -> None:
         copies.setdefault(state.name, []).append(state)
     for reported in copies.values():
         for position, share in enumerate(shares):
-            _give(share, reported[position % len(reported)], OperatorStateMode.BROADCAST)
+            state = reported[position % len(reported)]
+            share.add(state.part, state.name, OperatorStateMode.BROADCAST, state.offsets)
+
+
+def _with_union(
+    written: Sequence[_Written], shares: Sequence[_Share], streams: Sequence[Stream]
+) -> tuple[tuple[OperatorStatePart[Stream], ...], ...]:
+    union: dict[int, dict[str, StateOffsets]] = {}
+    for state in written:
+        at = StateOffsets(OperatorStateMode.UNION, state.offsets)
+        union.setdefault(state.part, {})[state.name] = at
+    # Built once for all subtasks: with many of them on both sides there are millions of pairs.
+    everywhere = {part: OperatorStatePart(streams[part], states) for part, states in union.items()}
+    collected = []
+    for share in shares:
+        parts = dict(everywhere)
+        for part in share.own:
+            states = {**union.get(part, {}), **share.states(part)}
+            parts[part] = OperatorStatePart(streams[part], dict(sorted(states.items())))
+        collected.append(tuple(parts[part] for part in sorted(parts)))
+    return tuple(collected)

@@ -171,10 +171,12 @@ def _assign_operator_state(
 ) -> list[tuple[OperatorStateHandle, ...]]:
     # The handle itself stands for its stream: two handles may hold equal bytes and are still two.
     parts = [() if handle is None else (OperatorStatePart(handle, handle.states),) for handle in old]
-    return [
-        tuple(part.stream.with_states(part.states) for part in share)
-        for share in redistribute_operator_state(parts, parallelism)
-    ]
+    return [tuple(_cut(part) for part in share) for share in redistribute_operator_state(parts, parallelism)]
+
+
+def _cut(part: OperatorStatePart[OperatorStateHandle]) -> OperatorStateHandle:
+    whole = part.stream
+    return whole if part.states == whole.states else whole.with_states(part.states)
 
 
 def _has_state(operator: OperatorSnapshot) -> bool:

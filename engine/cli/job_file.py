@@ -10,8 +10,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
@@ -47,14 +46,16 @@ class LoadedJob:
 def load_job(path: str, params: Mapping[str, str], parallelism: int | None = None) -> LoadedJob:
     """Load a job file and build its job.
 
-    ``params`` are handed to the function as strings. ``parallelism`` is that of a ``Job`` that does not give one
-    (Flink's ``-p``), and is also handed to a function that has a parameter of that name.
+    ``params`` are handed to the function as strings. ``parallelism`` replaces the default parallelism of the
+    job, not that of operators that name their own, and is also handed to a function that has a parameter of that name.
 
     Raises :class:`JobFileError` when the file cannot be loaded or defines no job; what the graph refuses raises
     :class:`engine.elements.errors.JobGraphError`.
     """
+    from engine.graph.job import parallelism_override
+
     absolute = _absolute(path)
-    with _default_parallelism(parallelism):
+    with parallelism_override(parallelism):
         module = _load(absolute)
         return LoadedJob(_build(module, absolute, params, parallelism), absolute, dict(params))
 
@@ -172,24 +173,3 @@ def _call(
 
 def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
-
-
-@contextmanager
-def _default_parallelism(parallelism: int | None) -> Iterator[None]:
-    """Let ``Job(name)`` mean ``Job(name, parallelism=…)`` while a job file is loaded.
-
-    The graph settles each operator's parallelism as it is added, so this cannot wait until the job is built.
-    """
-    from engine.graph.job import Job
-
-    if parallelism is None:
-        yield
-        return
-    defaults = Job.__init__.__kwdefaults__
-    assert defaults is not None, "Job takes its parallelism as a keyword with a default"
-    before = defaults["parallelism"]
-    defaults["parallelism"] = parallelism
-    try:
-        yield
-    finally:
-        defaults["parallelism"] = before

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack
 
@@ -21,6 +24,22 @@ if TYPE_CHECKING:
     from operators.watermarks import WatermarkStrategy
 
 
+_OVERRIDE: ContextVar[int | None] = ContextVar("parallelism override", default=None)
+
+
+@contextmanager
+def parallelism_override(parallelism: int | None) -> Iterator[None]:
+    """Jobs made inside have this default parallelism, whatever they ask for; ``None`` overrides nothing.
+
+    Operators that name a parallelism of their own keep it. For whoever runs a job that somebody else has written.
+    """
+    token = _OVERRIDE.set(parallelism)
+    try:
+        yield
+    finally:
+        _OVERRIDE.reset(token)
+
+
 class Job:
     """A stream-processing program: sources, what happens to their records, and sinks.
 
@@ -38,6 +57,8 @@ class Job:
         problem = name_problem(name) or _directory_problem(name)
         if problem:
             raise JobGraphError(f"Job: {problem}")
+        override = _OVERRIDE.get()
+        parallelism = parallelism if override is None else override
         check_count("Job", "parallelism", parallelism)
         if max_parallelism is not None:
             check_count("Job", "max_parallelism", max_parallelism)

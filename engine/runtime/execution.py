@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.messages import TaskId
 from engine.checkpoint.statistics import CheckpointStatistics
@@ -19,6 +19,7 @@ from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
 from state_backends.storage import CheckpointStorage
 
 if TYPE_CHECKING:
+    from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan
     from state_backends.filesystem import FileSystem
 
@@ -73,6 +74,14 @@ class ExecutionResult:
         if self.error is not None:
             raise self.error
         return self
+
+
+def run(job: Job, config: RunConfig | None = None, **surroundings: Any) -> ExecutionResult:
+    """Run ``job`` to its end, in memory unless told otherwise; raises its error when it fails.
+
+    ``surroundings`` are those of :class:`Execution`: ``storage=``, ``output_dir=``, ``instruments=`` …
+    """
+    return Execution(job.plan(), RunConfig() if config is None else config, **surroundings).run().raise_on_failure()
 
 
 class Execution:

@@ -71,7 +71,7 @@ def test_the_table_shows_extremes_median_and_goal() -> None:
 
 def test_json_keeps_every_sample() -> None:
     """What is written for machines has the samples, not only their median."""
-    (one, other) = as_json({"w1": RESULTS}, quick=True)["benchmarks"]["w1"]
+    (one, other) = as_json({"w1": RESULTS}, quick=True, clock="wall")["benchmarks"]["w1"]
 
     assert one["samples"] == [0.3, 0.1, 0.26]
     assert (one["median"], one["goal"], one["met"]) == (0.26, "≥ 0.25", True)

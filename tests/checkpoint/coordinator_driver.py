@@ -22,6 +22,7 @@ from engine.checkpoint.messages import (
     ArmTimeout,
     CoordinatorInstruction,
     CoordinatorInstructions,
+    Decline,
     DisarmPeriodicTimer,
     DisarmTimeout,
     DiscardAcknowledgedState,
@@ -38,7 +39,7 @@ from engine.checkpoint.messages import (
     TaskId,
     WriteMetadata,
 )
-from engine.checkpoint.plan import CheckpointGraph
+from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph
 from engine.elements.events import CheckpointOptions
 
 IO_ERROR = CheckpointFailureReason.IO_EXCEPTION
@@ -216,3 +217,32 @@ class CoordinatorDriver:
         """Names of all files deleted so far, for states of the form ``{"private": [...]}``."""
         states: list[Any] = [acknowledgement.state for acknowledgement in self.log.discarded_states]
         return {name for state in states if state for name in state.get("private", ())}
+
+
+# --- a small job ------------------------------------------------------------------------------------------------------
+
+SOURCE: TaskId = (0, 0)
+SINK: TaskId = (1, 0)
+GRAPH = CheckpointGraph((1, 1), (CheckpointEdge(0, 1),))
+DECLINED = CheckpointFailureReason.CHECKPOINT_DECLINED
+
+
+def driver_of(*, prompt: bool = True, **settings: Any) -> CoordinatorDriver:
+    return CoordinatorDriver(CoordinatorConfig(**settings), GRAPH, prompt=prompt)
+
+
+def trigger(driver: CoordinatorDriver, label: str | None = None) -> None:
+    driver.tell(driver.coordinator.trigger_manual(label, driver.now_ns))
+
+
+def ack(
+    driver: CoordinatorDriver, checkpoint_id: int, *tasks: TaskId, state: object = None, attempt: int = 1
+) -> None:
+    for task in tasks or (SOURCE, SINK):
+        message = Acknowledge(checkpoint_id, attempt, task, state)
+        driver.tell(driver.coordinator.on_acknowledge(message, driver.now_ns))
+
+
+def decline(driver: CoordinatorDriver, checkpoint_id: int, attempt: int = 1) -> None:
+    message = Decline(checkpoint_id, attempt, SINK, DECLINED, "disk full")
+    driver.tell(driver.coordinator.on_decline(message, driver.now_ns))

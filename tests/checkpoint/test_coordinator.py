@@ -1,63 +1,39 @@
-"""The coordinator, rule by rule where the recorded sequences leave a gap."""
+"""The coordinator's timer, triggers and completions, where the recorded sequences leave a gap."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus, RetentionPolicy
+from engine.checkpoint.completed_store import CompletedCheckpoint
 from engine.checkpoint.coordinator import FINAL_CHECKPOINT
 from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.coordinator_state import CoordinatorState
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
     Acknowledge,
-    Decline,
     DiscardCheckpoint,
     FailJob,
     IgnoredBecause,
     InitializeLocation,
-    MessageIgnored,
     NotifyAborted,
     NotifyComplete,
-    SubtaskCheckpointMetrics,
-    TaskId,
     WriteMetadata,
 )
 from engine.checkpoint.options import configured_options
-from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph, TaskStatus
-from engine.checkpoint.statistics import CheckpointStatus
-from engine.elements.errors import ConfigurationError
+from engine.checkpoint.plan import CheckpointGraph, TaskStatus
 from engine.elements.events import SnapshotKind
-from tests.checkpoint.coordinator_driver import START_NS, CoordinatorDriver
-
-SOURCE: TaskId = (0, 0)
-SINK: TaskId = (1, 0)
-GRAPH = CheckpointGraph((1, 1), (CheckpointEdge(0, 1),))
-DECLINED = CheckpointFailureReason.CHECKPOINT_DECLINED
-
-
-def driver_of(*, prompt: bool = True, **settings: Any) -> CoordinatorDriver:
-    return CoordinatorDriver(CoordinatorConfig(**settings), GRAPH, prompt=prompt)
-
-
-def trigger(driver: CoordinatorDriver, label: str | None = None) -> None:
-    driver.tell(driver.coordinator.trigger_manual(label, driver.now_ns))
-
-
-def ack(
-    driver: CoordinatorDriver, checkpoint_id: int, *tasks: TaskId, state: object = None, attempt: int = 1
-) -> None:
-    for task in tasks or (SOURCE, SINK):
-        message = Acknowledge(checkpoint_id, attempt, task, state)
-        driver.tell(driver.coordinator.on_acknowledge(message, driver.now_ns))
-
-
-def decline(driver: CoordinatorDriver, checkpoint_id: int, attempt: int = 1) -> None:
-    message = Decline(checkpoint_id, attempt, SINK, DECLINED, "disk full")
-    driver.tell(driver.coordinator.on_decline(message, driver.now_ns))
-
+from tests.checkpoint.coordinator_driver import (
+    DECLINED,
+    GRAPH,
+    SINK,
+    SOURCE,
+    START_NS,
+    CoordinatorDriver,
+    ack,
+    decline,
+    driver_of,
+    trigger,
+)
 
 # --- the timer --------------------------------------------------------------------------------------------------------
 
@@ -476,237 +452,3 @@ def test_final_checkpoint_reports_under_its_label() -> None:
     ack(driver, 2)
 
     assert driver.log.requests == {FINAL_CHECKPOINT: "completed"}
-
-
-# --- messages ---------------------------------------------------------------------------------------------------------
-
-
-def test_acknowledgement_of_an_older_attempt_is_fenced() -> None:
-    """It is recorded, its state is deleted, and it does not count, even for an id that is pending."""
-    driver = driver_of()
-    driver.tell(driver.coordinator.start(driver.now_ns, 2))
-    trigger(driver)
-    ack(driver, 1, SOURCE, state={"private": ["old"]}, attempt=1)
-    decline(driver, 1, attempt=1)
-
-    assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.OLDER_ATTEMPT] * 2
-    assert driver.private_files() == {"old"}
-    assert driver.coordinator.pending_ids == (1,)
-    ack(driver, 1, SINK, attempt=2)
-    assert driver.coordinator.pending_ids == (1,)
-
-
-def test_messages_from_the_future_are_a_bug() -> None:
-    """Nobody can send in an attempt that has not begun."""
-    driver = driver_of()
-
-    with pytest.raises(AssertionError, match="future"):
-        driver.coordinator.on_acknowledge(Acknowledge(1, 7, SOURCE), driver.now_ns)
-
-
-def test_acknowledgement_of_an_expired_checkpoint_is_told_apart() -> None:
-    """A late part of an expired checkpoint is deleted and recorded as such."""
-    driver = driver_of(timeout_ns=50, tolerable_failures=9)
-    trigger(driver)
-    driver.advance(50)
-
-    ack(driver, 1, SINK, state={"private": ["late"]})
-
-    assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.EXPIRED]
-    assert driver.private_files() == {"late"}
-
-
-def test_ignored_message_without_state_deletes_nothing() -> None:
-    """A stateless late part leads to the record only."""
-    driver = driver_of()
-    message = Acknowledge(9, 1, SINK)
-
-    told = driver.coordinator.on_acknowledge(message, driver.now_ns)
-
-    assert (MessageIgnored(message, IgnoredBecause.NOT_PENDING),) == told
-
-
-def test_decline_carries_task_and_cause_to_where_they_are_read() -> None:
-    """The failing task is named to the driver, the cause is in the table."""
-    driver = driver_of()
-    trigger(driver)
-    decline(driver, 1)
-
-    assert [FailJob(DECLINED, 1, SINK)] == driver.log.failures
-    (row,) = driver.coordinator.statistics.rows()
-    assert (row.failure_reason, row.failure_cause) == (DECLINED, "disk full")
-
-
-# --- restore and end --------------------------------------------------------------------------------------------------
-
-
-def test_ids_are_never_used_twice() -> None:
-    """Aborted ids leave gaps, and a new process begins above every id that storage has seen."""
-    driver = driver_of(tolerable_failures=None)
-    trigger(driver)
-    decline(driver, 1)
-    trigger(driver)
-    assert driver.log.triggered[SOURCE] == [1, 2]
-
-    revived = driver_of()
-    revived.tell(revived.coordinator.recover([CompletedCheckpoint(3)], START_NS, next_id=6))
-    trigger(revived)
-
-    assert revived.log.triggered[SOURCE] == [6]
-    plain = driver_of()
-    plain.tell(plain.coordinator.recover([CompletedCheckpoint(3)], START_NS))
-    assert plain.coordinator.next_checkpoint_id == 4
-
-
-def test_restore_aborts_leftovers_and_goes_on_with_the_ids() -> None:
-    """What is pending when the job is restored dies with that reason; the id counter does not go back."""
-    driver = driver_of(max_concurrent=2)
-    trigger(driver)
-    ack(driver, 1)
-    trigger(driver)
-
-    driver.tell(driver.coordinator.start(driver.now_ns, 2, 1))
-
-    assert driver.log.reasons == {2: "JOB_FAILOVER_REGION"}
-    assert driver.coordinator.attempt == 2
-    assert driver.coordinator.next_checkpoint_id == 3
-    assert driver.coordinator.statistics.restored == 1
-
-
-def test_restore_from_an_older_checkpoint_forgets_newer_ones() -> None:
-    """A newer checkpoint that could not be read is no restore point any more, and is not told to tasks as complete."""
-    driver = driver_of(num_retained=2, tolerable_failures=None)
-    for checkpoint_id in (1, 2):
-        trigger(driver)
-        ack(driver, checkpoint_id)
-
-    driver.tell(driver.coordinator.start(driver.now_ns, 2, 1))
-    trigger(driver)
-    decline(driver, 3, attempt=2)
-
-    assert driver.coordinator.completed_ids == (1,)
-    assert driver.log.aborted[SOURCE] == [[3, 1]]
-    assert driver.log.discarded_checkpoints == []
-
-
-def test_restart_from_nothing_is_no_restore() -> None:
-    """An attempt that begins anew is not counted as restored."""
-    driver = driver_of()
-    driver.tell(driver.coordinator.start(driver.now_ns, 2))
-
-    assert driver.coordinator.statistics.restored == 0
-    with pytest.raises(AssertionError, match="attempt 1 after 2"):
-        driver.coordinator.begin_attempt(1)
-
-
-def test_shutdown_deletes_by_policy() -> None:
-    """With a policy that keeps nothing after a finished job the completed checkpoint goes."""
-    driver = driver_of(retention=RetentionPolicy.RETAIN_ON_FAILURE)
-    trigger(driver)
-    ack(driver, 1)
-
-    driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
-
-    assert driver.log.discarded_checkpoints == [1]
-    assert driver.coordinator.completed_ids == ()
-    assert driver.coordinator.shut_down(JobStatus.FAILED, driver.now_ns) == ()
-    assert driver.coordinator.start(driver.now_ns, 1) == ()
-
-
-def test_shutdown_waits_for_the_metadata_being_written() -> None:
-    """The policy is applied when the outcome of the last write is known, not before."""
-    driver = driver_of(prompt=False, num_retained=2, retention=RetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION)
-    for checkpoint_id in (1, 2):
-        trigger(driver)
-        driver.answer(0)
-        ack(driver, checkpoint_id)
-        if checkpoint_id == 1:
-            driver.answer(0)
-    driver.tell(driver.coordinator.shut_down(JobStatus.FAILED, driver.now_ns))
-    assert driver.outstanding == [driver.log.written[2]]
-
-    driver.answer(0)
-
-    assert driver.outstanding == [DiscardCheckpoint(1), DiscardCheckpoint(2)]
-
-
-def test_shutdown_fails_later_requests() -> None:
-    """After the end every request fails at once."""
-    driver = driver_of()
-    driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
-    trigger(driver, "r")
-
-    assert driver.log.requests == {"r": "failed:CHECKPOINT_COORDINATOR_SHUTDOWN"}
-
-
-# --- settings and table -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["interval_ns", "timeout_ns", "min_pause_ns", "max_concurrent", "num_retained", "tolerable_failures"],
-)
-def test_senseless_settings_are_refused_by_name(name: str) -> None:
-    """A setting below its least value is an error that names it."""
-    with pytest.raises(ConfigurationError, match=f"{name} is -1"):
-        CoordinatorConfig(**{name: -1})
-
-
-def test_unaligned_checkpoints_cannot_overlap() -> None:
-    """Storing records in flight for two checkpoints at once is refused."""
-    with pytest.raises(ConfigurationError, match="max_concurrent is 2"):
-        CoordinatorDriver(CoordinatorConfig(max_concurrent=2), GRAPH, configured_options(unaligned=True))
-
-
-def test_pause_raises_the_interval_and_is_at_most_a_year() -> None:
-    """The effective interval is never below the pause, and an absurd pause is cut."""
-    year_ns = 365 * 24 * 3600 * 10**9
-
-    assert CoordinatorConfig(interval_ns=5, min_pause_ns=7).effective_interval_ns == 7
-    assert CoordinatorConfig(interval_ns=9, min_pause_ns=7).effective_interval_ns == 9
-    assert CoordinatorConfig(interval_ns=5, min_pause_ns=10 * year_ns).effective_interval_ns == year_ns
-    assert CoordinatorConfig(min_pause_ns=7).effective_interval_ns is None
-
-
-def test_the_table_is_filled() -> None:
-    """Triggers, acknowledgements, completions, failures, deletions and the request time are in the statistics."""
-    driver = driver_of(max_concurrent=2, tolerable_failures=None)
-    coordinator = driver.coordinator
-    for _ in range(2):
-        trigger(driver)
-    driver.now_ns += 10
-    metrics = SubtaskCheckpointMetrics(checkpointed_bytes=4)
-    for checkpoint_id in (1, 2):
-        for task in (SOURCE, SINK):
-            message = Acknowledge(checkpoint_id, 1, task, metrics=metrics)
-            driver.tell(coordinator.on_acknowledge(message, driver.now_ns))
-    trigger(driver)
-    decline(driver, 3)
-    coordinator.on_task_status(SINK, TaskStatus.DEPLOYING)
-    trigger(driver)
-
-    statistics = coordinator.statistics
-    assert [row.is_discarded for row in statistics.rows()] == [True, False, False]
-    assert [row.end_to_end_ns for row in statistics.rows()] == [10, 10, 0]
-    assert [row.checkpointed_bytes for row in statistics.rows()] == [8, 8, 0]
-    assert (statistics.triggered, statistics.completed, statistics.failed, statistics.in_progress) == (
-        4,
-        2,
-        2,
-        0,
-    )
-    assert statistics.rows()[2].status is CheckpointStatus.FAILED
-
-
-def test_fingerprint_is_relative_to_now() -> None:
-    """Two coordinators in the same situation at different times have one fingerprint."""
-    prints = []
-    for delay_ns in (0, 12345):
-        driver = driver_of(interval_ns=100)
-        driver.now_ns += delay_ns
-        driver.tell(driver.coordinator.start(driver.now_ns, 1))
-        driver.advance(100)
-        prints.append(driver.coordinator.fingerprint(driver.now_ns))
-        assert driver.coordinator.fingerprint(driver.now_ns + 1) != prints[-1]
-
-    assert prints[0] == prints[1]

@@ -9,7 +9,6 @@ import pytest
 from engine.checkpoint.restore import (
     MaxParallelismMismatchError,
     RestoreTarget,
-    SubtaskState,
     UnmatchedStateError,
     plan_restore,
     resolve_max_parallelism_of_state,
@@ -58,8 +57,12 @@ def test_same_parallelism_hands_back_the_very_handles() -> None:
     plan = plan_restore([operator("sum", *snapshots)], [target("sum", 2)])
 
     for subtask, snapshot in enumerate(snapshots):
-        assert snapshot.operator is not None
-        assert SubtaskState((snapshot.keyed,), (snapshot.operator,)) == plan.for_subtask("sum", subtask)  # type: ignore[arg-type]
+        (keyed_handle,), (operator_handle,) = (
+            plan.subtasks["sum", subtask].keyed,
+            plan.subtasks["sum", subtask].operator,
+        )
+        assert keyed_handle is snapshot.keyed
+        assert operator_handle is snapshot.operator
 
 
 def test_rescaled_keyed_state_is_cut_to_the_own_groups() -> None:

@@ -68,14 +68,15 @@ def test_a_variable_is_a_job_too(tmp_path: Path) -> None:
     assert "takes no parameters" in refusal(path, lines="3")
 
 
-def test_parallelism_reaches_jobs_that_do_not_set_it(tmp_path: Path) -> None:
-    """A job's own number wins; afterwards everything is as before."""
+def test_parallelism_replaces_the_jobs_default(tmp_path: Path) -> None:
+    """Whatever the job asks for, operators with a number of their own excepted; afterwards everything is as before."""
     free = write(tmp_path, HEAD + "def job():\n    return Job('free')\n")
     assert load_job(free, {}, parallelism=4).job.parallelism == 4
     assert Job("later").parallelism == 1
 
     fixed = write(tmp_path, HEAD + "def job():\n    return Job('fixed', parallelism=2)\n")
-    assert load_job(fixed, {}, parallelism=4).job.parallelism == 2
+    assert load_job(fixed, {}, parallelism=4).job.parallelism == 4
+    assert load_job(fixed, {}).job.parallelism == 2
 
     asking = write(tmp_path, HEAD + "def job(parallelism=1):\n    return Job(f'p{parallelism + 1}')\n")
     assert load_job(asking, {}, parallelism=4).job.name == "p5"

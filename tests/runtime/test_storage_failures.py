@@ -1,0 +1,347 @@
+"""Storage that fails: checkpoints are declined and counted, nothing half-written is restored, older ones serve."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.statistics import CheckpointStatus
+from engine.elements.errors import JobFailedError, StateError, StorageError
+from engine.graph.job import Job
+from engine.observe.events import CheckpointAborted, Send, TraceEvent
+from engine.runtime.execution import Execution
+from engine.runtime.kernel import START_NS
+from operators.file_sink import FileSink, read_committed
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
+from state_backends.filesystem import FileSystem, MemoryFileSystem
+from tests.runtime.support import (
+    BASE_DIR,
+    US,
+    RecordingSink,
+    Trace,
+    every,
+    execution,
+    expected_counts,
+    files_below,
+    running_count,
+    storage_in,
+)
+
+RECORDS = 60
+METADATA = "*/_metadata*"
+STATE = f"{BASE_DIR}/*/chk-2/*-*"
+AT_ONCE = FixedDelayRestart(None, 0)
+
+
+def counting(into: Any, files: FileSystem, **settings: Any) -> Execution:
+    """A count with checkpoints every 10 records, all state in files, on a file system that may fail."""
+    settings = {"checkpoint_interval": every(records=10), "batch_size": 4, "inline_state_bytes": 0} | settings
+    return execution(running_count(Job("counted"), RECORDS, into), file_system=files, **settings)
+
+
+def rows_job(records: int = RECORDS) -> Job:
+    """A count whose output goes to files."""
+    job = Job("rows")
+    pairs = job.source(SequenceSource(0, records), name="numbers").key_by(
+        lambda number: number % 3, value=lambda number: (number % 3, 1)
+    )
+    return pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count").sink(FileSink("rows"), name="out")
+
+
+def expected_rows(records: int = RECORDS) -> list[str]:
+    """The rows of an undisturbed run."""
+    return sorted(f"[{key},{count}]" for key, count in expected_counts(records).elements())
+
+
+FAILURES = [
+    pytest.param("write", STATE, CheckpointFailureReason.IO_EXCEPTION, id="writing state"),
+    pytest.param("fsync", STATE, CheckpointFailureReason.IO_EXCEPTION, id="syncing state"),
+    pytest.param("open_write", STATE, CheckpointFailureReason.IO_EXCEPTION, id="creating a state file"),
+    pytest.param("make_dirs", "*/chk-2", CheckpointFailureReason.IO_EXCEPTION, id="creating the directory"),
+    pytest.param(
+        "write", "*/chk-2/_metadata*", CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE, id="writing metadata"
+    ),
+    pytest.param(
+        "rename", "*/chk-2/_metadata*", CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE, id="renaming metadata"
+    ),
+    pytest.param(
+        "fsync_dir", "*/chk-2", CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE, id="syncing the directory"
+    ),
+]
+
+
+@pytest.mark.parametrize(("operation", "path", "reason"), FAILURES)
+def test_a_tolerated_failure_costs_one_checkpoint(
+    operation: str, path: str, reason: CheckpointFailureReason
+) -> None:
+    """The checkpoint is aborted for the right reason and leaves no file; the next one completes, with all results."""
+    results, trace, inner = CollectedResults(), Trace(), MemoryFileSystem()
+    files = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.ERROR_BEFORE, operation, path, at_call=1)])
+
+    result = counting(results, files, instruments=[trace], tolerable_failures=1).run().raise_on_failure()
+
+    rows = {row.checkpoint_id: row for row in result.checkpoints.rows()}
+    assert len(files.struck) == 1
+    assert (rows[2].status, rows[2].failure_reason) == (CheckpointStatus.FAILED, reason)
+    assert [row.status for row in rows.values()].count(CheckpointStatus.FAILED) == 1
+    assert [(one.checkpoint_id, one.reason) for one in trace.of(CheckpointAborted)] == [(2, reason.name)]
+    assert any("checkpoint 2" in note and "Input/output error" in note for note in result.notes)
+    assert result.attempts == 1
+    assert Counter(results.records) == expected_counts(RECORDS)
+    assert all("/chk-2/" not in path for path in files_below(inner))
+
+
+@pytest.mark.parametrize(("operation", "path", "reason"), FAILURES)
+def test_a_failure_that_is_not_tolerated_fails_the_job(
+    operation: str, path: str, reason: CheckpointFailureReason
+) -> None:
+    """Without tolerance the attempt ends, with an error that names checkpoint, reason and tolerance."""
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, operation, path)])
+
+    result = counting([], files, tolerable_failures=0, restart=NoRestart()).run()
+
+    assert result.state == "failed"
+    assert isinstance(result.error, JobFailedError)
+    for part in ("checkpoint 2", reason.name, "tolerates 0 failed checkpoints"):
+        assert part in str(result.error)
+
+
+def test_a_restart_may_cure_it() -> None:
+    """A failure that is not tolerated costs a restart, from the checkpoint before it, and no record."""
+    results = CollectedResults()
+    rule = FaultRule(FaultKind.DISK_FULL, "write", STATE, at_call=1)
+
+    result = counting(results, FaultInjectingFileSystem(MemoryFileSystem(), [rule]), restart=AT_ONCE).run()
+
+    assert [restore.checkpoint_id for restore in result.restores] == [None, 1]
+    assert Counter(results.records) == expected_counts(RECORDS)
+
+
+def test_failures_in_a_row_are_counted_and_a_success_clears_the_count() -> None:
+    """Two tolerated failures do not add up when a checkpoint completed in between; two in a row do."""
+    apart = [FaultRule(FaultKind.ERROR_BEFORE, "rename", f"*/chk-{one}/*") for one in (2, 4)]
+    in_a_row = [FaultRule(FaultKind.ERROR_BEFORE, "rename", f"*/chk-{one}/*") for one in (2, 3)]
+
+    def attempts(rules: list[FaultRule]) -> int:
+        files = FaultInjectingFileSystem(MemoryFileSystem(), rules)
+        return counting([], files, tolerable_failures=1, restart=AT_ONCE).run().raise_on_failure().attempts
+
+    assert attempts(apart) == 1
+    assert attempts(in_a_row) == 2
+
+
+def test_sinks_hear_that_a_checkpoint_was_given_up() -> None:
+    """An aborted checkpoint is announced as such, never as complete."""
+    sink = RecordingSink()
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, "rename", "*/chk-2/*")])
+    job = Job("told").source(SequenceSource(0, RECORDS)).sink(sink)
+
+    execution(
+        job, file_system=files, checkpoint_interval=every(records=10), tolerable_failures=1
+    ).run().raise_on_failure()
+
+    assert sink.of("aborted") == [2]
+    assert 2 not in sink.of("complete")
+    assert {1, 3} <= set(sink.of("complete"))
+
+
+def test_the_last_checkpoint_is_tried_again() -> None:
+    """When the last checkpoint fails the job does not end without one: it takes another."""
+    results = CollectedResults()
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, "rename", "*/chk-1/*")])
+
+    result = counting(results, files, checkpoint_interval=None, tolerable_failures=1).run().raise_on_failure()
+
+    assert (result.checkpoints.failed, result.checkpoints.completed) == (1, 1)
+    assert Counter(results.records) == expected_counts(RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        *product(
+            ("open_write", "write", "fsync", "close", "rename", "fsync_dir"),
+            (FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER),
+        ),
+        ("write", FaultKind.TORN_WRITE),
+    ],
+)
+def test_nothing_half_written_is_restored(operation: str, kind: FaultKind) -> None:
+    """Whatever step of checkpoint 2 fails, a kill right behind it goes back to a whole checkpoint."""
+    calls = 0
+    while True:
+        calls += 1
+        results, inner = CollectedResults(), MemoryFileSystem()
+        rule = FaultRule(kind, operation, "*/chk-2*", at_call=calls, keep_bytes=9)
+        files = FaultInjectingFileSystem(inner, [rule])
+        made = counting(results, files, tolerable_failures=5, restart=AT_ONCE, kills=[("count", 25 * US)])
+        result = made.run().raise_on_failure()
+        if not files.struck:
+            break
+
+        completed = [
+            row.checkpoint_id
+            for row in result.checkpoints.rows()
+            if row.status is CheckpointStatus.COMPLETED and (row.ended_at_ns or 0) <= START_NS + 25 * US
+        ]
+        assert [restore.checkpoint_id for restore in result.restores] == [None, completed[-1]], files.struck
+        assert Counter(results.records) == expected_counts(RECORDS)
+    assert calls > 1
+
+
+def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt() -> None:
+    """A checkpoint that failed when it was durable already, and could not be deleted, is gone before the job goes
+    on: after a crash of the machine it must not come back as the newest."""
+    inner = MemoryFileSystem()
+    rules = [
+        FaultRule(FaultKind.ERROR_AFTER, "fsync_dir", "*/chk-2", at_call=2),
+        FaultRule(FaultKind.ERROR_BEFORE, "delete", "*/chk-2/*", at_call=1),
+    ]
+    files = FaultInjectingFileSystem(inner, rules)
+
+    def cut_the_power(event: TraceEvent) -> None:
+        if isinstance(event, Send) and event.attempt == 2:
+            raise SimulatedCrashError
+
+    made = execution(
+        rows_job(),
+        file_system=files,
+        checkpoint_interval=every(records=10),
+        batch_size=4,
+        inline_state_bytes=0,
+        tolerable_failures=5,
+        restart=AT_ONCE,
+        kills=[("count", 25 * US)],
+        instruments=[cut_the_power],
+    )
+    with pytest.raises(SimulatedCrashError):
+        made.run()
+    assert [rule.operation for rule, _ in files.struck] == ["fsync_dir", "delete"]
+
+    inner.crash()
+    execution(rows_job(), file_system=inner, restore=True, incarnation=2).run().raise_on_failure()
+
+    assert read_committed(inner, "/out/rows")[""] == expected_rows()
+
+
+def test_a_checkpoint_that_cannot_be_settled_fails_the_job() -> None:
+    """When nobody can say whether a checkpoint exists, no further attempt is made, and the error says why."""
+    rules = [
+        FaultRule(FaultKind.ERROR_AFTER, "fsync_dir", "*/chk-2", at_call=2),
+        FaultRule(FaultKind.ERROR_BEFORE, "delete", "*/chk-2/*"),
+    ]
+    files = FaultInjectingFileSystem(MemoryFileSystem(), rules)
+
+    result = counting([], files, tolerable_failures=5, restart=AT_ONCE, kills=[("count", 25 * US)]).run()
+
+    assert result.state == "failed"
+    assert "no state to restart from" in str(result.error)
+    assert any("checkpoint 2 could not be deleted" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("damaged", ["_metadata", "count", "numbers"])
+def test_a_damaged_checkpoint_is_passed_over_within_a_run(damaged: str) -> None:
+    """A restart that finds the newest checkpoint damaged says so and uses the one before."""
+    files = FaultInjectingFileSystem(
+        MemoryFileSystem(), [FaultRule(FaultKind.BIT_FLIP, "open_read", f"*/chk-3/*{damaged}*", flip_bit=777)]
+    )
+    made = execution(
+        rows_job(),
+        file_system=files,
+        checkpoint_interval=every(records=10),
+        batch_size=4,
+        inline_state_bytes=0,
+        retained=3,
+        restart=AT_ONCE,
+        kills=[("count", 35 * US)],
+    )
+
+    result = made.run().raise_on_failure()
+
+    restore = result.restores[1]
+    assert restore.checkpoint_id == 2
+    assert len(restore.problems) == 1
+    assert "checkpoint 3 cannot be used" in restore.problems[0]
+    assert damaged in restore.problems[0]
+    assert read_committed(files, "/out/rows")[""] == expected_rows()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
+@pytest.mark.parametrize("which", ["_metadata", "count"])
+def test_a_damaged_checkpoint_is_passed_over_by_a_resume(damage: str, which: str) -> None:
+    """A new process that finds the newest checkpoint damaged uses the older one, and the output is still right."""
+    files = MemoryFileSystem()
+    settings: dict[str, Any] = {
+        "checkpoint_interval": every(records=10),
+        "batch_size": 4,
+        "inline_state_bytes": 0,
+        "retained": 3,
+    }
+    failed = execution(
+        rows_job(), file_system=files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings
+    ).run()
+    assert failed.state == "failed"
+    newest = storage_in(files, "rows").list_checkpoints()[-1]
+    path = next(one for one in files_below(files) if f"/chk-{newest}/" in one and which in one)
+    content = files.read_bytes(path)
+    if damage == "delete":
+        files.delete(path)
+    else:
+        with files.open_write(path) as file:
+            file.write(content[:-3] if damage == "truncate" else content[:-3] + bytes([content[-3] ^ 4]) + content[-2:])
+
+    result = execution(rows_job(), file_system=files, restore=True, incarnation=2, **settings).run().raise_on_failure()
+
+    assert result.restores[0].checkpoint_id == newest - 1
+    told = "".join(result.restores[0].problems)
+    assert (f"checkpoint {newest}" in told) is ((damage, which) != ("delete", "_metadata"))
+    assert read_committed(files, "/out/rows")[""] == expected_rows()
+
+
+def test_ids_go_on_when_every_checkpoint_is_damaged() -> None:
+    """A start over damaged checkpoints begins anew but uses no number twice, so it fails on none of them."""
+    files = MemoryFileSystem()
+    settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
+    execution(rows_job(), file_system=files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
+    listed = storage_in(files, "rows").list_checkpoints()
+    for checkpoint_id in listed:
+        with files.open_write(f"{BASE_DIR}/rows/chk-{checkpoint_id}/_metadata") as file:
+            file.write(b"rubbish")
+
+    result = execution(rows_job(), file_system=files, restore=True, incarnation=2, **settings).run()
+
+    assert result.raise_on_failure().restores[0].checkpoint_id is None
+    assert len(result.restores[0].problems) == len(listed) == 4
+    assert result.checkpoints.failed == 0
+    assert min(row.checkpoint_id for row in result.checkpoints.rows()) == listed[-1] + 1
+    assert read_committed(files, "/out/rows")[""] == expected_rows()
+
+
+def test_a_value_that_cannot_be_stored_fails_the_job_by_name() -> None:
+    """State that no checkpoint could ever write is the job's error, not a declined checkpoint."""
+    job = Job("unstorable").source(SequenceSource(0, 20)).key_by(lambda number: 0)
+    job.reduce(lambda a, b: object(), name="objects").map(str).collect([])
+
+    result = execution(job._job, checkpoint_interval=every(records=10), restart=NoRestart(), tolerable_failures=9).run()
+
+    assert result.state == "failed"
+    assert isinstance(result.error.__cause__ if result.error else None, StateError)
+    assert "'objects'" in str(result.error)
+
+
+@pytest.mark.parametrize("operation", ["is_dir", "list_dir"])
+def test_storage_that_cannot_be_read_at_all_is_a_clear_error(operation: str) -> None:
+    """When the directory cannot be listed, the run does not start, and the error says what to check."""
+    inner = MemoryFileSystem()
+    counting([], inner).run().raise_on_failure()
+    files = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.ERROR_BEFORE, operation)])
+
+    with pytest.raises(StorageError, match="cannot be used: Input/output error"):
+        counting([], files, restore=True, incarnation=2).run()
