@@ -105,14 +105,17 @@ def test_every_failing_step_of_the_start_is_a_clear_error(call: int, kind: Fault
     """Whichever step fails, the run does not start, the error says why, and the directory is free again."""
     inner = MemoryFileSystem()
     files = FaultInjectingFileSystem(inner, [FaultRule(kind, at_call=call)])
+    told = ""
     try:
         with open_storage("/s", "job", file_system=files):
-            assert not files.struck
+            pass
     except StorageError as error:
-        assert files.struck
-        assert "/s/job" in str(error)
-        assert any(word in str(error) for word in ("check the disk", "Choose a directory"))
+        told = str(error)
 
+    assert bool(told) is bool(files.struck)
+    if told:
+        assert "/s/job" in told
+        assert "check the disk" in told or "Choose a directory" in told
     with open_storage("/s", "job", file_system=inner) as opened:
         assert opened.incarnation in (1, 2)
 
