@@ -43,8 +43,8 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
 def main(names: Sequence[str], quick: bool, json_file: Path | None, clock: str) -> None:
     """Measure Weir beside programs that do the same, in one run; without NAMES all benchmarks."""
     use_clock(clock)
-    about = table.machine()
-    click.echo(f"{about['python']}, {about['system']}, {about['cores']} cores, {clock} clock{', quick' if quick else ''}")
+    about = {**table.machine(), "clock": clock, "inputs": "small" if quick else "full"}
+    click.echo(", ".join(f"{what}: {value}" for what, value in about.items()))
     results: dict[str, list[Result]] = {}
     for name in dict.fromkeys(names or BENCHMARKS):
         click.echo(f"{name} ...", err=True)

@@ -128,15 +128,14 @@ class _FileSinkOperator(SinkOperator):
         context = self.context
         if not context.checkpointing_enabled:
             return
-        # Nothing in this directory can be ours when the job starts, or when the sink was added to a
-        # restored job.
-        starts = (context.incarnation, context.attempt) <= (1, 1) or context.restored_checkpoint_id() is not None
-        first_start = not counters and starts
+        # Without counters no checkpoint of ours can have completed, whichever attempt this is: what is visible
+        # belongs to somebody else.
+        begins = not counters
         for relative in self._files.files():
             name = posixpath.basename(relative)
             if match := self._name.fullmatch(name):
                 if self._opened_behind(match, counters):
-                    if first_start:
+                    if begins:
                         raise name_taken(self._files.path(relative))
                     self._files.hide(relative, self._attempt)
                     context.metrics.count("numCommittedFilesRetracted")

@@ -6,8 +6,12 @@ Rules.
 2. An event-time batch is closed by the watermark, and its results carry the last timestamp of the period, so they
    stand in the stream before the watermark that closed it.
 3. Results come in canonical order: Spark's own order depends on partitions and threads.
-4. Rows of a period that is closed already are late: counted, and sent to side output ``late``.
+4. A row is late when the watermark has closed its period already, whether the period had rows or not: it is counted,
+   and sent to side output ``late``. The watermark is state (see :mod:`operators.event_clock`), so a row that was late
+   stays late in the next attempt.
 5. The call blocks in wall time; in virtual time it takes what ``cost_ns`` says.
+6. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and the
+   restore from it, would spread the rows of one period over several batches: it is an error at the first such row.
 """
 
 from __future__ import annotations
@@ -17,8 +21,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
+from engine.elements.errors import shorten
 from engine.elements.operator import Operator
 from engine.graph.partitioner import GlobalPartitioner, Partitioner
+from operators.event_clock import EventClock
+from operators.watermarks import missing_timestamps
 from spark_bridge.batch import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
@@ -30,9 +37,11 @@ if TYPE_CHECKING:
     from state_backends.operator_state import OperatorListState
 
 LATE_TAG = "late"
-_STATE_NAME = "spark-rows"
-_CLOSED_NAME = "spark-closed-until"
+_ROWS_STATE = "spark-rows"
+_BATCHES_STATE = "spark-batches"
+# Where rows wait whose cut asks for no event time.
 _EVERYTHING = Period(MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS, "rows")
+_NOTHING = Period(0, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,16 @@ class SparkTransform:
     cost_ns: int | Callable[[int], int] = 0
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS
     parallelism: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse now what would otherwise fail, or silently never end a batch, in the middle of a run."""
+        cost_ns = self.cost_ns
+        _check("fn", callable(self.fn), self.fn, "a function from DataFrame to DataFrame")
+        _check("schema", _is_text(self.schema), self.schema, "a DDL string, e.g. 'carrier string, delay int'")
+        _check("cut", isinstance(self.cut, Cut), self.cut, "event_time_cut(...), rows_cut(...) or barrier_cut()")
+        _check(
+            "cost_ns", callable(cost_ns) or _is_duration(cost_ns), cost_ns, "whole ns, or a function that gives them"
+        )
 
     @property
     def partitioner(self) -> Partitioner:
@@ -75,13 +94,16 @@ def spark_transform(
     """Run ``fn`` on whole batches of a stream.
 
     Args:
-        fn: DataFrame to DataFrame; must be a deterministic function of the rows.
+        fn: DataFrame to DataFrame; must be a function of the rows, whatever their order.
         schema: DDL string of the rows; records are dicts or sequences in that order.
         cut: where batches end, see :mod:`spark_bridge.cuts`.
         name: of the operator; default the function's name.
         result_schema: DDL string that results must have.
         cost_ns: virtual duration of a batch, or a function of its number of rows.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet files.
+
+    Raises:
+        SparkBridgeError: an argument is of the wrong kind; the message names it.
     """
     return SparkTransform(
         fn,
@@ -94,30 +116,46 @@ def spark_transform(
     )
 
 
+def _check(argument: str, good: bool, value: object, wanted: str) -> None:
+    if not good:
+        raise SparkBridgeError(f"spark_transform: {argument}= must be {wanted}, not {shorten(value)}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_duration(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
 class SparkTransformOperator(Operator):
     """Buffers rows by period and runs the function on each period that is complete."""
+
+    _clock: EventClock
+    _rows_state: OperatorListState
+    _batches_state: OperatorListState
 
     def __init__(self, spec: SparkTransform) -> None:
         self._spec = spec
         self._periods: dict[int, tuple[Period, list[Any]]] = {}
-        self._last_period = Period(0, 0, "")
-        self._closed_until_ms = MIN_TIMESTAMP_MS
         self._batches = 0
-        self._rows_state: OperatorListState
-        self._closed_state: OperatorListState
 
     def initialize_state(self) -> None:
         """Take back the rows that were waiting."""
         backend = self.context.operator_backend()
-        self._rows_state = backend.list_state(_STATE_NAME)
-        self._closed_state = backend.list_state(_CLOSED_NAME)
+        self._clock = EventClock(self.context)
+        self._rows_state = backend.list_state(_ROWS_STATE)
+        self._batches_state = backend.list_state(_BATCHES_STATE)
         for start_ms, end_ms, label, rows in self._rows_state.get():
             self._periods[start_ms] = (Period(start_ms, end_ms, label), list(rows))
-        for closed_until_ms, batches in self._closed_state.get():
-            self._closed_until_ms, self._batches = closed_until_ms, batches
+        for batches in self._batches_state.get():
+            self._batches = batches
 
     def process_batch(self, batch: Batch) -> None:
         """Put each row to its period."""
+        if not batch:
+            return
         if isinstance(self._spec.cut, EventTimeCut):
             self._sort_into_periods(self._spec.cut, batch)
             return
@@ -128,45 +166,62 @@ class SparkTransformOperator(Operator):
 
     def _sort_into_periods(self, cut: EventTimeCut, batch: Batch) -> None:
         if batch.timestamps is None:
-            raise SparkBridgeError(
-                f"{self.context.name}: an event-time cut needs timestamps: give the source a WatermarkStrategy"
-            )
+            raise missing_timestamps(self)
         late: list[int] = []
-        period, rows = self._last_period, None
+        # Neighbours mostly share a period, so it is looked up when it changes.
+        period, rows = _NOTHING, late
         for position, (row, timestamp_ms) in enumerate(zip(batch.values, batch.timestamps, strict=True)):
-            if rows is None or not period.start_ms <= timestamp_ms < period.end_ms:
-                period = cut.period_of(timestamp_ms)
-                rows = self._rows_of(period) if period.end_ms > self._closed_until_ms else []
-            if period.end_ms <= self._closed_until_ms:
-                late.append(position)
-            else:
-                rows.append(row)
-        self._last_period = period
+            if not period.start_ms <= timestamp_ms < period.end_ms:
+                period = self._period_at(cut, row, timestamp_ms)
+                rows = late if self._is_closed(period) else self._rows_of(period)
+            rows.append(position if rows is late else row)
         if late:
             self.context.metrics.count("numLateRecordsDropped", len(late))
             self.output.emit_side(LATE_TAG, batch.take(late))
 
+    def _period_at(self, cut: EventTimeCut, row: Any, timestamp_ms: int) -> Period:
+        try:
+            return cut.period_at(timestamp_ms)
+        except SparkBridgeError as error:
+            raise SparkBridgeError(f"{self.context.name}: {error}\n  record  {shorten(row)}") from None
+        except Exception as error:
+            raise self.user_error("period function", row, error) from error
+
+    def _is_closed(self, period: Period) -> bool:
+        return period.end_ms - 1 <= self._clock.watermark_ms
+
     def _rows_of(self, period: Period) -> list[Any]:
         entry = self._periods.get(period.start_ms)
-        if entry is None:
+        if entry is None or entry[0].end_ms != period.end_ms:
+            self._check_apart(period)
             entry = self._periods[period.start_ms] = (period, [])
         return entry[1]
+
+    def _check_apart(self, period: Period) -> None:
+        for _, (other, _) in sorted(self._periods.items()):
+            if other.start_ms < period.end_ms and period.start_ms < other.end_ms:
+                raise SparkBridgeError(
+                    f"{self.context.name}: rows wait in {other}, which overlaps {period}: the periods of one cut must "
+                    "not overlap; after a change of the cut, give the operator another uid to begin without the rows "
+                    "of its checkpoint"
+                )
 
     def _run_full_batches(self, rows: list[Any], size: int) -> None:
         while len(rows) >= size:
             full = rows[:size]
             del rows[:size]
-            self._run(Period(0, 0, f"rows {self._batches * size + 1}-{(self._batches + 1) * size}"), full)
+            self._run(f"rows {self._batches * size + 1}-{(self._batches + 1) * size}", full, None)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Run every period that the watermark has closed, oldest first; then pass the watermark on."""
+        self._clock.advance(timestamp_ms)
         if isinstance(self._spec.cut, EventTimeCut):
-            due = sorted(start for start, (period, _) in self._periods.items() if period.end_ms - 1 <= timestamp_ms)
-            for start in due:
-                period, rows = self._periods.pop(start)
-                self._closed_until_ms = max(self._closed_until_ms, period.end_ms)
-                self._run(period, rows)
-        self.output.emit_watermark(timestamp_ms)
+            for start_ms in sorted(self._periods):
+                period, rows = self._periods[start_ms]
+                if self._is_closed(period):
+                    del self._periods[start_ms]
+                    self._run(period.label, rows, period.end_ms - 1)
+        self.output.emit_watermark(self._clock.watermark_ms)
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         """A barrier cut ends its batch here."""
@@ -178,11 +233,15 @@ class SparkTransformOperator(Operator):
         self._drain("last rows")
 
     def _drain(self, label: str) -> None:
-        for start in sorted(self._periods):
-            period, rows = self._periods.pop(start)
-            self._run(Period(period.start_ms, period.end_ms, label), rows)
+        for start_ms in sorted(self._periods):
+            period, rows = self._periods.pop(start_ms)
+            if isinstance(self._spec.cut, EventTimeCut):
+                self._run(period.label, rows, period.end_ms - 1)
+            else:
+                self._run(label, rows, None)
 
-    def _run(self, period: Period, rows: list[Any]) -> None:
+    def _run(self, label: str, rows: list[Any], timestamp_ms: int | None) -> None:
+        """One batch; its results carry ``timestamp_ms``."""
         if not rows:
             return
         spec = self._spec
@@ -191,20 +250,35 @@ class SparkTransformOperator(Operator):
             spec.fn,
             rows,
             spec.schema,
-            label=f"{self.context.name}: {period.label}",
+            label=f"{self.context.name}: {label}",
             result_schema=spec.result_schema,
             parquet_threshold_rows=spec.parquet_threshold_rows,
         )
         self.context.metrics.count("numSparkBatches")
         self.context.metrics.count("numSparkRows", len(rows))
-        cost = spec.cost_ns(len(rows)) if callable(spec.cost_ns) else spec.cost_ns
-        if cost:
-            self.context.spend(cost)
-        stamps = [period.end_ms - 1] * len(results) if isinstance(spec.cut, EventTimeCut) else None
+        self._spend(len(rows))
+        stamps = None if timestamp_ms is None else [timestamp_ms] * len(results)
         self.output.emit(Batch(list(results), stamps))
+
+    def _spend(self, rows: int) -> None:
+        cost_ns = self._spec.cost_ns
+        if callable(cost_ns):
+            cost_ns = self._cost_of(cost_ns, rows)
+        if cost_ns:
+            self.context.spend(cost_ns)
+
+    def _cost_of(self, cost_ns: Callable[[int], int], rows: int) -> int:
+        try:
+            answer = cost_ns(rows)
+            if not _is_duration(answer):
+                raise TypeError(f"a cost is a whole number of ns, at least 0, not {answer!r}")
+        except Exception as error:
+            raise self.user_error("cost function", f"{rows} rows", error) from error
+        return answer
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Rows still waiting, one element per period."""
+        self._clock.snapshot()
         self._rows_state.update(
             [
                 [period.start_ms, period.end_ms, period.label, rows]
@@ -212,12 +286,12 @@ class SparkTransformOperator(Operator):
                 if rows
             ]
         )
-        self._closed_state.update([[self._closed_until_ms, self._batches]])
+        self._batches_state.update([self._batches])
 
     def fingerprint(self) -> object:
-        """Rows waiting per period."""
+        """Watermark, batches run and the rows waiting per period."""
         return (
-            self._closed_until_ms,
+            self._clock.watermark_ms,
             self._batches,
-            tuple((start, tuple(map(repr, rows))) for start, (_, rows) in sorted(self._periods.items())),
+            tuple((start_ms, tuple(map(repr, rows))) for start_ms, (_, rows) in sorted(self._periods.items())),
         )

@@ -142,7 +142,8 @@ def read_descriptor(file_system: FileSystem, directory: str) -> JobDescriptor:
     path = descriptor_path(directory)
     if not file_system.is_dir(directory):
         raise StorageError(
-            f"{directory}: there is no such storage directory\n  fix: check the path, or start: weir run JOB --storage"
+            f"{directory}: there is no such storage directory\n"
+            f"  fix: check the path, or start a run with weir run JOB.py --storage {directory}"
         )
     if not file_system.exists(path):
         raise StorageError(

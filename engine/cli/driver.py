@@ -165,6 +165,10 @@ def _tell(
         f"{plural(run['source_records'], 'record')} in {format_ns(run['duration_ns'])} of virtual time,"
         f" {plural(run['attempts'], 'attempt')}, trace digest {run['trace_digest'][:16]}",
     )
+    for kill in order.faults.kills:
+        # A fault that did not happen must not pass for one that was survived.
+        if kill.at_ns > run["duration_ns"]:
+            say(console, f"note: --kill {kill} never struck: the run was over at +{format_ns(run['duration_ns'])}")
     say(console, f"output in {order.output_dir}")
     if result.error is not None:
         say(console, failure_text(result.error))

@@ -7,9 +7,13 @@ A user's mistake or a damaged world is printed as what, where, why and how to fi
 from __future__ import annotations
 
 import os
+import sysconfig
 import traceback
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
+from engine.cli.start_up import PACKAGES
 from engine.elements.errors import EXIT_TOOL_ERROR, StateError, StorageError, UserFunctionError, WeirError
 
 EXIT_INTERRUPTED = 130
@@ -60,13 +64,15 @@ def failure_text(error: BaseException) -> str:
         return _bug_text(error)
     lines = [f"error: {error}"]
     said = str(error)
+    places = _place(error)
     for cause in _causes(error):
         if isinstance(cause, UserFunctionError) or is_expected(cause):
             if str(cause) not in said:
                 lines.append(f"  because {cause}")
                 said += str(cause)
         else:
-            lines += _place(cause)
+            places += _place(cause)
+    lines += dict.fromkeys(places)
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
     if os.environ.get("WEIR_TRACEBACK") == "1":
         lines.append("".join(traceback.format_exception(error)).rstrip())
@@ -82,13 +88,27 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _place(cause: BaseException) -> list[str]:
-    """The line that raised: for a user's function, the line to look at."""
-    frames = traceback.extract_tb(cause.__traceback__)
+def _place(error: BaseException) -> list[str]:
+    """The last line of the user's own code on the way to the error: the line to look at.
+
+    Lines of Weir, of the standard library and of installed packages are left out: the message says what happened
+    there, and nobody would change them.
+    """
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_the_users(one.filename)]
     if not frames:
         return []
     last = frames[-1]
     return [f"  at {last.filename}:{last.lineno}, in {last.name}: {last.line or ''}".rstrip(": ")]
+
+
+@cache
+def _is_the_users(file_name: str) -> bool:
+    # Names in angle brackets are no files (frozen modules, text given to exec).
+    if file_name.startswith("<") or {"site-packages", "dist-packages"} & {*Path(file_name).parts}:
+        return False
+    own = Path(__file__).resolve().parents[2]
+    foreign = [*(own / package for package in PACKAGES), Path(sysconfig.get_path("stdlib"))]
+    return not any(Path(file_name).is_relative_to(one) for one in foreign)
 
 
 def _bug_text(error: BaseException) -> str:

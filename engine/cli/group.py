@@ -26,7 +26,7 @@ _HELP = """A stream-processing engine you can stop, crash, rewind and audit.
 \b
 Examples:
   weir run wordcount.py                         run a job in virtual time
-  weir run wordcount.py --kill 'count[1]@120ms' crash a subtask, see it recover
+  weir run wordcount.py --kill 'count[1]@3ms'   crash a subtask, see it recover
   weir run wordcount.py --storage state/        keep checkpoints on disk
   weir resume state/                            go on after a crash
   weir inspect state/                           look into the newest checkpoint

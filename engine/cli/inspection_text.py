@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine.cli.plain_values import shown
-from engine.report.units import format_bytes, format_count, plural
+from engine.report.units import format_bytes, format_count, format_ns, plural
+from engine.runtime.kernel import START_NS
 
 
 def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
     """The whole text, line by line."""
     yield (
         f"checkpoint {inspected['checkpoint_id']} of job {inspected['properties'].get('job', '?')}"
-        f" (incarnation {inspected['incarnation']}, triggered at {inspected['timestamp_ns']} ns of virtual time)"
+        f" (incarnation {inspected['incarnation']},"
+        f" triggered {format_ns(inspected['timestamp_ns'] - START_NS)} of virtual time after the first start)"
     )
     yield f"  in {inspected['path']}"
     yield (

@@ -137,7 +137,7 @@ def config_options(command: CommandT) -> CommandT:
         click.option(
             "--parallelism",
             type=click.IntRange(min=1),
-            help="Subtasks per operator where the job says nothing.",
+            help="Subtasks per operator that names no number of its own.",
         ),
         click.option("--batch-size", type=click.IntRange(min=1), help="Records a source emits at a time."),
         click.option(
@@ -170,7 +170,7 @@ def run_options(command: CommandT) -> CommandT:
             "kills",
             multiple=True,
             metavar="NAME@TIME",
-            help="Kill a subtask ('count[1]@120ms') or all of an operator ('count@120ms'). Repeatable.",
+            help="Kill a subtask ('count[1]@3ms') or all of an operator ('count@3ms') then. Repeatable.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output."),
         click.option(
@@ -178,7 +178,7 @@ def run_options(command: CommandT) -> CommandT:
             is_flag=False,
             flag_value="",
             metavar="[FILE]",
-            help="Write every event to FILE (JSON Lines) [default: trace.jsonl beside run.json].",
+            help="Write every event to FILE, as JSON Lines; goes last. [default: trace.jsonl beside run.json]",
         ),
     )
     return _decorated(command, decorators)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import click
 
+from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.descriptor import JobDescriptor, read_descriptor
 from engine.cli.driver import RunOrder, check_faults, drive
 from engine.cli.job_file import LoadedJob, load_job
@@ -57,21 +59,29 @@ def command(
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)
             os.makedirs(descriptor.output_dir, exist_ok=True)
-            return drive(
-                RunOrder(
-                    loaded,
-                    descriptor.options,
-                    faults,
-                    descriptor.output_dir,
-                    as_json,
-                    trace,
-                    storage=opened.storage,
-                    storage_dir=directory,
-                    incarnation=opened.incarnation,
-                    restore=True,
-                    allow_non_restored_state=allow_non_restored_state,
-                )
+            order = RunOrder(
+                loaded,
+                descriptor.options,
+                faults,
+                descriptor.output_dir,
+                as_json,
+                trace,
+                storage=opened.storage,
+                storage_dir=directory,
+                incarnation=opened.incarnation,
+                restore=True,
+                allow_non_restored_state=allow_non_restored_state,
             )
+            return _drive(order, directory)
+
+
+def _drive(order: RunOrder, directory: str) -> int:
+    try:
+        return drive(order)
+    except UnmatchedStateError as error:
+        # The room that found out knows no command line.
+        error.add_note(f"here: {shlex.join(['weir', 'resume', directory, '--allow-non-restored-state'])}")
+        raise
 
 
 def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:
@@ -109,5 +119,6 @@ def _warn(problems: list[str], checkpoint_id: int | None) -> None:
     if problems:
         say(
             console,
-            f"warning: going back to checkpoint {checkpoint_id}; what later ones had committed is committed again",
+            f"warning: going back to checkpoint {checkpoint_id}; file sinks take back what later ones had committed,"
+            " other sinks will show it a second time",
         )

@@ -26,9 +26,9 @@ in out/<job>/<number>/, together with run.json, the whole report. All durations 
 \b
 Examples:
   weir run wordcount.py
-  weir run wordcount.py --seed 7 --kill 'count[1]@120ms' --mode at-least-once
+  weir run wordcount.py --seed 7 --checkpoint-interval 2ms --kill 'count[1]@3ms'
   weir run wordcount.py --storage state/ --checkpoint-interval 10000rec
-  weir run wordcount.py --param lines=1000 --json > report.json
+  weir run wordcount.py --param repeat=5000 --json > report.json
   weir run wordcount.py --explain mermaid
 """
 

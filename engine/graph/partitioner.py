@@ -35,6 +35,33 @@ class Router(Protocol):
         """The state that decides where the next record goes."""
 
 
+class KeyTypeAgreement:
+    """The one key type of a keyed stream that declares none: that of the restored state, else of the first key.
+
+    All senders of an attempt share it. Each for itself could be in accord with its own keys, and 1 of one sender and
+    True of another would meet in one cell of state.
+    """
+
+    __slots__ = ("key_type",)
+
+    def __init__(self) -> None:
+        self.key_type: KeyType | None = None
+
+    def adopt(self, key_type: KeyType) -> None:
+        """State with keys of this type was restored."""
+        if self.key_type is None:
+            self.key_type = key_type
+
+    def settle(self, first_key: Any) -> KeyType:
+        """The agreed type; while there is none, that of ``first_key``.
+
+        :raises KeyTypeError: when ``first_key`` has no type that keys may have
+        """
+        if self.key_type is None:
+            self.key_type = infer_key_type(first_key)
+        return self.key_type
+
+
 @dataclass(frozen=True, slots=True)
 class RouterContext:
     """What a partitioner may know of the sender it works for."""
@@ -44,6 +71,7 @@ class RouterContext:
     attempt: int
     channels: int
     receiver_max_parallelism: int
+    key_type_agreement: KeyTypeAgreement = field(default_factory=KeyTypeAgreement)
 
 
 class Partitioner(Protocol):
@@ -184,7 +212,7 @@ class _HashRouter:
         # Per batch, not per record: Python's 1 == 1.0 == True would silently share one cell of state.
         try:
             if self._key_type is None:
-                self._key_type = infer_key_type(keys[0])
+                self._key_type = self._context.key_type_agreement.settle(keys[0])
             check_keys(keys, self._key_type)
         except KeyTypeError as error:
             index = next((i for i, key in enumerate(keys) if not self._has_the_type(key)), 0)

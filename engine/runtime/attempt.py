@@ -60,6 +60,7 @@ def _writers(
             attempt=environment.attempt,
             channels=len(indices),
             receiver_max_parallelism=plan.vertices[edge.target_vertex].max_parallelism,
+            key_type_agreement=environment.key_type_agreement(edge.target_vertex),
         )
         writers.append(
             RecordWriter(edge_index, edge.partitioner.router(context), [channels[index] for index in indices])

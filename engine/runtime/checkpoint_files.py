@@ -74,6 +74,23 @@ class CheckpointFiles:
         """The completed checkpoints up to ``newest`` that an earlier incarnation has left."""
         return [CompletedCheckpoint(known) for known in self.storage.list_checkpoints() if known <= newest]
 
+    def discard_passed_over(self, restored: RestoredJob | None) -> None:
+        """Delete the checkpoints that are newer than what an attempt starts from, because they could not be read.
+
+        A disk may give tomorrow what it refuses today. Then a resume would take one of them for the newest, while
+        this attempt has gone back behind it and taken away what it had committed.
+
+        Raises :class:`StorageError` when one of them cannot be deleted.
+        """
+        if restored is None:
+            return
+        try:
+            for checkpoint_id in self.storage.list_checkpoints():
+                if checkpoint_id > restored.checkpoint_id:
+                    self.storage.discard(checkpoint_id)
+        except OSError as error:
+            raise unusable_storage(self.storage.job_dir, error) from error
+
     def latest(self, known: Collection[int] | None = None) -> tuple[RestoredJob | None, tuple[str, ...]]:
         """The newest usable checkpoint, assigned to the plan's subtasks, and what was wrong with newer ones.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.messages import Acknowledge, Decline
+from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.events import Instrument
 from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.cost import CostModel
@@ -61,6 +62,11 @@ class TaskEnvironment:
     instrument: Instrument | None
     counters: dict[tuple[str, int], dict[str, int]]
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
+    _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
+
+    def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:
+        """What all senders to a keyed vertex, and the state of its subtasks, agree on."""
+        return self._key_types.setdefault(vertex, KeyTypeAgreement())
 
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""

@@ -21,7 +21,7 @@ from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.messages import Acknowledge, Decline, TaskId
 from engine.checkpoint.plan import CheckpointGraph
-from engine.elements.errors import JobFailedError, WeirError
+from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.observe.events import AttemptStarted, Instrument
 from engine.runtime.attempt import build_tasks
 from engine.runtime.checkpoint_driver import CheckpointDriver
@@ -121,6 +121,7 @@ class JobManager:
         retained = [] if restored is None else self.files.retained(restored.checkpoint_id)
         # Also on a fresh start: what lies there may all be damaged, and no number is used twice.
         next_id = self.files.next_checkpoint_id()
+        self.files.discard_passed_over(restored)
         self.driver.execute(self.coordinator.recover(retained, self.kernel.now_ns, next_id))
         self._deploy(restored, problems)
 
@@ -186,7 +187,12 @@ class JobManager:
         assert self.state == "restarting", self.state
         try:
             self._settle()
-            restored, problems = self.files.latest(self.coordinator.completed_ids)
+            completed = self.coordinator.completed_ids
+            restored, problems = self.files.latest(completed)
+            if completed and restored is None:
+                # Beginning again would commit a second time what these checkpoints have committed.
+                raise StorageError("none of the completed checkpoints can be used\n  " + "\n  ".join(problems))
+            self.files.discard_passed_over(restored)
         except (WeirError, StateBackendError, OSError) as error:
             self._fail(f"no state to restart from: {error}", error)
             return

@@ -88,6 +88,10 @@ class TaskOperatorContext:
             self.keyed = HeapKeyedStateBackend(self.plan.key_type, self.max_parallelism, key_groups)
             if self._restored is not None and self._restored.keyed:
                 self._restored.restore_keyed(self.keyed)
+                if self.keyed.key_type is not None:
+                    # Else a key that failed the last attempt would be the first one of this, and pass.
+                    agreement = self._task.environment.key_type_agreement(self._task.plan.vertex)
+                    agreement.adopt(self.keyed.key_type)
         return self.keyed
 
     def operator_backend(self) -> OperatorStateBackend:

@@ -21,7 +21,7 @@ def wide_job(into: CollectedResults) -> Job:
     """Half of the subtasks read and half of them collect."""
     job = Job("wide", parallelism=SUBTASKS // 2, max_parallelism=1024)
     numbers = job.source(SequenceSource(0, RECORDS, splits=SUBTASKS // 2), name="numbers")
-    return numbers.rescale().map(lambda number: number, name="copy", chain=False).collect(into, name="out")
+    return numbers.rescale().map(lambda number: number, name="copy").collect(into, name="out")
 
 
 def test_a_thousand_subtasks_run() -> None:

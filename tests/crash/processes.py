@@ -1,0 +1,108 @@
+"""Runs the command line in processes of its own and kills them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from operators.file_sink import read_committed
+from state_backends.filesystem import LocalFileSystem
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB_FILE = Path(__file__).with_name("killed_job.py")
+OPTIONS = ("--checkpoint-interval", "2000rec", "--batch-size", "64", "--retain", "2")
+DESCRIPTOR = "weir-job.json"
+
+
+class KilledRun:
+    """A job in a directory of its own: started, killed and resumed until it has come to its end."""
+
+    def __init__(self, directory: Path, records: int) -> None:
+        self.storage = directory / "state"
+        self.out = directory / "out"
+        self.records = records
+        self.kills = 0
+        self.resumes = 0
+        self.checkpoints_found: list[int] = []
+        self.last_words = ""
+
+    def go_on(self, kill_after_s: float | None = None) -> bool:
+        """Start or resume, and kill after so many seconds; whether the job has come to its end."""
+        with self._process() as process:
+            try:
+                self.last_words, _ = process.communicate(timeout=kill_after_s)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                self.last_words, _ = process.communicate()
+            return self._has_ended(process)
+
+    def kill_behind_checkpoint(self, checkpoint_id: int, later_s: float) -> bool:
+        """Start or resume, and kill a little later than this checkpoint or a newer one is seen."""
+        with self._process() as process:
+            while process.poll() is None and self.newest_checkpoint() < checkpoint_id:
+                time.sleep(0.002)
+            time.sleep(later_s)
+            process.send_signal(signal.SIGKILL)
+            self.last_words, _ = process.communicate()
+            return self._has_ended(process)
+
+    def _process(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command(),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _has_ended(self, process: subprocess.Popen[str]) -> bool:
+        if process.returncode == -signal.SIGKILL:
+            self.kills += 1
+            return False
+        assert process.returncode == 0, f"exit code {process.returncode}:\n{self.last_words}"
+        return True
+
+    def newest_checkpoint(self) -> int:
+        """The newest checkpoint in the storage directory, 0 while there is none."""
+        return max((int(one.parent.name[4:]) for one in self.storage.glob("killed/chk-*/_metadata")), default=0)
+
+    def _command(self) -> list[str]:
+        weir = [sys.executable, "-m", "engine.cli"]
+        if (self.storage / DESCRIPTOR).exists():
+            self.resumes += 1
+            self.checkpoints_found.append(self.newest_checkpoint())
+            return [*weir, "resume", str(self.storage)]
+        # Killed before the run had left anything that could be resumed: nothing is committed either.
+        start = ["run", str(JOB_FILE), "--storage", str(self.storage), "--out", str(self.out)]
+        return [*weir, *start, *OPTIONS, "--param", f"records={self.records}"]
+
+    def committed(self) -> dict[str, list[str]]:
+        """The committed rows of each partition, sorted."""
+        return read_committed(LocalFileSystem(), str(self.out / "counts"))
+
+    def leftovers(self) -> list[str]:
+        """Hidden files of the sink: what is neither committed nor of use to anybody."""
+        return sorted(path.name for path in self.out.rglob(".*") if path.is_file())
+
+
+def expected_rows(records: int, keys: int = 1_000) -> dict[str, list[str]]:
+    """What the job must have written, computed without the engine."""
+    seen = [0] * keys
+    rows: dict[str, list[str]] = {}
+    for number in range(records):
+        key = number * 7919 % keys
+        seen[key] += 1
+        rows.setdefault(f"remainder={key % 3}", []).append(f"[{key},{seen[key]}]")
+    return {partition: sorted(lines) for partition, lines in sorted(rows.items())}
+
+
+def seconds(run: KilledRun) -> float:
+    """How long a run without a kill takes."""
+    started = time.monotonic()
+    assert run.go_on()
+    return time.monotonic() - started

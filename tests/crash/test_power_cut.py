@@ -1,0 +1,151 @@
+"""The power is cut at every single call to the file system; what a disk may have kept is chosen; the job resumes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.restart import FixedDelayRestart
+from engine.graph.job import Job
+from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.storage_directory import open_storage
+from operators.file_sink import FileSink, read_committed
+from operators.sources import SequenceSource
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
+from state_backends.filesystem import FileSystem, MemoryFileSystem
+
+RECORDS = 24
+Survives = Callable[[str], bool]
+
+
+def counting_job() -> Job:
+    """A running count per key, written to files."""
+    job = Job("power")
+    pairs = job.source(SequenceSource(0, RECORDS), name="numbers").key_by(
+        lambda number: number % 3, value=lambda number: (number % 3, 1)
+    )
+    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count")
+    return counted.sink(FileSink("rows", bucket=lambda row: f"key={row[0]}"), name="files")
+
+
+EXPECTED = {f"key={key}": sorted(f"[{key},{count}]" for count in range(1, 9)) for key in range(3)}
+
+
+def run(files: FileSystem, *, resume: bool, kill: bool = False) -> ExecutionResult:
+    """What ``weir run --storage`` and ``weir resume`` do, on any file system."""
+    config = RunConfig(
+        batch_size=4,
+        checkpoint_interval=CheckpointInterval(records=8),
+        inline_state_bytes=0,
+        retained=2,
+        restart=FixedDelayRestart(3, 1_000),
+    )
+    with open_storage("/state", "power", inline_state_bytes=0, file_system=files) as opened:
+        execution = Execution(
+            counting_job().plan(),
+            config,
+            storage=opened.storage,
+            file_system=files,
+            output_dir="/out",
+            incarnation=opened.incarnation,
+            restore=resume,
+        )
+        if kill:
+            execution.kill("count", 20_000)
+        return execution.run().raise_on_failure()
+
+
+def cut_at(files: MemoryFileSystem, call: int, survives: Survives | None, **settings: Any) -> FaultInjectingFileSystem:
+    """Run until the power is cut right before a call (or to the end), and lose what the disk does not keep."""
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.CRASH_BEFORE, at_call=call)])
+    try:
+        run(faulty, **settings)
+    except SimulatedCrashError:
+        files.crash(survives)
+    return faulty
+
+
+def number_of_calls(**settings: Any) -> int:
+    """How many calls an undisturbed run makes."""
+    files = FaultInjectingFileSystem(MemoryFileSystem())
+    run(files, **settings)
+    return len(files.calls)
+
+
+def some(seed: object) -> Survives:
+    """A disk that kept some of what it was not told to keep."""
+    chosen = random.Random(repr(seed))
+    return lambda path: chosen.random() < 0.5
+
+
+def everything(path: str) -> bool:
+    """A disk that kept all: the process died, the machine did not."""
+    return True
+
+
+def committed(files: FileSystem) -> dict[str, list[str]]:
+    """The committed rows of each partition, sorted."""
+    return read_committed(files, "/out/rows")
+
+
+def is_part_of_expected(rows: dict[str, list[str]]) -> bool:
+    """Whether each partition holds rows of the undisturbed run only, and none twice."""
+    return all(
+        len(set(lines)) == len(lines) and set(lines) <= set(EXPECTED[partition]) for partition, lines in rows.items()
+    )
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["undisturbed", "with a restart"])
+@pytest.mark.parametrize("kept", ["nothing", "some", "everything"])
+def test_cut_at_every_call_and_resumed(kept: str, kill: bool) -> None:
+    """Whatever call was the last and whatever the disk kept: right after the cut no row is there twice, and after
+    the resume all are there once."""
+    calls = number_of_calls(resume=False, kill=kill)
+    assert calls > 90
+    with_rows = 0
+    for call in range(1, calls + 1):
+        survives = {"nothing": None, "some": some((call, kill)), "everything": everything}[kept]
+        files = MemoryFileSystem()
+        faulty = cut_at(files, call, survives, resume=False, kill=kill)
+        assert faulty.struck, call
+
+        before = committed(files)
+        assert is_part_of_expected(before), (call, faulty.calls[-1])
+        with_rows += bool(before)
+        run(files, resume=True)
+
+        assert committed(files) == EXPECTED, (call, faulty.calls[-1])
+    assert with_rows > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_share", [0.35, 0.6, 0.85, 0.97])
+def test_cut_again_at_every_call_of_the_resume(first_share: float) -> None:
+    """A second cut anywhere in the recovery from the first is survived as well."""
+    first = round(number_of_calls(resume=False) * first_share)
+    reference = MemoryFileSystem()
+    cut_at(reference, first, None, resume=False)
+    counter = FaultInjectingFileSystem(reference)
+    run(counter, resume=True)
+    for call in range(1, len(counter.calls) + 1):
+        files = MemoryFileSystem()
+        cut_at(files, first, None, resume=False)
+        cut_at(files, call, some((first, call)), resume=True)
+
+        run(files, resume=True)
+
+        assert committed(files) == EXPECTED, (first, call, counter.calls[call - 1])
+
+
+def test_every_restart_of_the_directory_is_an_incarnation() -> None:
+    """Cut three times, each start has a number of its own, so no name is used twice."""
+    files = MemoryFileSystem()
+    for call in (50, 60, 70):
+        cut_at(files, call, None, resume=call > 50)
+
+    with open_storage("/state", "power", file_system=files) as opened:
+        assert opened.incarnation == 4
