@@ -27,11 +27,12 @@ if __package__ in (None, ""):
     sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import click
-from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, prepare
-from examples.flights_spark import ROUTE_REPORT_INPUT_SCHEMA, ROUTE_REPORT_SCHEMA, RouteReport
 
 from engine import AggregateFunction, CsvFormat, FileSink, FileSource, Job, TumblingEventTimeWindows, WatermarkStrategy
-from spark_bridge import event_time_cut, spark_transform
+from engine.elements.errors import WeirError
+from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles, FlightsDataError, prepare
+from examples.flights_spark import ROUTE_REPORT_INPUT_SCHEMA, ROUTE_REPORT_SCHEMA, RouteReport
+from spark_bridge import SparkBridgeError, event_time_cut, spark_transform
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -44,14 +45,18 @@ Flight = dict[str, Any]
 def job(data: str = DEFAULT_DATA, bound_hours: str = "22") -> Job:
     """The job. ``data`` is where the flights are (prepared there if they are not), ``bound_hours`` how far records
     may be out of order: 22 h loses nothing, see :mod:`examples.flights_data`."""
-    files = prepare(data)
+    return flights_job(prepare(data), int(bound_hours))
+
+
+def flights_job(files: FlightFiles, bound_hours: int = 22) -> Job:
+    """The same over prepared files."""
     built = Job("flights", parallelism=2)
     flights = built.source(
         FileSource(files.splits, CsvFormat(FLIGHT_COLUMNS, types=FLIGHT_TYPES, null_values=("",))),
         name="flights",
         parallelism=3,
         watermarks=WatermarkStrategy.for_bounded_out_of_orderness(
-            int(bound_hours) * HOUR_MS, lambda flight: flight["event_time_ms"]
+            bound_hours * HOUR_MS, lambda flight: flight["event_time_ms"]
         ),
     )
     by_carrier = flights.key_by(lambda flight: flight["carrier"])
@@ -131,7 +136,11 @@ def main(modes: tuple[str, ...], seed: str, kill: str, checkpoint_interval: str,
     """Run the job undisturbed and killed, and prove what the files say."""
     from examples.flights_proof import prove
 
-    sys.exit(prove(modes, seed=seed, kill=kill, interval=checkpoint_interval, data=data, out=Path(out)))
+    try:
+        answer = prove(modes, seed=seed, kill=kill, interval=checkpoint_interval, data=data, out=Path(out))
+    except (WeirError, SparkBridgeError, FlightsDataError) as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(answer)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles
-
 from engine import (
     CsvFormat,
     FileSource,
@@ -24,6 +22,7 @@ from engine import (
 )
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
+from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles
 
 _HOUR_MS = 3_600_000
 

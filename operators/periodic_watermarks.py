@@ -11,7 +11,7 @@ source that waits an hour does not fire 18 million timers. The timer must stand 
 since the runtime cuts batches at timers: else a large batch would run over a point of the grid that stops a
 small one.
 
-The place on the grid is part of the driver's snapshot, with the generators: after a restore the next
+The place on the grid is part of the driver's snapshot, with the generators and who is idle: after a restore the next
 watermark comes as many records behind the barrier as it would have come without the failure. (Flink forgets
 both and begins anew; then a record that was late in the first run may be in time in the second, and the
 output differs.)
@@ -19,11 +19,11 @@ output differs.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
-from operators.watermark_generators import IdlenessTimer, WatermarkGenerator, WatermarkMultiplexer
+from operators.watermark_generators import Idleness, IdlenessTimer, WatermarkGenerator, WatermarkMultiplexer
 
 
 class Emission(NamedTuple):
@@ -89,6 +89,16 @@ class PeriodicWatermarks:
         if idleness is not None or restored is not None:
             self.expect_records(now_ns)
 
+    def restore_idleness(self, snapshots: Mapping[str, Idleness | None], now_ns: int) -> None:
+        """Continue with who was idle, once all splits were added. A split that came back active would hold the
+        minimum back until its timeout, and records that were late would be in time."""
+        for name, split in self._splits.items():
+            saved = snapshots.get(name)
+            if saved is not None and split.idleness is not None:
+                split.idleness.restore(saved, now_ns)
+                split.idle = saved.idle
+        self.idle = bool(self._splits) and all(split.idle for split in self._splits.values())
+
     def remove_split(self, split: str, now_ns: int) -> None:
         """``split`` has ended and holds nobody back any more."""
         del self._splits[split]
@@ -146,6 +156,11 @@ class PeriodicWatermarks:
         """What ``add_split(restored=...)`` needs to continue ``split``."""
         return self._splits[split].generator.snapshot()
 
+    def idleness_snapshot(self, split: str, now_ns: int) -> Idleness | None:
+        """What ``restore_idleness`` needs to continue ``split``; ``None`` when idleness is not watched."""
+        one = self._splits[split]
+        return None if one.idleness is None else one.idleness.snapshot(one.idle, now_ns)
+
     def fingerprint(self, now_ns: int) -> object:
         """The generators and the way to the next emission."""
         return (
@@ -153,5 +168,8 @@ class PeriodicWatermarks:
             self.idle,
             None if self.due_ns is None else self.due_ns - now_ns,
             self.until_next_ns(now_ns),
-            tuple((name, split.generator.snapshot(), split.idle) for name, split in self._splits.items()),
+            tuple(
+                (name, split.generator.snapshot(), self.idleness_snapshot(name, now_ns))
+                for name, split in self._splits.items()
+            ),
         )

@@ -19,6 +19,7 @@ from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from engine.elements.source import Source, SplitReader
+from operators.watermark_generators import Idleness
 from operators.watermarks import WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
 from state_backends.filesystem import FileSystem
 
@@ -56,6 +57,7 @@ class _Saved(NamedTuple):
     finished: bool
     turn_left: int
     generator: int | None
+    idleness: tuple[bool, bool, int | None] | None
     last_watermark_ms: int
     until_next_watermark_ns: int
 
@@ -145,6 +147,8 @@ class SourceOperator(Operator):
         generators = {one.id: one.generator for one in saved}
         for split in self._unfinished:
             emitter.periodic.add_split(split.id, now_ns, generators.get(split.id))
+        idleness = {one.id: None if one.idleness is None else Idleness(*one.idleness) for one in saved}
+        emitter.periodic.restore_idleness(idleness, now_ns)
         emitter.periodic.expect_records(now_ns)
         emitter.arm()
 
@@ -155,16 +159,18 @@ class SourceOperator(Operator):
     def _save(self, split: _Split) -> _Saved:
         position = split.position if split.reader is None else split.reader.position()
         if self._emitter is None:
-            return _Saved(split.id, position, split.finished, split.turn_left, None, MIN_TIMESTAMP_MS, 0)
-        periodic = self._emitter.periodic
+            return _Saved(split.id, position, split.finished, split.turn_left, None, None, MIN_TIMESTAMP_MS, 0)
+        periodic, now_ns = self._emitter.periodic, self.context.processing_time_ns()
+        idleness = None if split.finished else periodic.idleness_snapshot(split.id, now_ns)
         return _Saved(
             split.id,
             position,
             split.finished,
             split.turn_left,
             None if split.finished else periodic.generator_snapshot(split.id),
+            None if idleness is None else (*idleness,),
             periodic.last_emitted_ms,
-            periodic.until_next_ns(self.context.processing_time_ns()),
+            periodic.until_next_ns(now_ns),
         )
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
 
@@ -121,6 +121,14 @@ class WatermarkMultiplexer:
         return False
 
 
+class Idleness(NamedTuple):
+    """Where an ``IdlenessTimer`` and its split stand, in terms that hold at any other time too."""
+
+    idle: bool
+    seen: bool
+    inactive_for_ns: int | None
+
+
 class IdlenessTimer:
     """Decides at the points of the grid whether a split is idle (Flink: ``IdlenessTimer``).
 
@@ -148,6 +156,17 @@ class IdlenessTimer:
             self._inactive_since_ns = now_ns
             return False
         return now_ns - self._inactive_since_ns > self._timeout_ns
+
+    def snapshot(self, idle: bool, now_ns: int) -> Idleness:
+        """What ``restore`` needs. Whether the split is ``idle`` is known to the caller."""
+        since_ns = self._inactive_since_ns
+        return Idleness(idle, self._seen, None if since_ns is None else now_ns - since_ns)
+
+    def restore(self, snapshot: Idleness, now_ns: int) -> None:
+        """Continue where another timer stood."""
+        self._seen = snapshot.seen
+        ago_ns = snapshot.inactive_for_ns
+        self._inactive_since_ns = None if ago_ns is None else now_ns - ago_ns
 
     def next_check_ns(self, now_ns: int) -> int:
         """The earliest time at which ``check_if_idle`` can answer otherwise without a record, after it was asked

@@ -12,6 +12,7 @@ from engine.elements.operator import Operator
 from operators.periodic_watermarks import PeriodicWatermarks
 from operators.watermark_generators import (
     BoundedOutOfOrdernessGenerator,
+    Idleness,
     NoWatermarksGenerator,
     WatermarkGenerator,
     WatermarkMultiplexer,
@@ -157,9 +158,12 @@ class WatermarkEmitter:
         self._emit(*self.periodic.on_periodic(self._operator.context.processing_time_ns()))
 
     def emit_again(self) -> None:
-        """After a restore: repeat the last watermark, so that downstream stands where it stood at the cut."""
+        """After a restore: repeat the last watermark and idleness, so that downstream stands where it stood at the
+        cut."""
         if self.periodic.last_emitted_ms > MIN_TIMESTAMP_MS:
             self._operator.output.emit_watermark(self.periodic.last_emitted_ms)
+        if self.periodic.idle:
+            self._operator.output.emit_watermark_status(True)
 
     def _emit(self, watermark_ms: int | None, became_idle: bool) -> None:
         if watermark_ms is not None:
@@ -199,6 +203,9 @@ class TimestampsAndWatermarksOperator(Operator):
             self._repeat = True
         generator = min((one[0] for one in restored), default=None)
         emitter.periodic.add_split(_INPUT, now_ns, generator)
+        idleness = [None if one[3] is None else Idleness(*one[3]) for one in restored]
+        # The input is idle when it was so everywhere.
+        emitter.periodic.restore_idleness({_INPUT: _least_idle(idleness)}, now_ns)
         emitter.periodic.expect_records(now_ns)
         emitter.arm()
 
@@ -238,9 +245,17 @@ class TimestampsAndWatermarksOperator(Operator):
     def snapshot_state(self, checkpoint_id: int) -> None:
         if self._emitter is not None:
             periodic = self._emitter.periodic
-            until_next_ns = periodic.until_next_ns(self.context.processing_time_ns())
+            now_ns = self.context.processing_time_ns()
+            idleness = periodic.idleness_snapshot(_INPUT, now_ns)
             self._state.update(
-                [(periodic.generator_snapshot(_INPUT), periodic.last_emitted_ms, until_next_ns)]
+                [
+                    (
+                        periodic.generator_snapshot(_INPUT),
+                        periodic.last_emitted_ms,
+                        periodic.until_next_ns(now_ns),
+                        None if idleness is None else (*idleness,),
+                    )
+                ]
             )
 
     def finish(self) -> None:
@@ -251,6 +266,14 @@ class TimestampsAndWatermarksOperator(Operator):
         if self._emitter is None:
             return None
         return self._emitter.periodic.fingerprint(self.context.processing_time_ns())
+
+
+def _least_idle(several: list[Idleness | None]) -> Idleness | None:
+    """The one that has had a record most recently; ``None`` when some kept no idleness."""
+    known = [one for one in several if one is not None]
+    if not known or len(known) < len(several):
+        return None
+    return min(known, key=lambda one: (one.idle, not one.seen, one.inactive_for_ns or 0))
 
 
 def missing_timestamps(operator: Operator) -> ConfigurationError:

@@ -293,5 +293,5 @@ class SparkTransformOperator(Operator):
         return (
             self._clock.watermark_ms,
             self._batches,
-            tuple((start_ms, tuple(map(repr, rows))) for start_ms, (_, rows) in sorted(self._periods.items())),
+            tuple((start_ms, tuple(map(repr, rows))) for start_ms, (_, rows) in sorted(self._periods.items()) if rows),
         )

@@ -22,7 +22,7 @@ from engine.cli.options import RunOptions
 from engine.cli.run_directory import report_json, write_report
 from engine.cli.terminal import error_console, progress_line, say
 from engine.elements.errors import ConfigurationError
-from engine.faults.plan import FaultPlan
+from engine.faults.plan import FaultPlan, KillTask
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
 from engine.observe.trace import TraceDigest, TraceWriter
@@ -172,11 +172,11 @@ def _tell(
     say(console, f"output in {order.output_dir}")
     if result.error is not None:
         say(console, failure_text(result.error))
-    say(console, f"{verdict.name}: {verdict.reason}. Next: {next_command(order, verdict)}")
+    say(console, f"{verdict.name}: {verdict.reason}. Next: {next_command(order, verdict, run['duration_ns'])}")
 
 
-def next_command(order: RunOrder, verdict: Verdict) -> str:
-    """What to type next."""
+def next_command(order: RunOrder, verdict: Verdict, duration_ns: int) -> str:
+    """What to type next, after a run of that length."""
     if order.storage_dir is not None:
         verb = "resume" if verdict.name == "failed" else "inspect"
         return shlex.join(["weir", verb, order.storage_dir])
@@ -185,8 +185,8 @@ def next_command(order: RunOrder, verdict: Verdict) -> str:
         command += ["--param", f"{name}={value}"]
     command += order.options.as_arguments()
     if verdict.name == "valid" and not order.faults.kills:
-        # The lesson after a run without faults is the same run with one.
-        return shlex.join([*command, "--kill", f"{_somebody(order)}@1ms"])
+        # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
+        return shlex.join([*command, "--kill", str(KillTask(_somebody(order), duration_ns // 2))])
     command += order.faults.options()
     more = {"valid": ["--storage", "state"], "failed": []}
     return shlex.join([*command, *more.get(verdict.name, ["--trace"])])

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import Batch
-from engine.elements.errors import UserFunctionError
+from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, WeirError, shorten
+from state_backends.errors import KeyTypeError
 
 if TYPE_CHECKING:
     from state_backends.filesystem import FileSystem
@@ -152,9 +153,18 @@ class Operator:
         """Whatever makes two operators behave differently beyond their declared state; ``None`` for most."""
         return None
 
-    def user_error(self, what: str, record: Any, cause: BaseException) -> UserFunctionError:
+    def user_error(self, what: str, record: Any, cause: BaseException) -> WeirError:
         """The error that says which function of this operator failed on which record."""
-        return UserFunctionError(self.context.name, what, record, self.context.attempt, cause)
+        name, attempt = self.context.name, self.context.attempt
+        if isinstance(cause, KeyTypeError):
+            # An int too wide for the type of the keys shows only where its key group is needed: with one receiver
+            # that is in the state, below the user's function, which is not to blame.
+            return KeyTypeMismatchError(
+                f"operator {name!r} got a key of the wrong type: {cause}\n"
+                f"  record  {shorten(record)}\n"
+                f"  attempt {attempt}"
+            )
+        return UserFunctionError(name, what, record, attempt, cause)
 
 
 OperatorFactory = Callable[[], Operator]

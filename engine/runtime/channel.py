@@ -162,15 +162,17 @@ class Channel:
         return element
 
     def take_records(self, count: int) -> Batch:
-        """Remove the first ``count`` records of the batch at the head; the rest of it stays the head."""
-        number, batch = self.queue[0]
+        """Remove the first ``count`` records of the first batch; the rest of it keeps its place."""
+        # Priority events may have overtaken the batch since the consumer began with it.
+        first = self.priority_events
+        number, batch = self.queue[first]
         assert batch.__class__ is Batch
         if count == len(batch):
-            self.queue.popleft()
+            del self.queue[first]
             taken = batch
         else:
             taken, rest = batch.split(count)
-            self.queue[0] = (number, rest)
+            self.queue[first] = (number, rest)
         self._received(number, count)
         return taken
 

@@ -24,7 +24,7 @@ from engine.elements.errors import ConfigurationError, JobFailedError, StorageEr
 from engine.runtime.config import CheckpointInterval, RunConfig
 from state_backends.encoding import StateCodec, TypeRegistry
 from state_backends.errors import CorruptStateError, MissingStateError, StorageInUseError
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
 
 # --- options ---
 
@@ -256,6 +256,30 @@ def test_the_table_of_exit_codes_is_complete() -> None:
 
     assert len(classes) > 10
     assert [one.__name__ for one in classes if f"{one.exit_code} " not in EXIT_CODES] == []
+
+
+def test_the_line_to_look_at_is_the_users(tmp_path: Path) -> None:
+    """Not the one of the library that raised, and not one of ours."""
+    path = str(tmp_path / "mine.py")
+    names: dict[str, Any] = {}
+    exec(compile("import json\n\ndef parse(text):\n    return json.loads(text)\n", path, "exec"), names)
+    with pytest.raises(json.JSONDecodeError) as caught:
+        names["parse"]("oops")
+    failed = UserFunctionError("map", "function", "oops", 1, caught.value)
+    failed.__cause__ = caught.value
+
+    assert f"  at {path}:4, in parse" in failure_text(failed)
+    assert "decoder.py" not in failure_text(failed)
+
+
+def test_a_place_that_is_ours_is_not_shown() -> None:
+    """Nobody would look for his mistake there."""
+    with pytest.raises(NotADirectoryError) as caught:
+        LocalFileSystem().make_dirs("/dev/null/x")
+    refused = StorageError("cannot be written")
+    refused.__cause__ = caught.value
+
+    assert "local_filesystem.py" not in failure_text(refused)
 
 
 def test_a_cause_is_told_once() -> None:

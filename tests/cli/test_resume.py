@@ -162,6 +162,7 @@ def test_a_job_that_lost_an_operator_is_refused_by_uid(weir: Weir) -> None:
 
     assert refused.exit_code == 17
     assert "reduce" in refused.stderr
+    assert f"weir resume {weir.directory}/state --allow-non-restored-state" in refused.stderr
     assert allowed.exit_code == 0, allowed.stderr
 
 

@@ -39,7 +39,7 @@ def test_last_line_has_the_verdict_and_the_next_command(weir: Weir) -> None:
 
     again = weir(*shlex.split(command))
     assert again.exit_code == 0
-    assert "was killed" in again.stderr or "nothing to kill" in again.stderr
+    assert "was killed" in again.stderr
 
 
 def test_each_run_gets_a_directory_of_its_own(weir: Weir) -> None:
@@ -92,6 +92,15 @@ def test_a_kill_changes_nothing_in_the_output(weir: Weir) -> None:
     assert (calm.exit_code, killed.exit_code) == (0, 0)
     assert killed.json()["restores"][1]["checkpoint_id"] is not None
     assert weir.rows("killed") == weir.rows("calm")
+
+
+def test_a_kill_that_never_struck_is_named(weir: Weir) -> None:
+    """Else a crash that did not happen would pass for one that was survived."""
+    late = weir("run", "sums.py", *BRISK, "--kill", "sum[0]@5s")
+    in_time = weir("run", "sums.py", *BRISK, "--kill", "sum[0]@50us")
+
+    assert "note: --kill sum[0]@5s never struck: the run was over at +" in late.stderr
+    assert "never struck" not in in_time.stderr
 
 
 def test_out_is_taken_literally_and_never_twice(weir: Weir) -> None:

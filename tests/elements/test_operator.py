@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from engine.elements.batch import Batch
+from engine.elements.errors import KeyTypeMismatchError, UserFunctionError
 from engine.elements.operator import Operator
+from state_backends.errors import KeyTypeError
 
 
 class Recorded:
@@ -95,4 +97,16 @@ def test_user_error_names_operator_and_attempt() -> None:
 
     error = operator.user_error("map function", 5, KeyError("k"))
 
+    assert isinstance(error, UserFunctionError)
     assert (error.operator, error.attempt, error.record) == ("parse", 2, 5)
+
+
+def test_a_key_that_state_refuses_is_no_fault_of_the_function() -> None:
+    """With one receiver a key too wide for its type is found by the state, below the user's function."""
+    operator = Operator()
+    set_up(operator)
+
+    error = operator.user_error("reduce function", 2**40, KeyTypeError("key 1099511627776 does not fit"))
+
+    assert isinstance(error, KeyTypeMismatchError)
+    assert str(error).startswith("operator 'parse' got a key of the wrong type: key 1099511627776 does not fit\n")

@@ -18,6 +18,7 @@ from engine.graph.partitioner import (
     ForwardPartitioner,
     GlobalPartitioner,
     HashPartitioner,
+    KeyTypeAgreement,
     Partitioner,
     RebalancePartitioner,
     RescalePartitioner,
@@ -237,3 +238,15 @@ def test_round_robin_goes_on_where_it_stopped() -> None:
 
     assert router.fingerprint() == 1
     assert BroadcastPartitioner().router(context(3)).fingerprint() is None
+
+
+def test_senders_agree_on_the_type_of_undeclared_keys() -> None:
+    """What the first key of one sender says holds for all: 1 and True would meet in one cell of state."""
+    agreement = KeyTypeAgreement()
+    senders = [
+        HashPartitioner(identity).router(RouterContext(name, 0, 3, 1, MAX_PARALLELISM, agreement)) for name in "ab"
+    ]
+    senders[0].route(Batch([1]))
+
+    with pytest.raises(KeyTypeMismatchError, match=r"(?s)behind 'b'.*record  True"):
+        senders[1].route(Batch([True]))

@@ -37,7 +37,7 @@ def test_other(n):
 
 
 def test_spark_tests_share_a_worker(tmp_path: Path) -> None:
-    """Tests marked spark, and those that use the fixture unmarked, run in one worker; the others spread."""
+    """Tests marked spark, and those that use the fixture unmarked, run in one worker."""
     (tmp_path / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
     (tmp_path / "test_some.py").write_text(TESTS)
     settings = ["-c", os.devnull, "--rootdir", str(tmp_path), "-o", "markers=spark: needs Spark"]
@@ -54,7 +54,8 @@ def test_spark_tests_share_a_worker(tmp_path: Path) -> None:
 
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert len(list(tmp_path.glob("spark-*"))) == 1
-    assert len(list(tmp_path.glob("other-*"))) == 2
+    # How the others are dealt out depends on how fast the workers are; they must all have run.
+    assert "24 passed" in finished.stdout
 
 
 def test_make_groups_the_workers() -> None:

@@ -237,6 +237,10 @@ def test_the_output_of_another_run_is_not_touched() -> None:
         sink(fs)
     with pytest.raises(StorageError, match="part-0-0 exists already"):
         sink(fs, restored=Checkpoint(9), attempt=2)  # the sink is new in the restored job
+    for again in ({"attempt": 2}, {"incarnation": 2}):  # nor does it help to try again
+        with pytest.raises(StorageError, match="part-0-0 exists already"):
+            sink(fs, **again)
+    assert files(fs) == {"part-0-0": '"a"\n'}
 
     restored = sink(fs, restored=checkpoint, attempt=2)
     with fs.open_write("/out/rows/part-0-1") as foreign:

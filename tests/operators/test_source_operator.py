@@ -96,6 +96,50 @@ def test_an_idle_split_does_not_hold_back_the_others() -> None:
     ]
 
 
+@pytest.mark.parametrize("cut_ms", [6, 8, 20])
+def test_idleness_survives_a_restore(cut_ms: int) -> None:
+    """A split that was idle at the cut, or on its way to it, does not hold back the minimum again afterwards."""
+    strategy = STRATEGY.with_interval_ns(MS).with_idleness(5)
+    source = CollectionSource.of_splits([1, Pause(400), 2], list(range(100, 200)))
+
+    def watermarks(harness: Harness, until_ms: int) -> list[Any]:
+        operator = harness.operator
+        assert isinstance(operator, SourceOperator)
+        begin_ns = harness.context.now_ns
+        while harness.context.now_ns < begin_ns + until_ms * MS:
+            assert operator.emit_next(1) == 1
+            harness.advance_to_ns(harness.context.now_ns + MS)
+        return [event for event in flat(harness.take()) if event[0] in ("watermark", "idle")]
+
+    undisturbed = watermarks(Harness(SourceOperator(source, strategy)), 60)
+    first = Harness(SourceOperator(source, strategy))
+    before = watermarks(first, cut_ms)
+
+    restored = Harness(SourceOperator(source, strategy), restored=first.snapshot(1), now_ns=5 * START_NS)
+    after = watermarks(restored, 60 - cut_ms)
+
+    assert after[0] == before[-1]  # repeated
+    assert before + after[1:] == undisturbed
+    assert len(undisturbed) > 40
+
+
+def test_a_stream_that_was_idle_says_so_again() -> None:
+    """When all splits were idle at the cut, downstream hears it with the repeated watermark."""
+    strategy = STRATEGY.with_interval_ns(MS).with_idleness(5)
+    source = CollectionSource([7, Pause(100), 9])
+    first = Harness(SourceOperator(source, strategy))
+    assert isinstance(first.operator, SourceOperator)
+    assert [first.operator.emit_next(1), first.operator.emit_next(1)] == [1, 0]
+    first.advance_to_ns(START_NS + 20 * MS)
+    assert flat(first.take())[-2:] == [("watermark", 6), ("idle", True)]
+
+    restored = Harness(SourceOperator(source, strategy), restored=first.snapshot(1), now_ns=5 * START_NS)
+    assert isinstance(restored.operator, SourceOperator)
+    assert restored.operator.emit_next(1) == 0
+
+    assert flat(restored.take()) == [("watermark", 6), ("idle", True)]
+
+
 def test_pauses_end_on_time() -> None:
     """``emit_next`` says 0 during a pause and ``available_at_ns`` when it is over."""
     harness = Harness(SourceOperator(CollectionSource(["a", Pause(3), "b"])))

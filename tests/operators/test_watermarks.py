@@ -255,6 +255,29 @@ def test_a_restored_operator_goes_on_at_the_same_place_of_the_grid() -> None:
     assert restored.take() == [("watermark", 197)]
 
 
+def test_a_restored_operator_stays_idle() -> None:
+    """An input that was idle at the cut is idle after the restore, and one on its way to it keeps its time."""
+    strategy = STRATEGY.with_idleness(3)
+    harness = Harness(TimestampsAndWatermarksOperator(strategy))
+    harness.process([10])
+    harness.advance_ms(4)
+    nearly = harness.snapshot(1)
+    harness.advance_ms(2)
+    idle = harness.snapshot(2)
+
+    restored = Harness(TimestampsAndWatermarksOperator(strategy), restored=idle, now_ns=5 * START_NS)
+    restored.advance_ms(1)
+    assert restored.take() == [("watermark", 7), ("idle", True)]
+    restored.process([20])
+    assert restored.take() == [("idle", False), Batch([20], [20])]
+
+    restored = Harness(TimestampsAndWatermarksOperator(strategy), restored=nearly, now_ns=5 * START_NS)
+    restored.advance_ms(1)
+    assert restored.take() == [("watermark", 7)]
+    restored.advance_ms(1)
+    assert restored.take() == [("idle", True)]
+
+
 @pytest.mark.parametrize("bad", ["x", 1.5, True, None])
 def test_a_timestamp_that_is_no_int_is_refused(bad: Any) -> None:
     """The error names the record whose timestamp is not an int."""

@@ -284,12 +284,12 @@ def test_order_is_kept_at_any_latency_and_bandwidth(
 
 
 @pytest.mark.parametrize(
-    ("bytes_per_s", "expected_ns"),
-    [(None, [500, 500, 500]), (100_000_000, [1_000 * 3 + 500, 1_000 * 3 + 500, 1_000 * 5 + 500])],
+    ("latency_ns", "bytes_per_s", "expected_ns"),
+    [(500, None, [500, 500, 500]), (0, 100_000_000, [3_000, 3_000, 5_000]), (500, 100_000_000, [3_500, 3_500, 5_500])],
 )
-def test_latency_and_bandwidth_add_up(bytes_per_s: int | None, expected_ns: list[int]) -> None:
+def test_latency_and_bandwidth_add_up(latency_ns: int, bytes_per_s: int | None, expected_ns: list[int]) -> None:
     """A link is busy while records pass it and every element takes the latency on top; events take no room."""
-    link = Link(cost=CostModel(link_bytes_per_s=bytes_per_s, record_bytes=100), latency_ns=500)
+    link = Link(cost=CostModel(link_bytes_per_s=bytes_per_s, record_bytes=100), latency_ns=latency_ns)
 
     link.put(records(1, 2, 3), Watermark(1), records(4, 5))
 
@@ -350,3 +350,17 @@ def test_fingerprints_tell_contents_and_blocking_apart() -> None:
         fingerprint(Batch([1], [5])),
     )
     assert len(set(different)) == len(different)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_priority_event_may_overtake_a_batch_that_is_being_worked_on(count: int) -> None:
+    """The consumer still gets its records of the batch it began with, and the event stays in front of the rest."""
+    link = Link()
+    barrier = CheckpointBarrier(1, START_NS, PRIORITY)
+    link.put(Batch([1, 2, 3]), Batch([4]), barrier)
+
+    assert link.channel.take_records(count) == Batch([1, 2, 3][:count])
+
+    link.channel.validate()
+    rest = [Batch([3])] if count == 2 else []
+    assert link.take_all() == [barrier, *rest, Batch([4])]

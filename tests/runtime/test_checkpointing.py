@@ -28,7 +28,9 @@ from engine.observe.events import (
     TraceEvent,
 )
 from engine.runtime.cost import CostModel
+from engine.runtime.job_manager import JobManager
 from engine.runtime.kernel import START_NS
+from engine.runtime.task import Task
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.filesystem import MemoryFileSystem
@@ -276,6 +278,25 @@ def test_no_checkpoint_begins_behind_the_last_one(latency_us: int) -> None:
         assert {one.reason for one in aborted} <= {"CHECKPOINT_COORDINATOR_SUSPEND", "CHECKPOINT_SUBSUMED"}
 
 
+class LateRequest:
+    """Asks for a periodic checkpoint at its instant, but after some other events of it."""
+
+    name = "late request"
+
+    def __init__(self, manager: JobManager, events_before: int) -> None:
+        self._manager = manager
+        self._events_before = events_before
+
+    def strike(self, _payload: object) -> None:
+        """Ask, or wait for one more event."""
+        kernel = self._manager.kernel
+        self._events_before -= 1
+        if self._events_before:
+            kernel.schedule(kernel.now_ns, "strike", self)
+        else:
+            kernel.schedule(kernel.now_ns, "records_interval_over", self._manager, 1)
+
+
 def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
     """When a younger checkpoint completes before the last one, it began behind the end as well, and the job ends."""
     subsumed = 0
@@ -290,8 +311,8 @@ def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
             max_concurrent=2,
             cost=CostModel(slow_links={"slow": 3 * US}),
         )
-        # The job's own last checkpoint is triggered at the same instant.
-        made.kernel.schedule(START_NS + 27 * US, "records_interval_over", made.manager, 1)
+        # The instant at which the input has ended.
+        made.kernel.schedule(START_NS + 27 * US, "strike", LateRequest(made.manager, 5))
         result = checked(made).raise_on_failure()
 
         reasons = [one.reason for one in trace.of(CheckpointAborted)]
@@ -299,6 +320,55 @@ def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
         assert len(results.records) == 24
         assert result.ended_ns - START_NS < 1_000 * US, "another last checkpoint was taken later"
     assert subsumed
+
+
+def test_a_task_ends_when_it_has_heard_of_the_last_checkpoint() -> None:
+    """A notification that comes later than the ends of all inputs still makes the sink commit."""
+    results = CollectedResults()
+    job = Job("late").source(SequenceSource(0, 10), name="numbers").collect(results, name="out", chain=False)
+    made = execution(job, checkpoint_interval=None)
+    mail_at_once = made.manager.mail
+
+    def mail(task: Task, operation: str, *arguments: object) -> None:
+        if task.name == "out[0]" and operation == "notify_checkpoint_complete":
+            at_ns = made.kernel.now_ns + 5 * US
+            made.kernel.schedule(at_ns, "receive_mail", task, (operation, arguments))
+        else:
+            mail_at_once(task, operation, *arguments)
+
+    made.manager.mail = mail  # type: ignore[method-assign]
+    result = made.run().raise_on_failure()
+
+    assert results.records == list(range(10))
+    assert {task.state for task in result.tasks} == {"finished"}
+
+
+def test_a_finished_task_leaves_no_snapshot_behind() -> None:
+    """A snapshot that is still being written when its task ends is given up, and nothing of it stays."""
+    files, given_up = MemoryFileSystem(), 0
+    for seed in range(20):
+        files, trace = MemoryFileSystem(), Trace()
+        made = execution(
+            running_count(Job("finished", parallelism=2), 40, []),
+            seed=str(seed),
+            file_system=files,
+            instruments=[trace],
+            inline_state_bytes=0,
+            checkpoint_interval=every(ns=5 * US),
+            max_concurrent=3,
+            cost=CostModel(storage_latency_ns=4 * US),
+        )
+        result = made.run().raise_on_failure()
+
+        given_up += bool(trace.of(CheckpointAborted))
+        for task in made.manager.tasks.values():
+            assert task.checkpointing.fingerprint()[1] == (), f"{task.name} of seed {seed}"  # type: ignore[index]
+        made.kernel.run()
+        newest = result.checkpoints.rows()[-1].checkpoint_id
+        assert all("/chk-" in path for path in files_below(files))
+        assert len({path.split("/")[3] for path in files_below(files)}) == 1, f"seed {seed}, newest {newest}"
+        assert result.notes == ()
+    assert given_up
 
 
 def test_storage_takes_virtual_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -184,6 +185,36 @@ def test_a_changed_job_is_refused_by_uid() -> None:
         changed, file_system=files, restore=True, incarnation=2, allow_non_restored_state=True
     ).run()
     assert allowed.raise_on_failure().restores[0].checkpoint_id == 1
+
+
+class Keeper(Operator):
+    """Keeps a list in operator state, when it is asked to."""
+
+    def __init__(self, asks: bool, seen: list[Any]) -> None:
+        self._asks = asks
+        self._seen = seen
+
+    def initialize_state(self) -> None:
+        if self._asks:
+            self._state = self.context.operator_backend().list_state("kept")
+            self._seen.append(list(self._state.get()))
+            self._state.update(["treasure"])
+
+    def process_batch(self, batch: Batch) -> None:
+        self.output.emit(Batch(batch.values))
+
+
+def test_state_that_nobody_asks_for_is_carried_on() -> None:
+    """An operator that leaves its restored state alone for one run finds it again in the next."""
+    files = MemoryFileSystem()
+    seen: list[Any] = []
+    for incarnation, asks in enumerate((True, False, True), start=1):
+        job = Job("keeper").source(SequenceSource(0, 5), name="numbers")
+        job.via(partial(Keeper, asks, seen), name="keeper").collect([], name="out")
+        made = execution(job._job, file_system=files, restore=incarnation > 1, incarnation=incarnation)
+        made.run().raise_on_failure()
+
+    assert seen == [[], ["treasure"]]
 
 
 class Spender(Operator):

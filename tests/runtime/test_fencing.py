@@ -158,7 +158,7 @@ def test_a_dead_task_takes_nothing_that_is_under_way() -> None:
 
 
 def test_a_cancelled_task_ignores_its_mail() -> None:
-    """A zombie that is told of a completed checkpoint, a timer or a trigger does nothing."""
+    """A zombie that was cancelled in the middle of a batch does nothing more, whatever it is told."""
     sink = RecordingSink()
     tasks: list[Any] = []
 
@@ -171,13 +171,16 @@ def test_a_cancelled_task_ignores_its_mail() -> None:
         job,
         kills=[("numbers", 20 * US)],
         instruments=[act],
+        batch_size=10,
         checkpoint_interval=every(ns=8 * US),
         restart=FixedDelayRestart(None, 0),
+        cost=CostModel(record_ns=3 * US),
     )
     made.run().raise_on_failure()
 
     before = list(sink.calls)
     assert {task.state for task in tasks} <= {"failed", "canceled"}
+    assert any(task._slice_records for task in tasks)
     for task in tasks:
         task.receive_mail(("notify_checkpoint_complete", (99, -1)))
         task.receive_mail(("fire_timers", (made.kernel.now_ns,)))

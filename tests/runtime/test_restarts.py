@@ -7,14 +7,14 @@ from collections import Counter
 import pytest
 
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart
-from engine.elements.errors import JobFailedError
+from engine.elements.errors import JobFailedError, KeyTypeMismatchError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, TaskState
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
 from operators.sinks import CollectedResults
-from operators.sources import SequenceSource
+from operators.sources import CollectionSource, SequenceSource
 from tests.runtime.support import MS, US, Trace, checked, every, execution, expected_counts, run, running_count
 
 RECORDS = 60
@@ -217,3 +217,17 @@ def test_restarts_take_virtual_time_only() -> None:
     )
 
     assert result.ended_ns - START_NS > 3_600_000 * MS
+
+
+def test_a_key_of_the_wrong_type_stays_wrong_after_a_restart() -> None:
+    """The restored state says what type the keys have: the key that failed one attempt is not the first of the next,
+    where it would pass, and True would be counted as 1."""
+    results = CollectedResults()
+    stream = Job("keys").source(CollectionSource([1] * 40 + [True] * 3), name="numbers")
+    job = stream.key_by(lambda number: number).reduce(lambda a, b: a + b, name="sum").collect(results)
+
+    result = execution(job, checkpoint_interval=every(records=40), batch_size=4).run()
+
+    assert result.state == "failed"
+    assert [restore.checkpoint_id for restore in result.restores[:2]] == [None, 1]
+    assert isinstance(result.error.__cause__ if result.error else None, KeyTypeMismatchError)

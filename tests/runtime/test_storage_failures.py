@@ -259,7 +259,7 @@ def test_a_damaged_checkpoint_is_passed_over_within_a_run(damaged: str) -> None:
         batch_size=4,
         inline_state_bytes=0,
         retained=3,
-        restart=AT_ONCE,
+        restart=FixedDelayRestart(3, 0),
         kills=[("count", 35 * US)],
     )
 
@@ -307,21 +307,99 @@ def test_a_damaged_checkpoint_is_passed_over_by_a_resume(damage: str, which: str
 
 def test_ids_go_on_when_every_checkpoint_is_damaged() -> None:
     """A start over damaged checkpoints begins anew but uses no number twice, so it fails on none of them."""
-    files = MemoryFileSystem()
+    files, results = MemoryFileSystem(), CollectedResults()
     settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
-    execution(rows_job(), file_system=files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
-    listed = storage_in(files, "rows").list_checkpoints()
-    for checkpoint_id in listed:
-        with files.open_write(f"{BASE_DIR}/rows/chk-{checkpoint_id}/_metadata") as file:
-            file.write(b"rubbish")
+    counting([], files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
+    listed = damage_all_checkpoints(files, "counted")
 
-    result = execution(rows_job(), file_system=files, restore=True, incarnation=2, **settings).run()
+    result = counting(results, files, restore=True, incarnation=2, **settings).run()
 
     assert result.raise_on_failure().restores[0].checkpoint_id is None
     assert len(result.restores[0].problems) == len(listed) == 4
     assert result.checkpoints.failed == 0
     assert min(row.checkpoint_id for row in result.checkpoints.rows()) == listed[-1] + 1
+    assert Counter(results.records) == expected_counts(RECORDS)
+
+
+def test_beginning_anew_takes_no_committed_file_away() -> None:
+    """Where every checkpoint is damaged nobody knows whose the committed files are: the sink refuses to go on."""
+    files = MemoryFileSystem()
+    settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
+    execution(rows_job(), file_system=files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
+    damage_all_checkpoints(files, "rows")
+    committed = read_committed(files, "/out/rows")
+
+    result = execution(rows_job(), file_system=files, restore=True, incarnation=2, **settings).run()
+
+    assert result.state == "failed"
+    assert "exists already" in str(result.error)
+    assert read_committed(files, "/out/rows") == committed
+    assert committed[""]
+
+
+def test_a_second_run_leaves_the_output_of_the_first_alone() -> None:
+    """A run into a directory with committed files fails in every attempt, and none of them is touched."""
+    files = MemoryFileSystem()
+    execution(rows_job(), file_system=files, checkpoint_interval=every(records=10)).run().raise_on_failure()
+    output = files_below(files, "/out")
+
+    files.delete_tree(BASE_DIR)
+    result = execution(rows_job(), file_system=files, checkpoint_interval=every(records=10)).run()
+
+    assert result.state == "failed"
+    assert result.attempts == 4
+    assert files_below(files, "/out") == output
+
+
+def test_no_restart_from_nothing_when_checkpoints_have_completed() -> None:
+    """What completed checkpoints have committed would be committed again, so the job fails and says what is wrong."""
+    files = FaultInjectingFileSystem(
+        MemoryFileSystem(), [FaultRule(FaultKind.BIT_FLIP, "open_read", "*/_metadata*", flip_bit=777)]
+    )
+
+    result = counting([], files, restart=AT_ONCE, retained=3, kills=[("count", 35 * US)]).run()
+
+    assert result.state == "failed"
+    assert result.attempts == 1
+    assert "none of the completed checkpoints can be used" in str(result.error)
+    assert "checkpoint 3 cannot be used" in str(result.error)
+    assert result.error is not None
+    assert getattr(result.error, "exit_code", None) == StorageError.exit_code
+
+
+@pytest.mark.parametrize("in_a_new_process", [False, True])
+def test_a_checkpoint_that_was_passed_over_does_not_come_back(in_a_new_process: bool) -> None:
+    """A disk that refuses the newest checkpoint once, and gives it after the next crash, changes no output."""
+    rule = FaultRule(FaultKind.BIT_FLIP, "open_read", "*/chk-3/_metadata", at_call=1, flip_bit=777)
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
+    settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 3}
+    # The second kill comes before the attempt that went back has completed a checkpoint of its own.
+    if in_a_new_process:
+        execution(rows_job(), file_system=files, restart=NoRestart(), kills=[("count", 35 * US)], **settings).run()
+        second = execution(
+            rows_job(), file_system=files, restore=True, incarnation=2, restart=NoRestart(),
+            kills=[("count", 3 * US)], **settings,
+        )  # fmt: skip
+    else:
+        second = execution(
+            rows_job(), file_system=files, restart=FixedDelayRestart(1, 0),
+            kills=[("count", 35 * US), ("count", 38 * US)], **settings,
+        )  # fmt: skip
+    assert second.run().restores[-1].checkpoint_id == 2
+
+    third = execution(rows_job(), file_system=files, restore=True, incarnation=3, **settings)
+
+    assert third.run().raise_on_failure().restores[0].checkpoint_id == 2
     assert read_committed(files, "/out/rows")[""] == expected_rows()
+
+
+def damage_all_checkpoints(files: MemoryFileSystem, job_name: str) -> list[int]:
+    """Overwrite all metadata; the ids of the checkpoints."""
+    listed = storage_in(files, job_name).list_checkpoints()
+    for checkpoint_id in listed:
+        with files.open_write(f"{BASE_DIR}/{job_name}/chk-{checkpoint_id}/_metadata") as file:
+            file.write(b"rubbish")
+    return listed
 
 
 def test_a_value_that_cannot_be_stored_fails_the_job_by_name() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from examples.flights_data import FlightFiles, prepare
 from spark_bridge.session import get_session, stop_session
+from tests.spark_bridge.transforms import Calls, without_spark
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +42,10 @@ def spark(start_of_session: tuple[Any, str]) -> Any:
 def flight_files(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
     """The flights of 2013, prepared once per test run (about 2.5 seconds)."""
     return prepare(tmp_path_factory.mktemp("flights") / "prepared")
+
+
+@pytest.fixture
+def calls() -> Iterator[Calls]:
+    """Batches run in Python, and are written down."""
+    with without_spark() as made:
+        yield made

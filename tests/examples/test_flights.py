@@ -1,0 +1,290 @@
+"""The flights job: right without faults, the same with a kill, and at-least-once wrong by what was predicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from engine.explore.reference import compare_outputs
+from examples import flights_proof
+from examples.flights import job, main
+from examples.flights_data import FlightFiles
+from examples.flights_lateness import Lateness, lateness_job, measure_lateness
+from examples.flights_proof import ANSWERS, Run, prove, run_flights
+from operators.watermarks import DEFAULT_INTERVAL_NS
+from tests.examples.small_flights import counts_of, days_of, flights_of, in_order, parsed, read_split, routes_of
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+US = 1_000
+
+
+def final_counts(run: Run) -> dict[str, int]:
+    """What the running count of each carrier has come to."""
+    return {partition: max(row["count"] for row in rows) for partition, rows in parsed(run.committed("counts")).items()}
+
+
+def truth(files: FlightFiles) -> dict[str, int]:
+    """What it should come to."""
+    return {partition: len(rows) for partition, rows in counts_of(flights_of(files)).items()}
+
+
+# --- the small job -----------------------------------------------------------------------------------------------
+
+
+def test_the_small_part_is_worth_running(small_flights: FlightFiles) -> None:
+    """It has all splits, two months, cancelled flights, several carriers, and flights that are far behind."""
+    flights = list(flights_of(small_flights))
+
+    assert 500 < small_flights.flights == len(flights) < 800
+    assert all(len(read_split(split)) > 100 for split in small_flights.splits)
+    assert {flight["month"] for flight in flights} == {1, 2}
+    assert len({flight["carrier"] for flight in flights}) > 8
+    assert any(flight["dep_delay"] is None for flight in flights)
+
+
+def test_the_answers_are_right(small_flights: FlightFiles, undisturbed: Run) -> None:
+    """Without a fault, all three answers are those of plain Python over the same files, row by row."""
+    flights = list(flights_of(small_flights))
+
+    for answer, expected in (("counts", counts_of), ("days", days_of), ("routes", routes_of)):
+        assert in_order(parsed(undisturbed.committed(answer))) == in_order(expected(flights)), answer
+    assert undisturbed.oracle.held
+    assert undisturbed.result.checkpoints.completed > 3
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4", "5"])
+@pytest.mark.parametrize("target", ["count[0]", "spark-routes", "flights[1]"])
+def test_a_kill_does_not_show(
+    small_flights: FlightFiles, undisturbed: Run, without_spark: None, tmp_path: Path, seed: str, target: str
+) -> None:
+    """Exactly-once: whoever dies, the committed files of all answers hold the lines of the undisturbed run."""
+    at_us = 60 + 23 * int(seed)
+    killed = run_flights(small_flights, tmp_path, "aligned", seed=seed, interval="40us", kill=f"{target}@{at_us}us")
+
+    assert killed.result.attempts == 2
+    assert killed.result.restores[1].checkpoint_id is not None
+    for answer in ANSWERS:
+        assert compare_outputs(undisturbed.committed(answer), killed.committed(answer)).describe().startswith("same")
+    assert killed.oracle.held
+    assert killed.predicted_duplicates() == 0
+
+
+def test_a_run_is_repeatable(small_flights: FlightFiles, without_spark: None, tmp_path: Path) -> None:
+    """The same seed and kill give the same trace and the same files; another seed gives another trace."""
+    first, second, third = (
+        run_flights(small_flights, tmp_path / name, "aligned", seed=seed, interval="40us", kill="count[0]@90us")
+        for name, seed in (("first", "1"), ("second", "1"), ("third", "2"))
+    )
+
+    assert first.trace_digest == second.trace_digest != third.trace_digest
+    assert [first.committed(answer) for answer in ANSWERS] == [second.committed(answer) for answer in ANSWERS]
+
+
+def test_at_least_once_counts_twice_what_the_cut_oracle_predicts(
+    small_flights: FlightFiles, without_spark: None, tmp_path: Path
+) -> None:
+    """Without alignment nothing is lost, and the counts are too high by exactly the orphans of the restored cut."""
+    expected, predicted = truth(small_flights), []
+    for seed in range(6):
+        killed = run_flights(
+            small_flights,
+            tmp_path / str(seed),
+            "at-least-once",
+            seed=str(seed),
+            interval="40us",
+            kill=f"count[{seed % 2}]@{110 + 20 * seed}us",
+            slow_link_ns=30 * US,
+        )
+        off = {carrier: count - expected[carrier] for carrier, count in final_counts(killed).items()}
+        assert killed.result.attempts == 2
+        assert off.keys() == expected.keys()
+        assert all(extra >= 0 for extra in off.values())
+        assert sum(off.values()) == killed.predicted_duplicates()
+        predicted.append(killed.predicted_duplicates())
+
+    assert min(predicted) > 0
+    assert len(set(predicted)) > 1, "the prediction is a number of the run, not of the job"
+
+
+def test_a_slow_link_alone_counts_nothing_twice(
+    small_flights: FlightFiles, without_spark: None, tmp_path: Path
+) -> None:
+    """Barriers that arrive apart harm only those who restore: without a kill, at-least-once is right."""
+    run = run_flights(small_flights, tmp_path, "at-least-once", seed="1", interval="40us", slow_link_ns=30 * US)
+
+    assert not run.oracle.held
+    assert run.predicted_duplicates() == 0
+    assert final_counts(run) == truth(small_flights)
+
+
+def test_the_job_prepares_its_data_itself(
+    small_flights: FlightFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a job file it takes texts: a directory, prepared at need, and a bound in hours."""
+    monkeypatch.setattr("examples.flights.prepare", lambda data: small_flights if data == "here" else None)
+
+    plan = job(data="here", bound_hours="6").plan()
+
+    assert {operator.name for vertex in plan.vertices for operator in vertex.operators} >= {
+        "count",
+        "day",
+        "spark-routes",
+    }
+
+
+# --- lateness ----------------------------------------------------------------------------------------------------
+
+
+def behind_by_hand(files: FlightFiles, bound_ms: int) -> int:
+    """Flights more than a bound behind the newest of their split before them."""
+    behind = 0
+    for split in files.splits:
+        newest_ms = 0
+        for flight in read_split(split):
+            behind += flight["event_time_ms"] < newest_ms - bound_ms
+            newest_ms = max(newest_ms, flight["event_time_ms"])
+    return behind
+
+
+def dropped_by_hand(flights: list[dict[str, Any]], bound_ms: int) -> list[int]:
+    """Ids of the flights whose day the last watermark before them has passed. A record takes 1 µs, and there is a
+    watermark at each interval, of the newest flight so far."""
+    per_watermark = DEFAULT_INTERVAL_NS // US
+    watermark_ms, dropped = -1, []
+    for position, flight in enumerate(flights):
+        if position and position % per_watermark == 0:
+            watermark_ms = max(one["event_time_ms"] for one in flights[:position]) - bound_ms - 1
+        day_ends_ms = (flight["event_time_ms"] // DAY_MS + 1) * DAY_MS
+        if day_ends_ms - 1 <= watermark_ms:
+            dropped.append(flight["flight_id"])
+    return dropped
+
+
+def test_flights_behind_a_bound_are_counted(small_flights: FlightFiles) -> None:
+    """Behind the bound: as many as plain Python finds, split by split; none at 22 hours, and then none is dropped."""
+    for hours in (1, 6):
+        found = measure_lateness(small_flights, hours).behind_the_bound
+        assert found == behind_by_hand(small_flights, hours * HOUR_MS) > 0
+    assert measure_lateness(small_flights, 22) == Lateness(22, 0, 0)
+
+
+@pytest.mark.parametrize("hours", [0, 1, 3])
+def test_windows_drop_flights_whose_day_is_over(one_airport: FlightFiles, hours: int) -> None:
+    """Dropped: those of a day that the watermark has passed, flight by flight. With one airport there is one
+    watermark, and it is known."""
+    dropped: list[dict[str, Any]] = []
+    from engine import run
+
+    run(lateness_job(one_airport, hours, [], dropped))
+
+    expected = dropped_by_hand(read_split(one_airport.splits[2]), hours * HOUR_MS)
+    assert [flight["flight_id"] for flight in dropped] == expected
+    assert measure_lateness(one_airport, hours).dropped_by_windows == len(expected) > 0
+
+
+# --- the proof ---------------------------------------------------------------------------------------------------
+
+FINE: dict[str, Any] = {"held": True, "equal": True}
+RECORDS = {"lost": 0, "counted_twice": 0, "predicted": 0}
+
+
+@pytest.mark.parametrize(
+    ("cut", "same", "batch", "records", "exactly_once", "at_least_once"),
+    [
+        (FINE, FINE, FINE, RECORDS, True, True),
+        ({"held": False}, FINE, FINE, RECORDS, False, True),
+        (FINE, {"equal": False}, FINE, RECORDS, False, True),
+        (FINE, FINE, {"equal": False}, RECORDS, False, True),
+        (FINE, FINE, FINE, {**RECORDS, "lost": 1}, False, False),
+        (FINE, FINE, FINE, {**RECORDS, "counted_twice": 1}, False, False),
+        (FINE, FINE, FINE, {**RECORDS, "predicted": 1}, True, False),
+        (FINE, FINE, FINE, {"lost": 0, "counted_twice": 9, "predicted": 9}, False, True),
+    ],
+)
+def test_what_each_mode_promises(
+    cut: Any, same: Any, batch: Any, records: Any, exactly_once: bool, at_least_once: bool
+) -> None:
+    """Exactly-once fails by any difference; at-least-once by a loss, or by a number other than the predicted."""
+    for mode_is_exact, expected in ((True, exactly_once), (False, at_least_once)):
+        assert flights_proof._as_promised(cut, same, batch, records, exactly_once=mode_is_exact) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--mode", "alined"), "there is no mode 'alined'; did you mean 'aligned'?"),
+        (("--mode", "none"), "mode 'none' takes no checkpoints"),
+        (("--kill", "count"), "kill 'count' is not of the form NAME@TIME"),
+    ],
+)
+def test_what_can_prove_nothing_is_refused_at_once(
+    arguments: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong mode or kill is one line, before any data are prepared."""
+    monkeypatch.setattr(flights_proof, "prepare", lambda data: pytest.fail("must not be reached"))
+
+    answer = CliRunner().invoke(main, list(arguments))
+
+    assert answer.exit_code == 1
+    assert answer.output.startswith(f"Error: {problem}")
+
+
+def test_a_kill_after_the_end_proves_nothing(
+    small_flights: FlightFiles, undisturbed: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that nothing struck has kept no promise, however right its files are."""
+    monkeypatch.setattr(flights_proof, "_prove_against_batch", lambda files, killed: {"equal": True})
+
+    facts = flights_proof._prove_mode(small_flights, undisturbed, undisturbed, exactly_once=True)
+
+    assert (facts["attempts"], facts["as_promised"]) == (1, False)
+    assert facts["d_records"] == {"lost": 0, "counted_twice": 0, "by_carrier": {}, "predicted": 0}
+    assert "nothing is proved" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_whole_proof(
+    own_spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All 336,776 flights, Spark included: exactly-once shows nothing of the kill, at-least-once what was predicted."""
+    modes = ("aligned", "at-least-once")
+
+    answer = prove(
+        modes,
+        seed="7",
+        kill="count[0]@70ms",
+        interval="20ms",
+        data=str(tmp_path / "data"),
+        out=tmp_path / "out",
+    )
+
+    printed = capsys.readouterr().out
+    assert answer == 0, printed
+    proof = json.loads((tmp_path / "out" / "proof.json").read_text())
+    assert proof["flights"] == 336_776
+    assert proof["lateness"] == {"6": {"bound_hours": 6, "behind_the_bound": 163, "dropped_by_windows": 1}}
+    exact, twice = (proof["modes"][mode] for mode in modes)
+    assert exact["as_promised"] and twice["as_promised"]
+    assert exact["attempts"] == twice["attempts"] == 2
+    assert exact["a_cut_oracle"]["held"] and not twice["a_cut_oracle"]["held"]
+    assert exact["b_undisturbed_run"]["equal"] and not twice["b_undisturbed_run"]["equal"]
+    assert exact["c_batch_dataframes"] == {
+        "equal": True,
+        "answers": {
+            "counts": {"matched": 336_776, "missing": 0, "unexpected": 0},
+            "days": {"matched": 5_432, "missing": 0, "unexpected": 0},
+            "routes": {"matched": 2_313, "missing": 0, "unexpected": 0},
+        },
+    }
+    assert exact["d_records"] == {"lost": 0, "counted_twice": 0, "by_carrier": {}, "predicted": 0}
+    assert twice["d_records"]["lost"] == 0
+    assert twice["d_records"]["counted_twice"] == twice["d_records"]["predicted"] > 0
+    counts = twice["c_batch_dataframes"]["answers"]["counts"]
+    assert (counts["missing"], counts["unexpected"]) == (0, twice["d_records"]["predicted"])
+    assert printed.splitlines()[-1].startswith("proved in ")
