@@ -15,7 +15,6 @@ that checkpoint would count twice.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -42,7 +41,7 @@ from examples.flights_lateness import measure_lateness
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
 from spark_bridge import OracleReport, compare_multisets, get_session
 from spark_bridge import read_committed as read_committed_frame
-from state_backends.filesystem import LocalFileSystem
+from state_backends.filesystem import FileSystem, LocalFileSystem
 
 ANSWERS = ("counts", "days", "routes")
 SCHEMAS = {
@@ -62,6 +61,7 @@ class Run:
     """One run of the job and where it wrote."""
 
     directory: Path
+    file_system: FileSystem
     result: ExecutionResult
     oracle: CutOracle
     cuts: dict[int, CheckpointCut]
@@ -71,7 +71,7 @@ class Run:
 
     def committed(self, answer: str) -> dict[str, list[str]]:
         """Visible lines of one answer, sorted, per partition."""
-        return read_committed(LocalFileSystem(), str(self.directory / answer))
+        return read_committed(self.file_system, str(self.directory / answer))
 
     def predicted_duplicates(self) -> int:
         """What the cut oracle says of the checkpoint that the job was restored from: records behind the cut whose
@@ -88,11 +88,12 @@ class Run:
 def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: str, out: Path) -> int:
     """Print and store the proof for each mode; 0 when every mode kept what it promises.
 
-    Raises ``ConfigurationError`` for a mode that can prove nothing or a kill that cannot be read, before anything runs.
+    Raises ``ConfigurationError`` before anything runs when a mode can prove nothing, or a setting cannot be read.
     """
     started = time.perf_counter()
     _check_modes(modes)
     parse_kill(kill)
+    periodic = CheckpointInterval.parse(interval)
     files = prepare(data)
     print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
     proof: Proof = {"seed": seed, "kill": kill, "checkpoint_interval": interval, "flights": files.flights, "modes": {}}
@@ -103,15 +104,14 @@ def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: st
             f"{lateness.dropped_by_windows} dropped by day windows"
         )
     proof["lateness"] = {str(hours): asdict(lateness) for hours, lateness in late.items()}
-    undisturbed = run_flights(files, out / "undisturbed", "aligned", seed=seed, interval=interval)
+    undisturbed = run_flights(files, out / "undisturbed", RunConfig(seed=seed, checkpoint_interval=periodic))
     _describe("undisturbed run", undisturbed)
     kept = True
     for mode in modes:
         exactly_once = protocol_named(mode).consistent_cut
-        slow_link_ns = 0 if exactly_once else SLOW_LINK_NS
-        killed = run_flights(
-            files, out / mode, mode, seed=seed, interval=interval, kill=kill, slow_link_ns=slow_link_ns
-        )
+        cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
+        config = RunConfig(mode=mode, seed=seed, checkpoint_interval=periodic, cost=cost)
+        killed = run_flights(files, out / mode, config, kill=kill)
         print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")
         print("" if exactly_once else f", {SLOW_SPLIT} has a link slower by {SLOW_LINK_NS / 1e6:g} ms")
         _describe("killed run", killed)
@@ -137,22 +137,19 @@ def _check_modes(modes: Sequence[str]) -> None:
 def run_flights(
     files: FlightFiles,
     directory: Path,
-    mode: str,
+    config: RunConfig,
     *,
-    seed: str,
-    interval: str,
     kill: str | None = None,
-    slow_link_ns: int = 0,
+    file_system: FileSystem | None = None,
 ) -> Run:
     """Run the job once, below ``directory``, which is emptied first.
 
-    ``kill`` is ``'count[0]@70ms'`` or the like; ``slow_link_ns`` is the latency of the links of one split.
-    Raises the job's error when it fails.
+    ``kill`` is ``'count[0]@70ms'`` or the like; ``file_system`` holds the flights and takes the output, ``None`` = the
+    real one. Raises the job's error when it fails.
     """
-    shutil.rmtree(directory, ignore_errors=True)
+    disk = LocalFileSystem() if file_system is None else file_system
+    disk.delete_tree(str(directory))
     plan = flights_job(files).plan()
-    cost = CostModel(slow_links={SLOW_SPLIT: slow_link_ns} if slow_link_ns else {})
-    config = RunConfig(mode=mode, seed=seed, checkpoint_interval=CheckpointInterval.parse(interval), cost=cost)
     oracle, digest = CutOracle(), TraceDigest()
     cuts: dict[int, CheckpointCut] = {}
 
@@ -161,11 +158,12 @@ def run_flights(
             cuts[event.checkpoint_id] = event
 
     started = time.perf_counter()
-    with open_storage(str(directory / "checkpoints"), plan.job_name) as opened:
+    with open_storage(str(directory / "checkpoints"), plan.job_name, file_system=disk) as opened:
         execution = Execution(
             plan,
             config,
             storage=opened.storage,
+            file_system=disk,
             incarnation=opened.incarnation,
             output_dir=str(directory),
             instruments=(oracle, digest, keep_cuts),
@@ -177,7 +175,7 @@ def run_flights(
     counting = {vertex.index for vertex in plan.vertices for operator in vertex.operators if operator.name == "count"}
     channels = frozenset(channel.index for channel in plan.channels if channel.receiver_vertex in counting)
     seconds = time.perf_counter() - started
-    return Run(directory, result, oracle, cuts, digest.hexdigest(), seconds, channels)
+    return Run(directory, disk, result, oracle, cuts, digest.hexdigest(), seconds, channels)
 
 
 def _describe(what: str, run: Run) -> None:

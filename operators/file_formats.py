@@ -149,6 +149,10 @@ class CsvFormat:
         null_values: Sequence[str] = (),
         encoding: str = "utf-8",
     ) -> None:
+        if isinstance(columns, str | Mapping):
+            raise ConfigurationError(
+                f"columns={columns!r}: give a list of names; types go into types={{'name': int}}"
+            )
         self.columns = None if columns is None else tuple(columns)
         self.types = dict(types or {})
         self.has_header = header

@@ -178,10 +178,6 @@ class ShardedTable:
             if shard.stamp < required:
                 self._freeze(shard)
 
-    def touch_everything(self) -> None:
-        """:meth:`touch` for the whole table."""
-        self.touch_all(self.shards.values())
-
     def snapshot(self) -> TableSnapshot:
         """Pin the present entries, in time proportional to the number of shards, not of entries."""
         self._version += 1

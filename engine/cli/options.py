@@ -147,7 +147,7 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option("--checkpoint-timeout", metavar="TIME", help="A slower checkpoint is aborted. [default: 10m]"),
         click.option("--min-pause", metavar="TIME", help="Least time between two checkpoints. [default: 0s]"),
-        click.option("--retain", type=click.IntRange(min=1), help="Checkpoints kept. [default: 1]"),
+        click.option("--retain", type=click.IntRange(min=1), help="Checkpoints kept. [default: 2]"),
         click.option(
             "--tolerable-failures",
             type=click.IntRange(min=0),

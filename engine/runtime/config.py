@@ -74,7 +74,7 @@ class RunConfig:
     ``checkpoint_timeout_ns``    a checkpoint that takes longer is aborted;
     ``min_pause_ns``             least time between the end of one checkpoint and the next periodic one;
     ``max_concurrent``           checkpoints that may be pending together;
-    ``retained``                 completed checkpoints kept in storage;
+    ``retained``                 completed checkpoints kept in storage (Flink: 1; with 2, one may be damaged);
     ``tolerable_failures``       failed checkpoints in a row that do not fail the job;
     ``channel_capacity``         credit of a channel in records, ``None`` = two batches;
     ``seeded_schedule``          whether the order of tasks within an instant is drawn from the seed, or is the
@@ -93,7 +93,7 @@ class RunConfig:
     checkpoint_timeout_ns: int = DEFAULT_TIMEOUT_NS
     min_pause_ns: int = 0
     max_concurrent: int = 1
-    retained: int = 1
+    retained: int = 2
     tolerable_failures: int = 0
     channel_capacity: int | None = None
     seeded_schedule: bool = True

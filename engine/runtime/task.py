@@ -127,9 +127,10 @@ class Task:
         try:
             for context in self.contexts:
                 context.restore(restored.get(context.uid), checkpoint_id)
-            for operator in self.operators:
+            # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
+            for operator in reversed(self.operators):
                 operator.initialize_state()
-            for operator in self.operators:
+            for operator in reversed(self.operators):
                 operator.open()
         except AssertionError:
             raise

@@ -238,7 +238,12 @@ class _AsyncSnapshot:
             except StateBackendError as error:
                 raise _annotated(error, operator) from error
             timestamp_ns = self.barrier.timestamp_ns
-            task = backend.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, SnapshotOptions())
+            try:
+                task = backend.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, SnapshotOptions())
+            except BaseException:
+                # From here on the snapshot's task would release them; there is none.
+                resources.release()
+                raise
             self.pieces.append(_Piece(uid, operator, kind, task))
 
     def step(self, _payload: None = None) -> None:

@@ -35,7 +35,7 @@ class Recorded:
 def set_up(operator: Operator) -> Recorded:
     """Give the operator an output and a context with nothing but names."""
     output = Recorded()
-    operator.setup(SimpleNamespace(name="parse", attempt=2), output)  # type: ignore[arg-type]
+    operator.setup(SimpleNamespace(name="parse", attempt=2), output)
     return output
 
 

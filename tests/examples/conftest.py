@@ -1,4 +1,4 @@
-"""Flights for the tests of this directory, prepared once per test run, and a job in which Python stands in for Spark."""
+"""Flights for the tests of this directory, prepared once per test run, and one run of the job on them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from examples.flights_data import FlightFiles, prepare
-from examples.flights_proof import Run, run_flights
+from examples.flights_proof import Run
 from spark_bridge import session_is_running, stop_session
-from tests.examples.small_flights import python_for_spark, write_part
-
-LONG_DELAY_MINUTES = 360
+from tests.examples.small_flights import delay_of, run_small, write_part
 
 
 @pytest.fixture(scope="session")
@@ -19,36 +17,27 @@ def small_flights(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
     """Every 97th flight of two months, and all that left more than six hours late."""
 
     def wanted(number: int, flight: dict[str, str]) -> bool:
-        delay = flight["dep_delay"]
-        return number % 97 == 0 or (delay not in ("", "NA") and int(delay) > LONG_DELAY_MINUTES)
+        return flight["month"] in ("1", "2") and (number % 97 == 0 or delay_of(flight) > 360)
 
     directory = tmp_path_factory.mktemp("small-flights")
-    return prepare(directory / "prepared", source=write_part(directory / "published", wanted, {"1", "2"}))
+    return prepare(directory / "prepared", source=write_part(directory / "published", wanted))
 
 
 @pytest.fixture(scope="session")
 def one_airport(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
-    """Twelve days at one airport; the other two splits are empty."""
+    """A year at one airport: every 25th flight, and all that left more than four hours late. Other splits are empty."""
 
     def wanted(number: int, flight: dict[str, str]) -> bool:
-        return flight["origin"] == "LGA" and int(flight["day"]) <= 12
+        return flight["origin"] == "JFK" and (number % 25 == 0 or delay_of(flight) > 240)
 
     directory = tmp_path_factory.mktemp("one-airport")
-    return prepare(directory / "prepared", source=write_part(directory / "published", wanted, {"1"}))
+    return prepare(directory / "prepared", source=write_part(directory / "published", wanted))
 
 
 @pytest.fixture(scope="session")
-def undisturbed(small_flights: FlightFiles, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def undisturbed(small_flights: FlightFiles) -> Run:
     """The small flights, run without a fault."""
-    with python_for_spark():
-        return run_flights(small_flights, tmp_path_factory.mktemp("undisturbed"), "aligned", seed="7", interval="40us")
-
-
-@pytest.fixture
-def without_spark() -> Iterator[None]:
-    """Batches run in Python as long as a test holds this."""
-    with python_for_spark():
-        yield
+    return run_small(small_flights)
 
 
 @pytest.fixture

@@ -15,15 +15,24 @@ from typing import Any
 
 import pytest
 
+from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.cost import CostModel
 from examples.flights import ROUTE_COLUMNS
 from examples.flights_data import FLIGHT_TYPES, FlightFiles, published_tables
+from examples.flights_proof import SLOW_SPLIT, Run, run_flights
 from spark_bridge import transform
+from state_backends.filesystem import MemoryFileSystem
 
 Row = dict[str, Any]
 
 
-def write_part(directory: Path, wanted: Callable[[int, dict[str, str]], bool], months: set[str]) -> Path:
-    """The published tables with those flights of ``months`` only for which ``wanted(number, flight)`` is true."""
+def delay_of(flight: dict[str, str]) -> int:
+    """Minutes at departure as published; a cancelled flight has none."""
+    return 0 if flight["dep_delay"] in ("", "NA") else int(flight["dep_delay"])
+
+
+def write_part(directory: Path, wanted: Callable[[int, dict[str, str]], bool]) -> Path:
+    """The published tables with those flights only for which ``wanted(number, flight)`` is true."""
     published = published_tables()
     directory.mkdir(parents=True)
     for table in ("airlines", "airports", "planes", "weather"):
@@ -37,9 +46,7 @@ def write_part(directory: Path, wanted: Callable[[int, dict[str, str]], bool], m
         assert reader.fieldnames is not None
         writer = csv.DictWriter(file, reader.fieldnames, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            flight for number, flight in enumerate(reader) if flight["month"] in months and wanted(number, flight)
-        )
+        writer.writerows(flight for number, flight in enumerate(reader) if wanted(number, flight))
     return directory
 
 
@@ -105,6 +112,30 @@ def python_for_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transform, "run_batch", run_in_python)
         yield
+
+
+def run_small(
+    files: FlightFiles, mode: str = "aligned", *, seed: int = 7, kill: str | None = None, slow_us: int = 0
+) -> Run:
+    """One run of the job in memory, a record taking 1 µs, with small batches and frequent checkpoints.
+
+    ``slow_us`` is the latency of the links of one split.
+    """
+    disk = MemoryFileSystem()
+    for split in files.splits:
+        disk.make_dirs(str(Path(split).parent))
+        with disk.open_write(split) as file:
+            file.write(Path(split).read_bytes())
+    config = RunConfig(
+        mode=mode,
+        seed=str(seed),
+        batch_size=8,
+        channel_capacity=1_000,
+        checkpoint_interval=CheckpointInterval.parse("40us"),
+        cost=CostModel(slow_links={SLOW_SPLIT: slow_us * 1_000} if slow_us else {}),
+    )
+    with python_for_spark():
+        return run_flights(files, Path("/out"), config, kill=kill, file_system=disk)
 
 
 def routes_of(flights: Iterable[Row]) -> dict[str, list[Row]]:

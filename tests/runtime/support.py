@@ -164,7 +164,7 @@ def checked(made: Execution, *, at_most: int = 200_000) -> ExecutionResult:
             made.manager.validate()
         raise AssertionError(f"no end after {at_most} events; the job is {made.manager.state}")
 
-    made._run_kernel = step  # type: ignore[method-assign]
+    made._run_kernel = step  # type: ignore[method-assign, assignment]
     return made.run()
 
 

@@ -108,7 +108,7 @@ def test_no_possibility_is_a_bug() -> None:
 
 def test_digests_tell_choices_apart() -> None:
     """Another value, bound, stream or order is another digest."""
-    logs = (
+    logs: tuple[list[Choice], ...] = (
         [],
         [Choice("a", 0, 2)],
         [Choice("a", 1, 2)],

@@ -46,7 +46,7 @@ class Outcome:
 
     def __init__(self, seed: str = "1", **settings: Any) -> None:
         self.digest, results, files = TraceDigest(), CollectedResults(), MemoryFileSystem()
-        settings = {
+        defaults: dict[str, Any] = {
             "kills": [("maximum[1]", 130 * US)],
             "batch_size": 8,
             "checkpoint_interval": every(ns=40 * US),
@@ -55,8 +55,8 @@ class Outcome:
             "retained": 50,
             "cost": CostModel(slow_links={"numbers": 11 * US}, storage_latency_ns=3 * US),
             "instruments": [self.digest],
-        } | settings
-        self.made = execution(rich_job(results), seed=seed, file_system=files, **settings)
+        }
+        self.made = execution(rich_job(results), seed=seed, file_system=files, **(defaults | settings))
         self.result = self.made.run().raise_on_failure()
         self.records = results.records
         self.files = files_below(files)
@@ -172,7 +172,7 @@ def test_fingerprints_follow_the_run() -> None:
                 if len(found) < 300:
                     found.append(repr(made.fingerprint()))
 
-        made._run_kernel = step  # type: ignore[method-assign]
+        made._run_kernel = step  # type: ignore[method-assign, assignment]
         made.run().raise_on_failure()
         return found
 

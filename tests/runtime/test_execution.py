@@ -241,7 +241,7 @@ def test_a_run_in_which_nothing_can_happen_any_more_says_who_waits() -> None:
     def lose_everything(_progress: Any) -> None:
         made.kernel.run(5)
 
-    made._run_kernel = lose_everything  # type: ignore[method-assign]
+    made._run_kernel = lose_everything  # type: ignore[method-assign, assignment]
 
     with pytest.raises(AssertionError, match=r"nothing is left to happen, but the job is running: .*count -> out\[0\]"):
         made.run()

@@ -42,8 +42,8 @@ AT_ONCE = FixedDelayRestart(None, 0)
 
 def counting(into: Any, files: FileSystem, **settings: Any) -> Execution:
     """A count with checkpoints every 10 records, all state in files, on a file system that may fail."""
-    settings = {"checkpoint_interval": every(records=10), "batch_size": 4, "inline_state_bytes": 0} | settings
-    return execution(running_count(Job("counted"), RECORDS, into), file_system=files, **settings)
+    defaults: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "inline_state_bytes": 0}
+    return execution(running_count(Job("counted"), RECORDS, into), file_system=files, **(defaults | settings))
 
 
 def rows_job(records: int = RECORDS) -> Job:
@@ -196,18 +196,24 @@ def test_nothing_half_written_is_restored(operation: str, kind: FaultKind) -> No
     assert calls > 1
 
 
-def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt() -> None:
+@pytest.mark.parametrize(("checkpoint_id", "killed_at_us"), [(1, 15), (2, 25)])
+def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(
+    checkpoint_id: int, killed_at_us: int
+) -> None:
     """A checkpoint that failed when it was durable already, and could not be deleted, is gone before the job goes
     on: after a crash of the machine it must not come back as the newest."""
     inner = MemoryFileSystem()
     rules = [
-        FaultRule(FaultKind.ERROR_AFTER, "fsync_dir", "*/chk-2", at_call=2),
-        FaultRule(FaultKind.ERROR_BEFORE, "delete", "*/chk-2/*", at_call=1),
+        FaultRule(FaultKind.ERROR_AFTER, "fsync_dir", f"*/chk-{checkpoint_id}", at_call=2),
+        FaultRule(FaultKind.ERROR_BEFORE, "delete", f"*/chk-{checkpoint_id}/*", at_call=1),
     ]
     files = FaultInjectingFileSystem(inner, rules)
 
+    found: list[int] = []
+
     def cut_the_power(event: TraceEvent) -> None:
         if isinstance(event, Send) and event.attempt == 2:
+            found.extend(storage_in(inner, "rows").list_checkpoints())
             raise SimulatedCrashError
 
     made = execution(
@@ -218,12 +224,13 @@ def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt() -> Non
         inline_state_bytes=0,
         tolerable_failures=5,
         restart=AT_ONCE,
-        kills=[("count", 25 * US)],
+        kills=[("count", killed_at_us * US)],
         instruments=[cut_the_power],
     )
     with pytest.raises(SimulatedCrashError):
         made.run()
     assert [rule.operation for rule, _ in files.struck] == ["fsync_dir", "delete"]
+    assert checkpoint_id not in found
 
     inner.crash()
     execution(rows_job(), file_system=inner, restore=True, incarnation=2).run().raise_on_failure()

@@ -84,7 +84,7 @@ class Story:
     ) -> None:
         self.job = Job("story", parallelism=parallelism)
         self.committed = CollectedResults()
-        self._config = {"mode": mode, "batch_size": batch_size, "seed": seed, "retained": 100}
+        self._config: dict[str, Any] = {"mode": mode, "batch_size": batch_size, "seed": seed, "retained": 100}
         self._restart = FixedDelayRestart(None, restart_ms * MS)
         self._storage_ms = storage_ms
         self._delays: dict[str, int] = {}

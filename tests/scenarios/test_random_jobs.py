@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from operators.sources import SequenceSource
 KEYS = 5
 MOST_EVENTS = 60_000
 
-SPREAD = {
+SPREAD: dict[str, Callable[[Stream], Stream]] = {
     "by default": lambda stream: stream,
     "rebalance": Stream.rebalance,
     "rescale": Stream.rescale,
@@ -120,7 +121,7 @@ def run(plan: Plan) -> CutOracle:
             execution.manager.validate()
             assert execution.kernel.executed < MOST_EVENTS, "the job comes to no end"
 
-    execution._run_kernel = step  # type: ignore[method-assign]
+    execution._run_kernel = step  # type: ignore[method-assign, assignment]
     execution.run().raise_on_failure()
     return oracle
 

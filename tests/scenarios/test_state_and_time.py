@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from operators.functions import AggregateFunction, KeyedProcessFunction
+from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.scenarios.story import CHECKPOINT, Kill, Story, Wait, each
@@ -97,7 +97,7 @@ def list_of_stamps() -> AggregateFunction:
     )
 
 
-class Sort(KeyedProcessFunction):
+class Sort(ProcessFunction):
     """Words go on, everything else to a side output."""
 
     def process_element(self, value: Any, ctx: Any) -> list[Any]:
