@@ -310,7 +310,7 @@ class CheckpointStorage:
         return [one for one in self._directory_ids() if self._fs.exists(self.location(one).metadata_path)]
 
     def highest_checkpoint_id(self) -> int:
-        """The highest number ever used in this directory, finished or not; 0 for a new one."""
+        """The highest number that has a directory here, finished or not; 0 for none."""
         return max(self._directory_ids(), default=0)
 
     def reader(self, checkpoint_id: int) -> FsStateReader:

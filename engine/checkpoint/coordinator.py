@@ -19,7 +19,7 @@ checkpoint at a time, and nothing aborts a checkpoint whose metadata is being wr
 (Flink has both because it holds the coordinator's lock meanwhile.) A driver must therefore hear the outcome of a
 ``WriteMetadata`` before it asks for the ``restore_point``.
 
-*Ids* start at 1, grow, and are never used twice, restarts included.
+*Ids* start at 1, grow, and are never used twice, restarts included. A later process begins above what it finds.
 
 *Attempts.* Messages carry the attempt they were sent in; those of an older attempt change nothing.
 
@@ -67,7 +67,7 @@ class CheckpointCoordinator(CoordinatorCore):
     def recover(
         self, entries: Sequence[CompletedCheckpoint], now_ns: int, next_id: int = 1
     ) -> CoordinatorInstructions:
-        """Take over what storage holds, before anything else happens. ``next_id``: above every id ever used there,
+        """Take over what storage holds, before anything else happens. ``next_id``: above every id found there,
         also by checkpoints that never completed."""
         assert self._next_id == 1, "recover comes first"
         self._store.recover(entries)

@@ -61,7 +61,7 @@ class CheckpointFiles:
         self.storage.discard(checkpoint_id)
 
     def next_checkpoint_id(self) -> int:
-        """Above every id ever used in this directory, by checkpoints that never completed too.
+        """Above every id found in this directory, by checkpoints that never completed too.
 
         Raises :class:`StorageError` when the directory cannot be read.
         """

@@ -491,6 +491,7 @@ class Task:
             self.name,
             self.state,
             self.input_ended,
+            self._finish_when_confirmed,
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             self._half_done_ns if self._interrupted_at_ns == now else 0,

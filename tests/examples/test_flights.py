@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import engine
 from engine.explore.reference import compare_outputs
-from examples import flights_proof
-from examples.flights import job, main
+from examples import flights, flights_proof
+from examples.flights import main
 from examples.flights_data import FlightFiles
 from examples.flights_lateness import Lateness, lateness_job, measure_lateness
 from examples.flights_proof import ANSWERS, Run, prove
@@ -48,21 +48,21 @@ def truth(files: FlightFiles) -> dict[str, int]:
 
 def test_the_small_part_is_worth_running(small_flights: FlightFiles) -> None:
     """It has all splits, two months, cancelled flights, several carriers, and flights that are far behind."""
-    flights = list(flights_of(small_flights))
+    rows = list(flights_of(small_flights))
 
-    assert 500 < small_flights.flights == len(flights) < 800
+    assert 500 < small_flights.flights == len(rows) < 800
     assert all(len(read_split(split)) > 100 for split in small_flights.splits)
-    assert {flight["month"] for flight in flights} == {1, 2}
-    assert len({flight["carrier"] for flight in flights}) > 8
-    assert any(flight["dep_delay"] is None for flight in flights)
+    assert {row["month"] for row in rows} == {1, 2}
+    assert len({row["carrier"] for row in rows}) > 8
+    assert any(row["dep_delay"] is None for row in rows)
 
 
 def test_the_answers_are_right(small_flights: FlightFiles, undisturbed: Run) -> None:
     """Without a fault, all three answers are those of plain Python over the same files, row by row."""
-    flights = list(flights_of(small_flights))
+    rows = list(flights_of(small_flights))
 
     for answer, expected in (("counts", counts_of), ("days", days_of), ("routes", routes_of)):
-        assert in_order(parsed(undisturbed.committed(answer))) == in_order(expected(flights)), answer
+        assert in_order(parsed(undisturbed.committed(answer))) == in_order(expected(rows)), answer
     assert undisturbed.oracle.held
     assert undisturbed.result.checkpoints.completed > 3
 
@@ -117,19 +117,16 @@ def test_a_slow_link_alone_counts_nothing_twice(small_flights: FlightFiles) -> N
     assert final_counts(slow) == truth(small_flights)
 
 
-def test_the_job_prepares_its_data_itself(
-    small_flights: FlightFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a job file it takes texts: a directory, prepared at need, and a bound in hours."""
-    monkeypatch.setattr("examples.flights.prepare", lambda data: small_flights if data == "here" else None)
+def test_the_job_file_takes_texts(small_flights: FlightFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a job file it takes a directory, prepared at need, and a bound in hours; 22 unless told otherwise."""
+    built: list[tuple[FlightFiles, int]] = []
+    monkeypatch.setattr(flights, "prepare", {flights.DEFAULT_DATA: small_flights, "here": small_flights}.get)
+    monkeypatch.setattr(flights, "flights_job", lambda files, bound_hours: built.append((files, bound_hours)))
 
-    plan = job(data="here", bound_hours="6").plan()
+    flights.job()
+    flights.job(data="here", bound_hours="6")
 
-    assert {operator.name for vertex in plan.vertices for operator in vertex.operators} >= {
-        "count",
-        "day",
-        "spark-routes",
-    }
+    assert built == [(small_flights, 22), (small_flights, 6)]
 
 
 # --- lateness ----------------------------------------------------------------------------------------------------
@@ -146,14 +143,14 @@ def behind_by_hand(files: FlightFiles, bound_ms: int) -> int:
     return behind
 
 
-def dropped_by_hand(flights: list[dict[str, Any]], bound_ms: int) -> list[int]:
+def dropped_by_hand(rows: list[dict[str, Any]], bound_ms: int) -> list[int]:
     """Ids of the flights whose day the last watermark before them has passed. A record takes 1 µs, and there is a
     watermark at each interval, of the newest flight so far."""
     per_watermark = DEFAULT_INTERVAL_NS // US
     watermark_ms, dropped = -1, []
-    for position, flight in enumerate(flights):
+    for position, flight in enumerate(rows):
         if position and position % per_watermark == 0:
-            watermark_ms = max(one["event_time_ms"] for one in flights[:position]) - bound_ms - 1
+            watermark_ms = max(one["event_time_ms"] for one in rows[:position]) - bound_ms - 1
         day_ends_ms = (flight["event_time_ms"] // DAY_MS + 1) * DAY_MS
         if day_ends_ms - 1 <= watermark_ms:
             dropped.append(flight["flight_id"])
