@@ -7,16 +7,18 @@ never chained.
 
 from __future__ import annotations
 
+from engine.elements.errors import MissingDependencyError, WeirError
 
-class SparkBridgeError(Exception):
+
+class SparkBridgeError(WeirError):
     """Base of all errors raised by `spark_bridge`: bad settings, bad rows, a Spark process that died."""
 
 
-class PySparkMissingError(SparkBridgeError):
+class PySparkMissingError(SparkBridgeError, MissingDependencyError):
     """PySpark or PyArrow is not installed; the message names the extra that brings it."""
 
 
-class JavaMissingError(SparkBridgeError):
+class JavaMissingError(SparkBridgeError, MissingDependencyError):
     """No Java of the required version was found; the message says where was looked and what to install."""
 
 

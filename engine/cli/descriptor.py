@@ -34,6 +34,7 @@ RESERVED_NAMES = (DESCRIPTOR_NAME, OUTPUT_NAME, "lock")
 class JobDescriptor:
     """Which job a storage directory belongs to and how it runs. Paths are absolute.
 
+    ``output_dir``   relative to the storage directory when it lies inside it;
     ``working_dir``  where the run was started: relative paths of the job's sources mean files there.
     """
 

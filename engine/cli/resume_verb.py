@@ -58,12 +58,13 @@ def command(
         with open_storage(directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes) as opened:
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)
-            os.makedirs(descriptor.output_dir, exist_ok=True)
+            output_dir = os.path.normpath(os.path.join(directory, descriptor.output_dir))
+            os.makedirs(output_dir, exist_ok=True)
             order = RunOrder(
                 loaded,
                 descriptor.options,
                 faults,
-                descriptor.output_dir,
+                output_dir,
                 as_json,
                 trace,
                 storage=opened.storage,

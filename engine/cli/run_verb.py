@@ -79,7 +79,7 @@ def command(
         opened = stack.enter_context(
             open_storage(directory, name, inline_state_bytes=config.inline_state_bytes)
         )
-        write_descriptor(file_system, directory, _descriptor(loaded, chosen, output_dir))
+        write_descriptor(file_system, directory, _descriptor(loaded, chosen, _seen_from(directory, output_dir)))
         return drive(
             RunOrder(
                 loaded,
@@ -93,6 +93,12 @@ def command(
                 incarnation=opened.incarnation,
             )
         )
+
+
+def _seen_from(directory: str, output_dir: str) -> str:
+    """``output_dir`` as the descriptor names it: relative when it lies inside, so that both can be moved together."""
+    inside = os.path.commonpath([directory, output_dir]) == directory
+    return os.path.relpath(output_dir, directory) if inside else output_dir
 
 
 def _descriptor(loaded: LoadedJob, options: RunOptions, output_dir: str) -> JobDescriptor:

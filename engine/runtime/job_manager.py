@@ -21,7 +21,15 @@ from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.messages import Acknowledge, Decline, TaskId
 from engine.checkpoint.plan import CheckpointGraph
-from engine.elements.errors import JobFailedError, StorageError, WeirError
+from engine.elements.errors import (
+    ConfigurationError,
+    JobChangedError,
+    JobFailedError,
+    JobGraphError,
+    MissingDependencyError,
+    StorageError,
+    WeirError,
+)
 from engine.observe.events import AttemptStarted, Instrument
 from engine.runtime.attempt import build_tasks
 from engine.runtime.checkpoint_driver import CheckpointDriver
@@ -39,6 +47,10 @@ if TYPE_CHECKING:
     from state_backends.storage import CheckpointStorage
 
 _FINAL_RETRY_NS = 10_000_000
+
+
+NO_RESTART_HELPS = (MissingDependencyError, JobChangedError, JobGraphError, ConfigurationError)
+"""Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
 
 
 class TaskKilledError(WeirError):
@@ -138,6 +150,8 @@ class JobManager:
         self._final_requested = False
         if self._records_interval is not None:
             self._records_to_trigger = self._records_interval
+        if restored is not None and restored.dropped:
+            self.note(f"state of operators that the job does not have was dropped: {', '.join(restored.dropped)}")
         self.tasks = build_tasks(self.plan, self._environment(), self.config.capacity)
         for task in self.tasks.values():
             uids = {context.uid for context in task.contexts}
@@ -176,7 +190,9 @@ class JobManager:
         self.driver.execute(self.coordinator.on_job_failure(now))
         self.note(f"attempt {self.attempt} ended: {why}")
         self._failure_times_ns.append(now)
-        delay = self._restart.restart_delay_ns(self._failure_times_ns)
+        delay = None
+        if not isinstance(error, NO_RESTART_HELPS):
+            delay = self._restart.restart_delay_ns(self._failure_times_ns)
         if delay is None:
             self._fail(why, error)
         else:
