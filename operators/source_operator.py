@@ -11,12 +11,13 @@ be asked at the virtual time at which the records before have been paid for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, JobChangedError
 from engine.elements.operator import Operator
 from engine.elements.source import Source, SplitReader
 from operators.watermark_generators import Idleness
@@ -85,7 +86,7 @@ class SourceOperator(Operator):
 
     It has no input: the runtime calls ``emit_next`` whenever the task may produce records, and asks
     ``available_at_ns`` when there were none. After a restore the splits and positions of the checkpoint are
-    read; the source is not asked again which splits there are (Flink does the same).
+    read, and splits that the source has gained since are read from their beginning.
     """
 
     def __init__(
@@ -116,16 +117,27 @@ class SourceOperator(Operator):
     def open(self) -> None:
         self._source_context = _SourceContext(self)
         saved = [_Saved(*element) for element in self._state.get()]
-        if self._started.get():
-            self._splits = [_Split(one.id, one.position, one.finished, one.turn_left) for one in saved]
-        else:
-            # No subtask of this operator is in the checkpoint, so it begins, whatever else was restored.
-            ids = self._source.splits(self._source_context)
-            self._splits = [_Split(split) for split in ids[self.context.subtask :: self.context.parallelism]]
+        ids = self._source.splits(self._source_context)
+        # What all subtasks of the checkpoint had read together; nothing if this operator was not in it.
+        known = {split: None for known_splits in self._started.get() for split in known_splits}
+        self._refuse_lost(saved, ids)
+        self._splits = [_Split(one.id, one.position, one.finished, one.turn_left) for one in saved]
+        mine = ids[self.context.subtask :: self.context.parallelism]
+        self._splits += [_Split(split) for split in mine if split not in known]
         self._unfinished = [split for split in self._splits if not split.finished]
         self._open_turns()
         if self._strategy is not None and self._strategy.emits:
             self._open_watermarks(self._strategy, saved)
+
+    def _refuse_lost(self, saved: list[_Saved], ids: Sequence[str]) -> None:
+        """A split that was not read to its end and that the source does not have any more is lost input."""
+        lost = [one.id for one in saved if not one.finished and one.id not in ids]
+        if lost:
+            raise JobChangedError(
+                f"source {self.context.name!r} was reading {', '.join(lost)}, which it does not have any more\n"
+                f"  it has: {', '.join(ids[:10])}{', …' if len(ids) > 10 else ''}\n"
+                "  bring the missing input back, or start the job anew in another storage directory"
+            )
 
     def _open_turns(self) -> None:
         # The split in the middle of its turn goes on. (Several, when splits of several subtasks met here.)
@@ -154,7 +166,7 @@ class SourceOperator(Operator):
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._state.update([tuple(self._save(split)) for split in self._splits])
-        self._started.update([True])
+        self._started.update([[split.id for split in self._splits]])
 
     def _save(self, split: _Split) -> _Saved:
         position = split.position if split.reader is None else split.reader.position()

@@ -17,17 +17,17 @@ _NS_PER_S = 1_000_000_000
 
 
 def numbered_splits(prefix: str, count: int) -> list[str]:
-    """Ids ``prefix-0`` .. for ``count`` splits."""
-    return [f"{prefix}-{index}" for index in range(count)]
+    """Ids ``prefix-0-of-count`` .. for ``count`` splits. The count is in them because it decides what is in a split."""
+    return [f"{prefix}-{index}-of-{count}" for index in range(count)]
 
 
 def split_index(split: str, prefix: str, count: int, source: str) -> int:
     """The number in a split id. Raises ``JobChangedError`` when the source has no such split."""
-    head, _, number = split.rpartition("-")
-    if head == prefix and number.isdecimal() and int(number) < count:
-        return int(number)
+    ids = numbered_splits(prefix, count)
+    if split in ids:
+        return ids.index(split)
     raise JobChangedError(
-        f"source {source!r} has no split {split!r}: it has {count} splits {prefix}-0..{prefix}-{count - 1}\n"
+        f"source {source!r} has no split {split!r}: it has {', '.join(ids[:10])}{', …' if count > 10 else ''}\n"
         "  the checkpoint was taken with another number of splits, or by another kind of source\n"
         "  restore with the source as it was, or start without the checkpoint"
     )
@@ -72,7 +72,7 @@ class CollectionSource:
         return source
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``collection-0`` .."""
+        """``collection-0-of-2`` .."""
         return numbered_splits("collection", len(self._collections))
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -135,7 +135,7 @@ class SequenceSource:
         self._start, self._stop, self._splits = start, stop, splits
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``sequence-0`` .."""
+        """``sequence-0-of-2`` .."""
         return numbered_splits("sequence", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -200,7 +200,7 @@ class GeneratorSource:
         self._splits, self._rate_per_s = splits, rate_per_s
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``generator-0`` .."""
+        """``generator-0-of-2`` .."""
         return numbered_splits("generator", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:

@@ -60,7 +60,7 @@ def test_operator_state_is_shown_with_its_mode(stored: Weir) -> None:
     splits = next(state for state in subtask["operator"]["states"] if state["name"] == "splits")
 
     assert splits["mode"] == "split"
-    assert splits["shown"][0]["$tuple"][:3] == ["collection-0", 100, True]
+    assert splits["shown"][0]["$tuple"][:3] == ["collection-0-of-2", 100, True]
 
 
 def test_text_shows_the_same(stored: Weir) -> None:

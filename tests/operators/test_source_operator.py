@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, UserFunctionError
+from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
 from engine.elements.source import SourceContext
 from operators.source_operator import SourceOperator
 from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
@@ -366,3 +366,42 @@ def test_readers_are_closed() -> None:
     harness.close()
 
     assert closed == [True]
+
+
+def test_a_split_that_the_source_has_gained_is_read() -> None:
+    """Files that came since the checkpoint are input, too; those that were there go on where they were."""
+    before = Harness(SourceOperator(CollectionsByName({"one": "abc"})))
+    assert isinstance(before.operator, SourceOperator)
+    assert before.operator.emit_next(1) == 1
+
+    after = Harness(
+        SourceOperator(CollectionsByName({"one": "abc", "two": "xy"})), restored=before.snapshot(1)
+    )
+
+    assert sorted(records(read_all(after))) == ["b", "c", "x", "y"]
+
+
+def test_a_split_that_the_source_has_lost_is_refused() -> None:
+    """Unread input that is gone is not passed over in silence; input that was read to its end may go."""
+    before = Harness(SourceOperator(CollectionsByName({"one": "abc", "two": ""})))
+    assert isinstance(before.operator, SourceOperator)
+    assert before.operator.emit_next(1) == 1
+    snapshot = before.snapshot(1)
+
+    with pytest.raises(JobChangedError, match=r"was reading one, which it does not have any more"):
+        Harness(SourceOperator(CollectionsByName({"two": ""})), restored=snapshot)
+
+
+class CollectionsByName:
+    """A source whose splits have names of their own, as files have."""
+
+    def __init__(self, collections: dict[str, str]) -> None:
+        self._collections = collections
+
+    def splits(self, context: SourceContext) -> list[str]:
+        """The names."""
+        return list(self._collections)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> Any:
+        """The items behind ``position``."""
+        return CollectionSource(list(self._collections[split])).open_split("collection-0-of-1", position, context)
