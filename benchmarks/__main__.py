@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -26,7 +27,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
 
 @click.command(epilog="Goals are shown, never enforced: the exit code is 0 whatever the speed.")
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)), metavar=f"[{'|'.join(BENCHMARKS)}]...")
-@click.option("--quick", is_flag=True, help="Small inputs and few rounds: seconds instead of minutes, rough numbers.")
+@click.option("--quick", is_flag=True, help="Small inputs, few rounds, no goals: seconds, rough numbers.")
 @click.option(
     "--json",
     "json_file",
@@ -49,7 +50,9 @@ def main(names: Sequence[str], quick: bool, json_file: Path | None, clock: str) 
     for name in dict.fromkeys(names or BENCHMARKS):
         click.echo(f"{name} ...", err=True)
         start = time.perf_counter()
-        results[name] = BENCHMARKS[name](quick)
+        measured = BENCHMARKS[name](quick)
+        # Goals are set for full inputs: on small ones the first touch of each key and the checkpoints weigh ten times.
+        results[name] = [replace(result, goal=None) for result in measured] if quick else measured
         click.echo(f"{name}: {time.perf_counter() - start:.0f} s", err=True)
     click.echo(table.render([result for group in results.values() for result in group]))
     if json_file is not None:

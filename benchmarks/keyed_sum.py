@@ -79,7 +79,7 @@ class KeyedSum:
 
     count: int
     parallelism: int = 1
-    batch_size: int = 4_096
+    batch_size: int = 1_024
     mode: str = "exactly-once"
     tuples: bool = False
     checkpoints: int = 5

@@ -86,7 +86,7 @@ class RunConfig:
 
     mode: str = "aligned"
     seed: str = "0"
-    batch_size: int = 4_096
+    batch_size: int = 1_024
     checkpoint_interval: CheckpointInterval | None = field(
         default_factory=lambda: CheckpointInterval(time_ns=DEFAULT_INTERVAL_NS)
     )

@@ -93,4 +93,16 @@ def test_the_command_runs_what_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert finished.exit_code == 0, finished.output
     assert asked == [("heap", True), ("w1", True)]
     assert "fast case" in finished.stdout
-    assert list(json.loads(file.read_text("utf-8"))["benchmarks"]) == ["heap", "w1"]
+    written = json.loads(file.read_text("utf-8"))
+    assert list(written["benchmarks"]) == ["heap", "w1"]
+    assert (written["clock"], written["benchmarks"]["w1"][0]["goal"]) == ("wall", None)
+
+
+def test_goals_are_shown_for_full_inputs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A goal set for a million records says nothing about a quick run; missing one never fails the command."""
+    monkeypatch.setitem(program.BENCHMARKS, "w1", lambda quick: [Result("slow", "×", (0.2,), at_least(0.25))])
+    full, quick = (CliRunner().invoke(program.main, ["w1", *more]) for more in ([], ["--quick"]))
+
+    assert "≥ 0.25" in full.stdout
+    assert "≥ 0.25" not in quick.stdout
+    assert (full.exit_code, quick.exit_code) == (0, 0)
