@@ -60,7 +60,7 @@ class FixedDelayRestart:
     def description(self) -> str:
         """For messages."""
         count = "any number of" if self.attempts is None else f"at most {self.attempts}"
-        return f"{count} restarts, {self.delay_ns} ns after each failure"
+        return f"{count} restarts, {self.delay_ns / 1e6:g} ms after each failure"
 
     def restart_delay_ns(self, failure_times_ns: Sequence[int]) -> int | None:
         """The fixed delay, until the attempts are used up."""

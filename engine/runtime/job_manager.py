@@ -223,9 +223,8 @@ class JobManager:
 
     def _fail(self, why: str, error: Exception) -> None:
         self.state = "failed"
-        failure = JobFailedError(
-            f"job {self.plan.job_name!r} failed in attempt {self.attempt} ({self._restart.description}): {why}"
-        )
+        allowed = "no restart can help" if isinstance(error, NO_RESTART_HELPS) else self._restart.description
+        failure = JobFailedError(f"job {self.plan.job_name!r} failed in attempt {self.attempt} ({allowed}): {why}")
         failure.__cause__ = error
         self.error = failure
         if isinstance(error, WeirError):

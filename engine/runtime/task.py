@@ -93,6 +93,8 @@ class Task:
         self._half_done_ns = 0
         self._resting_until_ns = 0
         self._timers: list[tuple[int, int]] = []
+        self._registered: set[tuple[int, int]] = set()
+        """The same as ``_timers``, to be asked for members only."""
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -336,6 +338,7 @@ class Task:
         # Timers are quiet from here on: what they emitted would come behind the end of data (Flink quiesces the
         # processing time service before it finishes an operator). They stay in the state.
         self._timers.clear()
+        self._registered.clear()
         for operator in self.operators:
             operator.finish()
         self.checkpointing.end_of_data()
@@ -404,14 +407,17 @@ class Task:
             return
         time_ns = max(time_ns, self.kernel.now_ns)
         entry = (time_ns, position)
-        if entry not in self._timers:
+        if entry not in self._registered:
+            self._registered.add(entry)
             heappush(self._timers, entry)
             self.kernel.schedule(time_ns, "receive_mail", self, ("fire_timers", (time_ns,)))
 
     def fire_timers(self, time_ns: int) -> None:
         """Fire every timer due at ``time_ns``."""
         while self._timers and self._timers[0][0] <= time_ns and self.state is RUNNING:
-            due_ns, position = heappop(self._timers)
+            entry = heappop(self._timers)
+            self._registered.discard(entry)
+            due_ns, position = entry
             operator = self.operators[position]
             if self.environment.instrument is not None:
                 self.environment.instrument(

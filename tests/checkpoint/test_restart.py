@@ -37,5 +37,5 @@ def test_senseless_settings_are_refused(attempts: int, delay_ns: int, name: str)
 def test_descriptions_say_what_is_allowed() -> None:
     """A failed job can tell how often it would have been restarted."""
     assert NoRestart().description == "no restart"
-    assert FixedDelayRestart(3, 10).description == "at most 3 restarts, 10 ns after each failure"
+    assert FixedDelayRestart(3, 10_500_000).description == "at most 3 restarts, 10.5 ms after each failure"
     assert FixedDelayRestart(None, 10).description.startswith("any number of restarts")

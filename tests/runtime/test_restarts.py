@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart
-from engine.elements.errors import JobFailedError, KeyTypeMismatchError
+from engine.elements.batch import Batch
+from engine.elements.errors import JobFailedError, KeyTypeMismatchError, MissingDependencyError
+from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, TaskState
@@ -231,3 +233,27 @@ def test_a_key_of_the_wrong_type_stays_wrong_after_a_restart() -> None:
     assert result.state == "failed"
     assert [restore.checkpoint_id for restore in result.restores[:2]] == [None, 1]
     assert isinstance(result.error.__cause__ if result.error else None, KeyTypeMismatchError)
+
+
+class Unequipped(Operator):
+    """Needs something that is not installed."""
+
+    def process_batch(self, batch: Batch) -> None:
+        """Find out."""
+        raise MissingDependencyError("install the thing")
+
+
+def unequipped() -> Operator:
+    """One operator of one subtask."""
+    return Unequipped()
+
+
+def test_an_error_that_no_restart_can_help_ends_the_job_at_once() -> None:
+    """What is not installed will not be there in the next attempt either; the job says so and does not try."""
+    job = Job("missing").source(SequenceSource(0, 5), name="numbers").via(unequipped).collect([])
+    result = execution(job, restart=FixedDelayRestart(3, 10 * US)).run()
+
+    assert result.attempts == 1
+    assert isinstance(result.error, JobFailedError)
+    assert "no restart can help" in str(result.error)
+    assert result.error.exit_code == MissingDependencyError.exit_code
