@@ -117,10 +117,10 @@ def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def modes() -> list[str]:
-    """The names of all checkpoint protocols."""
-    from engine.protocols.registry import PROTOCOLS
+    """The names that all checkpoint protocols go by."""
+    from engine.protocols.registry import MODE_ALIASES, PROTOCOLS
 
-    return list(PROTOCOLS)
+    return [*PROTOCOLS, *MODE_ALIASES]
 
 
 def config_options(command: CommandT) -> CommandT:

@@ -12,14 +12,15 @@ PROTOCOLS: dict[str, CheckpointProtocol] = {
     protocol.name: protocol for protocol in (AlignedBarriers(), AtLeastOnceBarriers(), NoCheckpoints())
 }
 
-_ALIASES = {"exactly-once": "aligned"}
+MODE_ALIASES = {"exactly-once": "aligned"}
+"""Other names that ``--mode`` takes, and the protocol each stands for."""
 
 
 def protocol_named(name: str) -> CheckpointProtocol:
     """The protocol called ``name``. Raises :class:`ConfigurationError` with a suggestion when there is none."""
-    protocol = PROTOCOLS.get(_ALIASES.get(name, name))
+    protocol = PROTOCOLS.get(MODE_ALIASES.get(name, name))
     if protocol is None:
-        known = [*PROTOCOLS, *_ALIASES]
+        known = [*PROTOCOLS, *MODE_ALIASES]
         close = get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}? Known" if close else "; known"
         raise ConfigurationError(f"there is no mode {name!r}{hint} modes: {', '.join(known)}")

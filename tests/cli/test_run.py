@@ -314,3 +314,11 @@ def test_progress_is_shown_on_terminals_only() -> None:
         assert nothing is None
 
     assert "+1.5ms virtual, 1,234 records, 2 checkpoints, attempt 3" in file.getvalue()
+
+
+def test_exactly_once_is_another_name_of_aligned(weir: Weir) -> None:
+    """The guarantee may be asked for by its name."""
+    answer = weir("run", "sums.py", "--mode", "exactly-once")
+
+    assert answer.exit_code == 0
+    assert "each a consistent cut" in answer.stderr
