@@ -341,6 +341,8 @@ class JobManager:
             tuple(sorted(self._finished)),
             self._final_requested,
             self._records_to_trigger,
+            tuple(self.unsettled),
+            tuple(self.kernel.now_ns - failed_ns for failed_ns in self._failure_times_ns),
             self.coordinator.fingerprint(self.kernel.now_ns),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )

@@ -36,6 +36,8 @@ from state_backends.snapshot import SnapshotOptions, SnapshotResult, SnapshotTas
 from state_backends.storage import SubtaskSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.checkpoint.instructions import AlignmentMetrics
     from engine.elements.events import CheckpointBarrier
     from engine.runtime.task import Task
@@ -275,8 +277,8 @@ class _AsyncSnapshot:
             raise error
         self.owner.snapshot_failed(self.barrier.checkpoint_id, error)
 
-    def _guard(self, action: object) -> None:
-        assert callable(action)
+    def _guard(self, action: Callable[[], None]) -> None:
+        """Run what may reach user code; what it raises fails the task, as it would between two elements."""
         try:
             action()
         except AssertionError:
