@@ -6,13 +6,13 @@ that a reader finds what it knows and an older file simply lacks what is new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from state_backends.encoding import StateCodec, default_codec
 from state_backends.framing import seal, unseal
-from state_backends.handles import KeyedStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.handles import ChannelStateHandle, KeyedStateHandle, OperatorStateHandle, StreamStateHandle
 
 MAGIC = b"WEIRMETA"
 FORMAT_VERSION = 1
@@ -25,11 +25,15 @@ class SubtaskSnapshot:
     :ivar keyed: its keyed state, if any
     :ivar operator: its operator state, if any
     :ivar finished: whether the subtask had finished before the checkpoint
+    :ivar input_channels: records in flight on the inputs of the task, if any; only at the head of its chain
+    :ivar output_channels: records in flight on its outputs, if any; only at the head of its chain
     """
 
     keyed: KeyedStateHandle | None = None
     operator: OperatorStateHandle | None = None
     finished: bool = False
+    input_channels: ChannelStateHandle | None = None
+    output_channels: ChannelStateHandle | None = None
 
     def streams(self) -> Iterator[StreamStateHandle]:
         """Everything that its handles refer to."""
@@ -37,23 +41,47 @@ class SubtaskSnapshot:
             yield self.keyed.stream
         if self.operator is not None:
             yield self.operator.stream
+        if self.input_channels is not None:
+            yield self.input_channels.stream
+        if self.output_channels is not None:
+            yield self.output_channels.stream
+
+    def with_streams(self, moved: Callable[[StreamStateHandle], StreamStateHandle]) -> SubtaskSnapshot:
+        """The same state with every stream where ``moved`` says that it is now."""
+        keyed, operator = self.keyed, self.operator
+        inputs, outputs = self.input_channels, self.output_channels
+        return replace(
+            self,
+            keyed=keyed and replace(keyed, stream=moved(keyed.stream)),
+            operator=operator and replace(operator, stream=moved(operator.stream)),
+            input_channels=inputs and replace(inputs, stream=moved(inputs.stream)),
+            output_channels=outputs and replace(outputs, stream=moved(outputs.stream)),
+        )
 
     def to_state(self) -> dict[str, Any]:
         """A plain form for files."""
-        return {
+        state = {
             "keyed": None if self.keyed is None else self.keyed.to_state(),
             "operator": None if self.operator is None else self.operator.to_state(),
             "finished": self.finished,
         }
+        if self.input_channels is not None:
+            state["input_channels"] = self.input_channels.to_state()
+        if self.output_channels is not None:
+            state["output_channels"] = self.output_channels.to_state()
+        return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SubtaskSnapshot:
         """What :meth:`to_state` described."""
         keyed, operator = state["keyed"], state["operator"]
+        inputs, outputs = state.get("input_channels"), state.get("output_channels")
         return cls(
             None if keyed is None else KeyedStateHandle.from_state(keyed),
             None if operator is None else OperatorStateHandle.from_state(operator),
             state["finished"],
+            None if inputs is None else ChannelStateHandle.from_state(inputs),
+            None if outputs is None else ChannelStateHandle.from_state(outputs),
         )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from state_backends.errors import StateSchemaError
 from state_backends.key_groups import KeyGroupRange
@@ -188,6 +188,66 @@ class OperatorStateHandle:
             raise _unknown(kind)
         states, stream = fields
         read = {name: StateOffsets(OperatorStateMode(mode), tuple(offsets)) for name, mode, offsets in states}
+        return cls(read, stream_handle_from_state(stream))
+
+
+class ChannelName(NamedTuple):
+    """Which channel: the stable name of its edge and the subtasks at its ends."""
+
+    edge: str
+    sender: int
+    receiver: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatePiece:
+    """Where the records of one channel are.
+
+    :ivar channel: whose
+    :ivar records: how many
+    :ivar offset: the byte offset of their frame
+    """
+
+    channel: ChannelName
+    records: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStateHandle:
+    """Records in flight on one side of one subtask.
+
+    :ivar pieces: per channel where its records are, in the order of the channels
+    :ivar stream: the bytes
+    """
+
+    pieces: tuple[ChannelStatePiece, ...]
+    stream: StreamStateHandle
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the whole stream."""
+        return self.stream.size_bytes
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        pieces = [[*piece.channel, piece.records, piece.offset] for piece in self.pieces]
+        return ["channels", pieces, self.stream.to_state()]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> ChannelStateHandle:
+        """The handle that :meth:`to_state` described.
+
+        :raises StateSchemaError: when the kind is none of ours
+        """
+        kind, *fields = state
+        if kind != "channels":
+            raise _unknown(kind)
+        pieces, stream = fields
+        read = tuple(
+            ChannelStatePiece(ChannelName(edge, sender, receiver), records, offset)
+            for edge, sender, receiver, records, offset in pieces
+        )
         return cls(read, stream_handle_from_state(stream))
 
 

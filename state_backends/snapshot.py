@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from state_backends.errors import SnapshotCancelledError, StateArgumentError
-from state_backends.handles import KeyedStateHandle, OperatorStateHandle, StateScope, StreamStateHandle
+from state_backends.handles import (
+    ChannelStateHandle,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    StateScope,
+    StreamStateHandle,
+)
 
 __all__ = [
     "CheckpointStream",
@@ -37,7 +43,7 @@ __all__ = [
     "run_to_completion",
 ]
 
-HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle)
+HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle, ChannelStateHandle)
 
 COMPRESSIONS = ("none", "zlib")
 """How the frames of a snapshot file may be compressed."""

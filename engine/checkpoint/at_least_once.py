@@ -115,11 +115,15 @@ class AtLeastOnceTracker(BarrierHandler):
     def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """Count a barrier on every open channel; with none open the snapshot is due at once."""
         if self._open_count == 0:
-            return (self._snapshot_without_alignment(barrier, now_ns),)
+            return self._snapshot_without_alignment(barrier, now_ns)
         out: list[HandlerInstruction] = []
         for channel in self.open_channels:
             self._count_barrier(channel, barrier, now_ns, out)
         return tuple(out)
+
+    def close(self) -> None:
+        """The task ends: nothing is pending any more."""
+        self._pending.clear()
 
     # --- queries --------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,14 @@
 """The face that all barrier handlers show to a task, and what they share: open channels and the alignment clock.
 
 Theory of operation. A task has ``channels`` inputs, all gates together. Its driver hands over every barrier, cancel
-marker and end of partition in the order it consumes them, and carries out the returned instructions before it
-consumes anything else. Records do not pass through here: a blocked channel yields none, and of the others only the
-size is reported (``on_bytes``). ``EndOfData`` has no effect on barriers. The coordinator's abort notifications are
-not a handler's business either (as in Flink): the barriers of such a checkpoint go on being aligned and the task
+marker, announcement and end of partition in the order it consumes them, and carries out the returned instructions
+before it consumes anything else. Records do not pass through here: a blocked channel yields none, and of the others
+only the size is reported (``on_bytes``). ``EndOfData`` has no effect on barriers. The coordinator's abort notifications
+are not a handler's business either (as in Flink): the barriers of such a checkpoint go on being aligned and the task
 protocol then sends a cancel marker instead of taking a snapshot.
+
+A source chained into a task with inputs is one more channel. Its barrier is the coordinator's trigger, handed to
+``on_barrier``.
 
 A task without inputs (a source) has ``channels = 0`` and is only ever triggered by the coordinator.
 """
@@ -15,18 +18,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from engine.checkpoint.alignment import AlignmentClock
-from engine.checkpoint.instructions import AlignmentMetrics, HandlerInstructions, TriggerSnapshot
-from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
+from engine.checkpoint.instructions import (
+    AlignmentFinished,
+    AlignmentMetrics,
+    HandlerInstructions,
+    StartCapture,
+    StopCapture,
+    TriggerSnapshot,
+)
+from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier
 
 
 def barrier_fingerprint(barrier: CheckpointBarrier) -> tuple[object, ...]:
-    """What of the barrier decides how a task goes on, as plain values. (Its timestamp is only measured by.)"""
+    """What of the barrier decides how a task goes on, as plain values. (Its timestamp only if it may time out.)"""
     options = barrier.options
     return (
         barrier.checkpoint_id,
         options.alignment.value,
         options.kind.value,
         options.aligned_timeout_ns,
+        barrier.timestamp_ns if options.timeoutable else None,
     )
 
 
@@ -60,6 +71,18 @@ class BarrierHandler(ABC):
     @abstractmethod
     def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """The coordinator triggers this task itself: a barrier on every open channel that blocks none of them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The task ends: nothing is pending any more and nobody is told."""
+
+    def on_announcement(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
+        """``barrier`` waits in the queue of ``channel``; of interest only to a handler that can let it overtake."""
+        return ()
+
+    def on_timeout(self, checkpoint_id: int, now_ns: int) -> HandlerInstructions:
+        """The alignment timer of ``checkpoint_id`` is due; does nothing when it is no longer of any use."""
+        return ()
 
     @property
     @abstractmethod
@@ -97,15 +120,31 @@ class BarrierHandler(ABC):
         """Channels that have not ended."""
         return tuple(channel for channel, is_open in enumerate(self._is_open) if is_open)
 
+    @property
+    def captured_channels(self) -> tuple[int, ...]:
+        """Open channels whose records in flight belong to an unaligned checkpoint."""
+        return self.open_channels
+
     def _close_channel(self, channel: int) -> None:
         assert self._is_open[channel], f"channel {channel} ends twice"
         self._is_open[channel] = False
         self._open_count -= 1
 
     @staticmethod
-    def _snapshot_without_alignment(barrier: CheckpointBarrier, now_ns: int) -> TriggerSnapshot:
+    def _snapshot_without_alignment(barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """No channel is open: the trigger itself is the cut (Flink: ``StreamTask.triggerCheckpointAsync``)."""
-        return TriggerSnapshot(barrier, AlignmentMetrics(max(0, now_ns - barrier.timestamp_ns)))
+        checkpoint_id = barrier.checkpoint_id
+        metrics = AlignmentMetrics(max(0, now_ns - barrier.timestamp_ns))
+        snapshot = TriggerSnapshot(barrier, metrics)
+        if barrier.options.alignment is not AlignmentType.UNALIGNED:
+            return (snapshot,)
+        # Nothing to capture, but the outputs of the task may hold records that the barrier overtakes.
+        return (
+            StartCapture(checkpoint_id),
+            snapshot,
+            StopCapture(checkpoint_id),
+            AlignmentFinished(checkpoint_id, metrics),
+        )
 
     def _validate_channels(self) -> None:
         assert self._open_count == sum(self._is_open), (self._open_count, self._is_open)

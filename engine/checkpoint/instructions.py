@@ -31,7 +31,7 @@ class AlignmentMetrics:
 @dataclass(frozen=True, slots=True)
 class BlockChannel:
     """The channel yields nothing more until it is resumed. (In Flink the sender blocks itself once an aligned barrier
-    has been taken from its queue; a driver that does the same may ignore this.)"""
+    has been taken from its queue; a driver that does the same needs this for chained sources only.)"""
 
     channel: int
 
@@ -45,7 +45,11 @@ class ResumeChannels:
 
 @dataclass(frozen=True, slots=True)
 class TriggerSnapshot:
-    """All barriers are here: hand ``barrier`` to the task's checkpoint protocol."""
+    """The cut is here: hand ``barrier`` to the task's checkpoint protocol.
+
+    The barrier of a checkpoint that went unaligned says so in its options; its ``metrics`` are then known only in
+    part, and completed by ``AlignmentFinished``.
+    """
 
     barrier: CheckpointBarrier
     metrics: AlignmentMetrics
@@ -59,7 +63,62 @@ class AbortCheckpoint:
     reason: CheckpointFailureReason
 
 
-HandlerInstruction = BlockChannel | ResumeChannels | TriggerSnapshot | AbortCheckpoint
+@dataclass(frozen=True, slots=True)
+class StartCapture:
+    """Open channel-state writing for the checkpoint, then start its capture on every channel (but chained sources:
+    their records are never channel state). Comes before the ``TriggerSnapshot`` of every unaligned checkpoint."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopCapture:
+    """Stop the capture on every channel: the input part of the in-flight data ends.
+
+    ``failed``: not all barriers came, what was captured is worthless and the channel state of this checkpoint has to
+    fail, *after* the instructions that come with this one. Usually those abort the same checkpoint; but a cancel marker
+    of a newer one makes the pending one vanish without an abort of its own, and then this is all one hears of it.
+    """
+
+    checkpoint_id: int
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentFinished:
+    """All barriers of an unaligned checkpoint are here; only now its ``metrics`` are known."""
+
+    checkpoint_id: int
+    metrics: AlignmentMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteBarrier:
+    """Move the announced barrier of this channel ahead of the records it waits behind."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmAlignmentTimer:
+    """Call ``on_timeout(checkpoint_id)`` of the handler at virtual time ``at_ns``. It need not be disarmed: a call that
+    is no longer of any use does nothing."""
+
+    checkpoint_id: int
+    at_ns: int
+
+
+HandlerInstruction = (
+    BlockChannel
+    | ResumeChannels
+    | TriggerSnapshot
+    | AbortCheckpoint
+    | StartCapture
+    | StopCapture
+    | AlignmentFinished
+    | PromoteBarrier
+    | ArmAlignmentTimer
+)
 HandlerInstructions = tuple[HandlerInstruction, ...]
 
 
@@ -133,6 +192,21 @@ class NotifyOperatorsAborted:
     checkpoint_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """The savepoint that the task waits for is complete: the task finishes, without a record more."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailTask:
+    """The savepoint that the task waits for is given up. The task has stopped its work for it and cannot go on: it
+    fails, and the job is restored."""
+
+    checkpoint_id: int
+
+
 TaskInstruction = (
     TakeSnapshot
     | BroadcastCancelMarker
@@ -143,5 +217,7 @@ TaskInstruction = (
     | NotifyOperatorsComplete
     | NotifyOperatorsSubsumed
     | NotifyOperatorsAborted
+    | StopTask
+    | FailTask
 )
 TaskInstructions = tuple[TaskInstruction, ...]

@@ -5,21 +5,22 @@ Theory of operation
 ``current``  highest id ever seen; ``done``  last id completed or aborted; *pending* iff ``current != done``.
 ``aligned``  set of channels that delivered the barrier of ``current`` or ended meanwhile: a channel that does both
              counts once. ``target``  number of channels that were open when ``current`` started.
+``blocked``  channels whose aligned-form barrier was taken, and which must be resumed one day.
 
 * The newest id wins. A barrier of a higher id aborts the pending one (subsumed) and starts its own; one of a lower or
   finished id is obsolete: its channel is resumed at once and nothing else changes.
 * A cancel marker acts iff its id is higher than ``current``, or equal with at least one channel aligned. For a higher
   id only that id is reported; the pending one vanishes silently, its channels are released.
-* An abort is, in order: forget the checkpoint, resume its channels, tell the task. The task is told after the resume,
-  and before it takes any further record.
-* What a *mode* does with a channel that becomes aligned is up to the subclass (``_on_channel_aligned``), and so is
-  what it has to undo on an abort (``_release``). The aligned mode is one; a mode that may switch to unaligned adds
-  its states there.
+* An abort is, in order: forget the checkpoint, stop its capture, resume its channels, tell the task. The task is told
+  after the resume, and before it takes any further record.
+* What a *mode* does with a channel that delivered its barrier or ended is up to the subclass, and so is what it has to
+  undo besides (``_leave``). It may refuse to go on (``CheckpointRefused``): the checkpoint is then aborted.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 from engine.checkpoint.barrier_handler import BarrierHandler, barrier_fingerprint
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
@@ -29,22 +30,51 @@ from engine.checkpoint.instructions import (
     HandlerInstruction,
     HandlerInstructions,
     ResumeChannels,
+    TriggerSnapshot,
 )
 from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
 
 _NO_CHECKPOINT = -1
 
 
-class SingleCheckpointHandler(BarrierHandler):
-    """Tracks at most one checkpoint; see the rules at the top of the module."""
+class CheckpointRefused(Exception):
+    """A mode cannot go on with the current checkpoint (Flink: ``CheckpointException`` inside a handler's state).
 
-    def __init__(self, channels: int, checkpoints_after_tasks_finish: bool = True) -> None:
+    Never leaves the handler: it becomes an abort with ``reason``.
+    """
+
+    def __init__(self, reason: CheckpointFailureReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class SingleCheckpointHandler(BarrierHandler):
+    """Tracks at most one checkpoint; see the rules at the top of the module.
+
+    ``source_channels``  those that stand for a source chained into the task.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        checkpoints_after_tasks_finish: bool = True,
+        *,
+        source_channels: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(channels, checkpoints_after_tasks_finish)
+        assert all(0 <= channel < channels for channel in source_channels), (source_channels, channels)
+        self._source_channels = source_channels
         self._current = _NO_CHECKPOINT
         self._done = _NO_CHECKPOINT
         self._first_barrier: CheckpointBarrier | None = None
         self._aligned: set[int] = set()
         self._target = 0
+        self._blocked: set[int] = set()
+
+    @property
+    def captured_channels(self) -> tuple[int, ...]:
+        """All open ones but chained sources: what a source has not emitted is in its position."""
+        return tuple(channel for channel in self.open_channels if channel not in self._source_channels)
 
     # --- what a mode adds -----------------------------------------------------------------------------------------
 
@@ -55,28 +85,38 @@ class SingleCheckpointHandler(BarrierHandler):
         barrier: CheckpointBarrier,
         blocks: bool,
         complete: bool,
+        now_ns: int,
         out: list[HandlerInstruction],
     ) -> None:
-        """``channel`` delivered its barrier (``blocks``: in a form that blocks it) or ended; ``complete``: it was
-        the last one missing."""
+        """``channel`` delivered its barrier (``blocks``: in a form that blocks it); ``complete``: it was the last one
+        missing."""
 
     @abstractmethod
-    def _release(self, out: list[HandlerInstruction]) -> None:
-        """Undo what the mode did for the current checkpoint: it is aborted."""
+    def _on_channel_ended(
+        self, barrier: CheckpointBarrier, complete: bool, now_ns: int, out: list[HandlerInstruction]
+    ) -> None:
+        """A channel ended while the checkpoint of ``barrier`` is pending; ``complete``: it was the last one missing."""
+
+    def _on_started(self, barrier: CheckpointBarrier, now_ns: int, out: list[HandlerInstruction]) -> None:
+        """The checkpoint of ``barrier`` has begun, and this event has not finished it."""
+
+    def _leave(self, checkpoint_id: int, out: list[HandlerInstruction]) -> None:
+        """``checkpoint_id``, pending until now, is aborted: undo what the mode did besides blocking channels."""
 
     # --- events ---------------------------------------------------------------------------------------------------
 
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """Align ``channel``, or ignore an obsolete barrier."""
         assert self._is_open[channel], f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
+        blocks = barrier.options.needs_alignment
         if self._is_obsolete(barrier.checkpoint_id):
             # Taken in aligned form it blocks its channel like any other, and nobody else would ever resume that.
-            if barrier.options.needs_alignment:
-                return (BlockChannel(channel), ResumeChannels((channel,)))
-            return ()
+            return (BlockChannel(channel), ResumeChannels((channel,))) if blocks else ()
         out: list[HandlerInstruction] = []
-        self._start_if_new(barrier, out)
-        self._align(channel, barrier, barrier.options.needs_alignment, now_ns, out)
+        started = self._start_if_new(barrier, out)
+        self._align(channel, barrier, blocks, now_ns, out)
+        if started and self._is_pending:
+            self._on_started(barrier, now_ns, out)
         return tuple(out)
 
     def on_cancel(self, channel: int, marker: CancelCheckpointMarker, now_ns: int) -> HandlerInstructions:
@@ -91,13 +131,20 @@ class SingleCheckpointHandler(BarrierHandler):
         """Count the end as the channel's barrier, or abort, depending on ``checkpoints_after_tasks_finish``."""
         self._close_channel(channel)
         out: list[HandlerInstruction] = []
-        if self._is_pending:
-            if self._counts_ends:
-                assert self._first_barrier is not None
-                self._align(channel, self._first_barrier, False, now_ns, out)
-            else:
-                reason = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
-                self._abort(self._current, reason, out)
+        if not self._is_pending:
+            return ()
+        if not self._counts_ends:
+            self._abort(self._current, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM, out)
+            return tuple(out)
+        barrier = self._first_barrier
+        assert barrier is not None
+        self._count(
+            channel,
+            barrier,
+            now_ns,
+            lambda complete: self._on_channel_ended(barrier, complete, now_ns, out),
+            out,
+        )
         return tuple(out)
 
     def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
@@ -105,15 +152,22 @@ class SingleCheckpointHandler(BarrierHandler):
         if self._is_obsolete(barrier.checkpoint_id):
             return ()
         out: list[HandlerInstruction] = []
-        self._start_if_new(barrier, out)
+        started = self._start_if_new(barrier, out)
         if self._open_count == 0:
             self._finish()
-            out.append(self._snapshot_without_alignment(barrier, now_ns))
+            out += self._snapshot_without_alignment(barrier, now_ns)
             return tuple(out)
         for channel in self.open_channels:
             if self._is_pending and channel not in self._aligned:
                 self._align(channel, barrier, False, now_ns, out)
+        if started and self._is_pending:
+            self._on_started(barrier, now_ns, out)
         return tuple(out)
+
+    def close(self) -> None:
+        """The task ends: forget what is pending; nobody is resumed or told."""
+        self._blocked.clear()
+        self._finish()
 
     # --- queries --------------------------------------------------------------------------------------------------
 
@@ -127,6 +181,11 @@ class SingleCheckpointHandler(BarrierHandler):
         """The highest id seen, -1 before the first."""
         return self._current
 
+    @property
+    def blocked_channels(self) -> tuple[int, ...]:
+        """Channels that wait for a resume, in order."""
+        return tuple(sorted(self._blocked))
+
     # --- the core -------------------------------------------------------------------------------------------------
 
     @property
@@ -136,9 +195,9 @@ class SingleCheckpointHandler(BarrierHandler):
     def _is_obsolete(self, checkpoint_id: int) -> bool:
         return checkpoint_id < self._current or (checkpoint_id == self._current and not self._is_pending)
 
-    def _start_if_new(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> None:
+    def _start_if_new(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> bool:
         if barrier.checkpoint_id == self._current:
-            return
+            return False
         if self._is_pending:
             self._abort(self._current, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, out)
         self._current = barrier.checkpoint_id
@@ -146,6 +205,7 @@ class SingleCheckpointHandler(BarrierHandler):
         self._aligned.clear()
         # Fixed here and never changed while pending: channels that end later join `aligned` instead.
         self._target = self._open_count
+        return True
 
     def _align(
         self,
@@ -155,6 +215,23 @@ class SingleCheckpointHandler(BarrierHandler):
         now_ns: int,
         out: list[HandlerInstruction],
     ) -> None:
+        self._count(
+            channel,
+            barrier,
+            now_ns,
+            lambda complete: self._on_channel_aligned(channel, barrier, blocks, complete, now_ns, out),
+            out,
+        )
+
+    def _count(
+        self,
+        channel: int,
+        barrier: CheckpointBarrier,
+        now_ns: int,
+        react: Callable[[bool], None],
+        out: list[HandlerInstruction],
+    ) -> None:
+        """``channel`` delivered its barrier or ended: measure, let the mode react, finish when it was the last."""
         newly_aligned = channel not in self._aligned
         self._aligned.add(channel)
         complete = len(self._aligned) == self._target
@@ -163,7 +240,11 @@ class SingleCheckpointHandler(BarrierHandler):
         if complete:
             # Before the mode reacts: the snapshot it triggers carries the duration.
             self._clock.stop(now_ns)
-        self._on_channel_aligned(channel, barrier, blocks, complete, out)
+        try:
+            react(complete)
+        except CheckpointRefused as refused:
+            self._abort(self._current, refused.reason, out)
+            return
         if complete:
             self._finish()
 
@@ -175,29 +256,55 @@ class SingleCheckpointHandler(BarrierHandler):
     def _abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]
     ) -> None:
+        """Give up ``checkpoint_id``, and with it whatever is pending."""
+        if self._is_pending:
+            self._leave(self._current, out)
+        self._resume_blocked(out)
         self._current = max(self._current, checkpoint_id)
-        self._done = max(self._done, checkpoint_id)
-        self._first_barrier = None
-        self._aligned.clear()
         self._target = 0
-        self._release(out)
-        # Whatever was being measured belonged to a checkpoint that is gone now.
+        self._finish()
+        # Only the newest id is ever aborted: what was being measured is gone.
         self._clock.reset_all()
         out.append(AbortCheckpoint(checkpoint_id, reason))
+
+    # --- for the modes --------------------------------------------------------------------------------------------
+
+    def _block(self, channel: int, out: list[HandlerInstruction]) -> None:
+        assert channel not in self._blocked, f"channel {channel} yielded a barrier while it was blocked"
+        self._blocked.add(channel)
+        out.append(BlockChannel(channel))
+
+    def _resume_blocked(self, out: list[HandlerInstruction]) -> None:
+        if self._blocked:
+            out.append(ResumeChannels(self.blocked_channels))
+            self._blocked.clear()
+
+    def _complete_aligned(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> None:
+        # Snapshot first: a record released before it would be counted although it lies behind the cut.
+        out.append(TriggerSnapshot(barrier, self._clock.metrics(self._current)))
+        self._resume_blocked(out)
+
+    def _close_channel(self, channel: int) -> None:
+        super()._close_channel(channel)
+        # Nobody is left to be resumed.
+        self._blocked.discard(channel)
 
     def validate(self) -> None:
         """Assert the invariants of the core."""
         self._validate_channels()
         assert self._done <= self._current, (self._done, self._current)
+        assert all(self._is_open[channel] for channel in self._blocked), self._blocked
         if not self._is_pending:
             assert not self._aligned, (self._current, self._aligned)
+            assert not self._blocked, f"{self._blocked} blocked for no checkpoint"
             assert self._first_barrier is None, self._first_barrier
             return
         assert self._first_barrier is not None, self._current
         assert self._first_barrier.checkpoint_id == self._current, (self._first_barrier, self._current)
-        assert 0 < len(self._aligned) < self._target, (self._aligned, self._target)
-        waiting_for = [channel for channel in self.open_channels if channel not in self._aligned]
-        assert waiting_for, f"checkpoint {self._current} waits for nobody: it would never end"
+        assert len(self._aligned) < self._target, (self._aligned, self._target)
+        assert not self._aligned.issuperset(self.open_channels), (
+            f"checkpoint {self._current} waits for nobody: it would never end"
+        )
 
     def fingerprint(self) -> tuple[object, ...]:
         """All state that decides what happens next; what is merely measured is left out."""

@@ -12,6 +12,8 @@ Theory of operation (Flink: ``SubtaskCheckpointCoordinatorImpl`` and the notific
   does nothing further, so that state is acknowledged xor discarded.
 * Operators hear *complete* ids in strictly growing order, starting above the restored id. An abort notification
   carries the latest completed id: when that *complete* was lost, or is still on its way, it is delivered first.
+* A savepoint that stops the job: from its snapshot on the task waits for *complete* of exactly this id, which lets it
+  finish; *complete* of any other id does not, and *abort* of this id fails the task. There is at most one per task.
 * After the end of data the first snapshot is the final one: once it or a later one is complete, the last
   transactions are committed and the task may go.
 """
@@ -26,9 +28,11 @@ from engine.checkpoint.instructions import (
     CancelSnapshot,
     DeclineCheckpoint,
     DiscardSnapshot,
+    FailTask,
     NotifyOperatorsAborted,
     NotifyOperatorsComplete,
     NotifyOperatorsSubsumed,
+    StopTask,
     TakeSnapshot,
     TaskInstruction,
     TaskInstructions,
@@ -62,6 +66,7 @@ class TaskCheckpointProtocol:
         self._data_ended = False
         self._final_id: int | None = None
         self._final_completed = False
+        self._stopping_id: int | None = None
 
     # --- snapshots ------------------------------------------------------------------------------------------------
 
@@ -75,6 +80,9 @@ class TaskCheckpointProtocol:
         if self._consume_note(checkpoint_id):
             return (BroadcastCancelMarker(checkpoint_id),)
         self._running.append(checkpoint_id)
+        if barrier.options.stop is not None:
+            assert self._stopping_id is None, f"savepoints {self._stopping_id} and {checkpoint_id} both stop the task"
+            self._stopping_id = checkpoint_id
         final = self._data_ended and self._final_id is None
         if final:
             self._final_id = checkpoint_id
@@ -87,7 +95,12 @@ class TaskCheckpointProtocol:
             if noted >= self._last_id:
                 break
             del self._abort_notes[noted]
-        return (DeclineCheckpoint(checkpoint_id, reason), BroadcastCancelMarker(checkpoint_id))
+        told = (DeclineCheckpoint(checkpoint_id, reason), BroadcastCancelMarker(checkpoint_id))
+        if checkpoint_id not in self._running:
+            return told
+        # Unaligned: the snapshot was taken with the first barrier, and would wait for the others for ever.
+        self._running.remove(checkpoint_id)
+        return (CancelSnapshot(checkpoint_id), *told)
 
     def on_trigger_refused(self, checkpoint_id: int, is_closing: bool) -> TaskInstructions:
         """A coordinator's trigger reached a task that does not run yet, or (``is_closing``) not any more."""
@@ -126,10 +139,12 @@ class TaskCheckpointProtocol:
         self._last_reported = checkpoint_id
         if self._final_id is not None and checkpoint_id >= self._final_id:
             self._final_completed = True
-        complete: TaskInstruction = NotifyOperatorsComplete(checkpoint_id)
-        if last_subsumed_id is None or last_subsumed_id == NONE_SUBSUMED:
-            return (complete,)
-        return (complete, NotifyOperatorsSubsumed(last_subsumed_id))
+        out: list[TaskInstruction] = [NotifyOperatorsComplete(checkpoint_id)]
+        if last_subsumed_id is not None and last_subsumed_id != NONE_SUBSUMED:
+            out.append(NotifyOperatorsSubsumed(last_subsumed_id))
+        if checkpoint_id == self._stopping_id:
+            out.append(StopTask(checkpoint_id))
+        return tuple(out)
 
     def on_abort(
         self, checkpoint_id: int, latest_completed_id: int | None = NONE_COMPLETED
@@ -145,6 +160,8 @@ class TaskCheckpointProtocol:
         elif checkpoint_id > self._last_id:
             self._note_abort(checkpoint_id)
         out.append(NotifyOperatorsAborted(checkpoint_id))
+        if checkpoint_id == self._stopping_id:
+            out.append(FailTask(checkpoint_id))
         return tuple(out)
 
     def on_end_of_data(self) -> None:
@@ -162,6 +179,11 @@ class TaskCheckpointProtocol:
     def final_checkpoint_completed(self) -> bool:
         """Whether a checkpoint that began after the end of data is complete."""
         return self._final_completed
+
+    @property
+    def stopping_id(self) -> int | None:
+        """The savepoint that stops the task, once its snapshot has begun: no record is processed any more."""
+        return self._stopping_id
 
     @property
     def remembered_aborts(self) -> tuple[int, ...]:
@@ -192,6 +214,7 @@ class TaskCheckpointProtocol:
         assert len(self._abort_notes) <= self._max_notes, len(self._abort_notes)
         assert all(running <= self._last_id for running in self._running), (self._running, self._last_id)
         assert self._running == sorted(set(self._running)), self._running
+        assert self._stopping_id is None or self._stopping_id <= self._last_id, self._stopping_id
         assert self._final_id is None or self._data_ended, self._final_id
         assert not self._final_completed or self._final_id is not None, self._final_id
 
@@ -206,4 +229,5 @@ class TaskCheckpointProtocol:
             self._data_ended,
             self._final_id,
             self._final_completed,
+            self._stopping_id,
         )

@@ -1,4 +1,4 @@
-"""The events that travel between records: barriers, cancel markers, watermarks and the ends of a stream.
+"""The events that travel between records: barriers and their announcements, cancel markers, watermarks, ends.
 
 Events are frozen values. They need no credit on a channel and, unless they are priority events, they keep their
 place between the records (Flink: ``RuntimeEvent`` and ``StreamElement``).
@@ -6,7 +6,7 @@ place between the records (Flink: ``RuntimeEvent`` and ``StreamElement``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -27,16 +27,38 @@ class SnapshotKind(Enum):
     SAVEPOINT = "savepoint"
 
 
+class StopMode(Enum):
+    """How a job stops with a savepoint (Flink: ``SavepointType.PostCheckpointAction``)."""
+
+    SUSPEND = "suspend"
+    """Sources stop where they are; timers and open windows stay in the savepoint, for the job that goes on from it."""
+    TERMINATE = "terminate"
+    """Drain: event time is over first, so that every timer fires and every window closes before the savepoint."""
+
+
+class SavepointFormat(Enum):
+    """How a savepoint is written (Flink: ``SavepointFormatType``)."""
+
+    CANONICAL = "canonical"
+    """The same for every state backend."""
+    NATIVE = "native"
+    """As the backend writes its checkpoints; for a backend whose checkpoints are canonical, the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
     """How barriers of one checkpoint behave.
 
-    ``aligned_timeout_ns`` is the virtual time after which an aligned barrier may turn unaligned; ``None`` never.
+    ``aligned_timeout_ns``  the virtual time after which an aligned barrier may turn unaligned; ``None`` never;
+    ``stop``                a savepoint with which the job stops, and how; ``None`` for everything else;
+    ``savepoint_format``    of a savepoint; ``None`` for everything else.
     """
 
     alignment: AlignmentType = AlignmentType.ALIGNED
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     aligned_timeout_ns: int | None = None
+    stop: StopMode | None = None
+    savepoint_format: SavepointFormat | None = None
 
     @property
     def needs_alignment(self) -> bool:
@@ -47,6 +69,19 @@ class CheckpointOptions:
     def timeoutable(self) -> bool:
         """Whether an aligned barrier may still turn unaligned."""
         return self.alignment is AlignmentType.ALIGNED and self.aligned_timeout_ns is not None
+
+    def with_unaligned_unsupported(self) -> CheckpointOptions:
+        """What a barrier carries on an edge that no barrier may overtake records on (Flink: same name)."""
+        if self.alignment is AlignmentType.UNALIGNED or self.timeoutable:
+            return replace(self, alignment=AlignmentType.FORCED_ALIGNED)
+        return self
+
+    def with_unaligned_supported(self) -> CheckpointOptions:
+        """What it goes on with behind such an edge: its original kind (Flink: same name)."""
+        if self.alignment is not AlignmentType.FORCED_ALIGNED:
+            return self
+        timed = self.aligned_timeout_ns is not None
+        return replace(self, alignment=AlignmentType.ALIGNED if timed else AlignmentType.UNALIGNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +96,38 @@ class CheckpointBarrier:
     def is_priority(self) -> bool:
         """Whether the barrier overtakes queued records."""
         return self.options.alignment is AlignmentType.UNALIGNED
+
+    @property
+    def blocks_sender(self) -> bool:
+        """Whether the sender yields nothing behind it until the receiver resumes the channel."""
+        return self.options.needs_alignment
+
+    def with_options(self, options: CheckpointOptions) -> CheckpointBarrier:
+        """The barrier in another form; itself when the form is the same."""
+        return self if options == self.options else replace(self, options=options)
+
+    def as_unaligned(self) -> CheckpointBarrier:
+        """The barrier after its alignment has timed out (Flink: ``CheckpointBarrier.asUnaligned``)."""
+        return self.with_options(replace(self.options, alignment=AlignmentType.UNALIGNED, aligned_timeout_ns=None))
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierAnnouncement:
+    """Priority notice that a timeoutable barrier waits in the queue (Flink: ``EventAnnouncement``). It overtakes
+    data; the barrier itself keeps its place."""
+
+    barrier: CheckpointBarrier
+
+    @property
+    def checkpoint_id(self) -> int:
+        """Of the announced barrier."""
+        return self.barrier.checkpoint_id
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfChannelState:
+    """The sender's restored output ends here; the channel waits until all of its gate have come to this point
+    (Flink: ``EndOfOutputChannelStateEvent``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +161,13 @@ class EndOfPartition:
     """Nothing more will ever come on this channel, barriers included."""
 
 
-Event = CheckpointBarrier | CancelCheckpointMarker | Watermark | WatermarkStatus | EndOfData | EndOfPartition
+Event = (
+    CheckpointBarrier
+    | BarrierAnnouncement
+    | CancelCheckpointMarker
+    | Watermark
+    | WatermarkStatus
+    | EndOfChannelState
+    | EndOfData
+    | EndOfPartition
+)

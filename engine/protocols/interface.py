@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from engine.checkpoint.barrier_handler import BarrierHandler
+from engine.checkpoint.channel_capture import InputCapture
 from engine.elements.events import CheckpointOptions
 
 
@@ -16,14 +17,20 @@ class CheckpointProtocol(Protocol):
     ``consistent_cut``     whether a completed checkpoint may hold no effect of a record behind its cut. The cut
                            oracle takes a difference for a violation where this is true, and for a prediction of
                            duplicates where it is not.
+    ``stores_channel_state``  whether records in flight may be part of a checkpoint.
     """
 
-    name: str
-    takes_checkpoints: bool
-    consistent_cut: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def takes_checkpoints(self) -> bool: ...
+    @property
+    def consistent_cut(self) -> bool: ...
+    @property
+    def stores_channel_state(self) -> bool: ...
 
     def options(self) -> CheckpointOptions:
         """What the barriers of a checkpoint carry."""
 
-    def barrier_handler(self, channels: int) -> BarrierHandler:
-        """The input side of a task with ``channels`` input channels."""
+    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
+        """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows."""

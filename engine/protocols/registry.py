@@ -5,23 +5,44 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from engine.elements.errors import ConfigurationError
-from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers, NoCheckpoints
+from engine.protocols.barriers import (
+    AlignedBarriers,
+    AlignedWithTimeoutBarriers,
+    AtLeastOnceBarriers,
+    NoCheckpoints,
+    UnalignedBarriers,
+)
 from engine.protocols.interface import CheckpointProtocol
 
 PROTOCOLS: dict[str, CheckpointProtocol] = {
-    protocol.name: protocol for protocol in (AlignedBarriers(), AtLeastOnceBarriers(), NoCheckpoints())
+    protocol.name: protocol
+    for protocol in (
+        AlignedBarriers(),
+        UnalignedBarriers(),
+        AlignedWithTimeoutBarriers(),
+        AtLeastOnceBarriers(),
+        NoCheckpoints(),
+    )
 }
+"""Each with its default settings."""
 
 MODE_ALIASES = {"exactly-once": "aligned"}
 """Other names that ``--mode`` takes, and the protocol each stands for."""
 
 
-def protocol_named(name: str) -> CheckpointProtocol:
-    """The protocol called ``name``. Raises :class:`ConfigurationError` with a suggestion when there is none."""
+def protocol_named(
+    name: str, *, checkpoints_after_tasks_finish: bool = True, aligned_timeout_ns: int | None = None
+) -> CheckpointProtocol:
+    """The protocol called ``name``, with these settings where it has them.
+
+    Raises :class:`ConfigurationError` with a suggestion when there is none.
+    """
     protocol = PROTOCOLS.get(MODE_ALIASES.get(name, name))
     if protocol is None:
         known = [*PROTOCOLS, *MODE_ALIASES]
         close = get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}? Known" if close else "; known"
         raise ConfigurationError(f"there is no mode {name!r}{hint} modes: {', '.join(known)}")
-    return protocol
+    if isinstance(protocol, AlignedWithTimeoutBarriers):
+        return AlignedWithTimeoutBarriers(checkpoints_after_tasks_finish, aligned_timeout_ns or 0)
+    return protocol if checkpoints_after_tasks_finish else type(protocol)(False)  # type: ignore[call-arg]

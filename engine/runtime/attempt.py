@@ -8,16 +8,29 @@ from engine.checkpoint.messages import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.runtime.channel import Channel
 from engine.runtime.outputs import RecordWriter
+from engine.runtime.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.source_task import SourceTask
 from engine.runtime.task import Task
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan, SubtaskPlan
     from engine.runtime.environment import TaskEnvironment
+    from engine.runtime.restored_state import RestoredJob
 
 
-def build_tasks(plan: ExecutionPlan, environment: TaskEnvironment, capacity: int) -> dict[TaskId, Task]:
-    """All tasks, wired, in plan order; none is started."""
+def build_tasks(
+    plan: ExecutionPlan,
+    environment: TaskEnvironment,
+    restored: RestoredJob | None,
+    *,
+    capacity: int,
+    output_capacity: int,
+) -> dict[TaskId, Task]:
+    """All tasks, wired, in plan order, with the restored records in flight in their channels; none is started.
+
+    ``capacity`` and ``output_capacity``: records that each channel holds on the receiver's side, and beyond that on the
+    sender's.
+    """
     tasks = [
         (SourceTask if plan.vertices[subtask.vertex].is_source else Task)(
             subtask, plan.vertices[subtask.vertex], environment
@@ -29,11 +42,12 @@ def build_tasks(plan: ExecutionPlan, environment: TaskEnvironment, capacity: int
         Channel(
             channel,
             sender := by_id[channel.sender_vertex, channel.sender_subtask],
-            by_id[channel.receiver_vertex, channel.receiver_subtask],
+            by_id[channel.receiver_vertex, channel.receiver_subtask].name,
             kernel=environment.kernel,
             cost=environment.cost,
             latency_ns=environment.cost.latency_ns(sender.vertex.names_of(sender.plan.subtask)),
             capacity=capacity,
+            output_capacity=output_capacity,
             attempt=environment.attempt,
             instrument=environment.instrument,
         )
@@ -44,7 +58,26 @@ def build_tasks(plan: ExecutionPlan, environment: TaskEnvironment, capacity: int
             (channels[index] for index in task.plan.input_channels),
             _writers(plan, task.plan, channels, environment),
         )
+    if restored is not None and restored.has_channel_state:
+        _restore_channels(plan, tasks, channels, environment, restored)
     return by_id
+
+
+def _restore_channels(
+    plan: ExecutionPlan,
+    tasks: list[Task],
+    channels: list[Channel],
+    environment: TaskEnvironment,
+    restored: RestoredJob,
+) -> None:
+    for vertex, key_type in restored.key_types.items():
+        environment.key_type_agreement(vertex).adopt(key_type)
+    for channel in channels:
+        in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
+        channel.restore(in_flight.inputs, in_flight.outputs)
+    for task in tasks:
+        if task.inputs:
+            task.gate.recover()
 
 
 def _writers(
@@ -63,6 +96,11 @@ def _writers(
             key_type_agreement=environment.key_type_agreement(edge.target_vertex),
         )
         writers.append(
-            RecordWriter(edge_index, edge.partitioner.router(context), [channels[index] for index in indices])
+            RecordWriter(
+                edge_index,
+                edge.partitioner.router(context),
+                [channels[index] for index in indices],
+                supports_unaligned=edge.supports_unaligned,
+            )
         )
     return writers

@@ -1,55 +1,77 @@
 """A channel: the FIFO from one sending to one receiving subtask, bounded by credits, blockable by its consumer.
 
+Three parts: the sender's queue (``output_queue``), the link, which may take time, and the receiver's queue.
+
 Rules.
 1. Elements keep their order, except that priority events overtake everything but earlier priority events.
-2. Credit is counted in records, queued or under way. A sender starts an element only while every one of its channels
-   has credit; what that element emits may overshoot. Events need no credit.
-3. A blocked channel yields nothing until it is resumed; what arrives meanwhile waits (barrier alignment).
+2. Credit is counted in records. The receiver grants ``input_credit`` for what is under way or queued on its side;
+   whatever is more waits on the sender's side. A sender starts an element only while every one of its channels holds
+   less than ``capacity`` records on both sides together; what that element emits may overshoot. Events need no credit.
+3. A channel blocked by its consumer gets nothing more until it is resumed (barrier alignment). It is the sender's
+   queue that enforces it; what has come already, overtaken by a promoted barrier, may be read.
 4. ``sent_records`` and ``received_records`` are the counters of the cut oracle: a record is sent when it was put, and
    received when the consumer has taken it, whatever batch it travelled in.
+5. In-flight data of the input side is captured by arrival, not by consumption: what is queued when a checkpoint starts,
+   up to its barrier if that is here, and what arrives after, until its barrier does.
+6. A link of limited bandwidth carries one element at a time. A priority event cuts the batch under transfer at the
+   record that is passing.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
-from engine.elements.events import CheckpointBarrier, Event, Watermark
+from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event, Watermark
 from engine.observe.events import ChannelBlocked, ChannelResumed, Instrument, Receive, Send
+from engine.runtime.output_queue import Element, Numbered, OutputQueue
 
 if TYPE_CHECKING:
+    from engine.checkpoint.channel_capture import ChannelCapture
+    from engine.checkpoint.channel_state import ChannelStateWriter
     from engine.graph.plan import ChannelPlan
+    from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
     from engine.runtime.cost import CostModel
     from engine.runtime.kernel import Kernel
     from engine.runtime.task import Task
 
-Element = Batch | Event
+_ANNOUNCEMENT_NUMBER = 0
+"""Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
 
 
-class Channel:
+class Channel(OutputQueue):
     """One FIFO between two tasks of one attempt."""
 
     __slots__ = (
+        "_arrived",
+        "_barrier_mark",
         "_cost",
-        "_free_at_ns",
         "_instrument",
         "_kernel",
-        "_takes_time",
+        "_limited",
+        "_transfer",
+        "_transfer_number",
         "attempt",
         "blocked",
         "capacity",
+        "capture",
+        "capturing",
         "full",
+        "gate",
         "index",
         "input_index",
         "latency_ns",
         "listed",
-        "name",
+        "plan",
         "priority_events",
+        "priority_listed",
         "queue",
         "queued_records",
         "received_records",
-        "receiver",
+        "receiver_name",
+        "restored_records",
         "sender",
         "sent_elements",
         "sent_records",
@@ -59,7 +81,7 @@ class Channel:
         self,
         plan: ChannelPlan,
         sender: Task,
-        receiver: Task,
+        receiver_name: str,
         *,
         kernel: Kernel,
         cost: CostModel,
@@ -67,18 +89,25 @@ class Channel:
         capacity: int,
         attempt: int,
         instrument: Instrument | None,
+        output_capacity: int = 0,
     ) -> None:
+        super().__init__(input_credit=capacity)
+        self.plan = plan
         self.index = plan.index
         self.input_index = plan.input_index
-        self.name = f"{sender.name}->{receiver.name}"
         self.sender = sender
-        self.receiver = receiver
-        self.capacity = capacity
+        self.receiver_name = receiver_name
+        self.gate: CheckpointedInputGate
+        self.capture: ChannelCapture | None = None
+        self.capturing = False
+        self.capacity = capacity + output_capacity
         self.attempt = attempt
         self.latency_ns = latency_ns
-        self.queue: deque[tuple[int, Element]] = deque()
+        self.queue: deque[Numbered] = deque()
         self.priority_events = 0
+        self.priority_listed = False
         self.queued_records = 0
+        self.restored_records = 0
         self.sent_records = 0
         self.sent_elements = 0
         self.received_records = 0
@@ -87,11 +116,20 @@ class Channel:
         self.listed = False
         self._kernel = kernel
         self._cost = cost
-        self._free_at_ns = 0
-        # A property of the link, not of the element: an event that needs no time must not overtake the records
-        # that are still under way.
-        self._takes_time = latency_ns > 0 or cost.link_bytes_per_s is not None
+        self._limited = cost.link_bytes_per_s is not None
+        self._transfer: tuple[Numbered, int] | None = None
+        """What is passing over a limited link, and since when."""
+        self._transfer_number = 0
+        self._arrived = 0
+        """Elements that have joined the receiver's queue at its end, ever."""
+        self._barrier_mark = 0
+        """``_arrived`` when the barrier that ``capture`` has recognised last came."""
         self._instrument = instrument
+
+    @property
+    def name(self) -> str:
+        """``sender->receiver``."""
+        return f"{self.sender.name}->{self.receiver_name}"
 
     # -- sender's side ----------------------------------------------------------------------------------------
 
@@ -103,13 +141,17 @@ class Channel:
         if queued >= self.capacity and not self.full:
             self.full = True
             self.sender.full_outputs += 1
-        self._put(batch, count)
+        self._send((self._next_number(batch, count), batch), count)
 
     def put_event(self, event: Event) -> None:
-        """Send an event; needs no credit."""
-        self._put(event, 0)
+        """Send an event other than a barrier; needs no credit."""
+        self._send((self._next_number(event, 0), event), 0)
 
-    def _put(self, element: Element, records: int) -> None:
+    def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+        """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
+        self._send_barrier(self._next_number(barrier, 0), barrier, state)
+
+    def _next_number(self, element: Element, records: int) -> int:
         self.sent_elements = number = self.sent_elements + 1
         if self._instrument is not None:
             self._instrument(
@@ -124,26 +166,102 @@ class Channel:
                     self.queued_records,
                 )
             )
-        if self._takes_time:
-            # The link is busy until the previous element has passed: order is kept whatever the sizes are.
-            busy_until_ns = max(self._free_at_ns, self._kernel.now_ns)
-            self._free_at_ns = free = busy_until_ns + self._cost.transfer_ns(records)
-            self._kernel.schedule(free + self.latency_ns, "arrive", self, (number, element))
+        return number
+
+    def _slot_filled(self, checkpoint_id: int) -> None:
+        self.sender.channel_state_changed(checkpoint_id)
+
+    # -- the link ---------------------------------------------------------------------------------------------
+
+    def _depart(self, numbered: Numbered, records: int) -> None:
+        if self._limited and records:
+            self._direct = False
+            self._transfer = (numbered, self._kernel.now_ns)
+            self._transfer_number += 1
+            over_ns = self._kernel.now_ns + self._cost.transfer_ns(records)
+            self._kernel.schedule(over_ns, "transferred", self, self._transfer_number)
         else:
-            self.arrive((number, element))
+            self._propagate(numbered)
+
+    def _propagate(self, numbered: Numbered) -> None:
+        if self.latency_ns:
+            self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
+        else:
+            self.arrive(numbered)
+
+    def _link_is_free(self) -> bool:
+        return self._transfer is None
+
+    def transferred(self, number: int) -> None:
+        """An element has left a limited link (kernel event); void when it was cut meanwhile."""
+        if number == self._transfer_number and self._transfer is not None:
+            numbered, _ = self._transfer
+            self._transfer = None
+            self._propagate(numbered)
+            self.pump()
+
+    def _recall(self) -> Numbered | None:
+        if self._transfer is None:
+            return None
+        (number, batch), started_ns = self._transfer
+        self._transfer = None
+        assert isinstance(batch, Batch)
+        passed = min(len(batch), self._cost.transferred_records(self._kernel.now_ns - started_ns))
+        if passed == len(batch):
+            self._propagate((number, batch))
+            return None
+        self.incoming_records -= len(batch) - passed
+        if not passed:
+            return (number, batch)
+        first, rest = batch.split(passed)
+        self._propagate((number, first))
+        return (number, rest)
 
     # -- receiver's side --------------------------------------------------------------------------------------
 
-    def arrive(self, numbered: tuple[int, Element]) -> None:
+    def arrive(self, numbered: Numbered) -> None:
         """An element has reached the receiver's queue (kernel event when the link takes time)."""
         element = numbered[1]
-        if isinstance(element, CheckpointBarrier) and element.is_priority:
-            self.queue.insert(self.priority_events, numbered)
-            self.priority_events += 1
+        if isinstance(element, CheckpointBarrier):
+            self._barrier_arrives(numbered, element)
+            return
+        self.queue.append(numbered)
+        self._arrived += 1
+        if self.capturing and element.__class__ is Batch:
+            self.gate.capture(self, [element])
+        if not self.listed:
+            self.gate.channel_readable(self)
+
+    def _barrier_arrives(self, numbered: Numbered, barrier: CheckpointBarrier) -> None:
+        if self.capture is not None and self.capture.barrier_arrived(barrier.checkpoint_id):
+            self.capturing = self.capture.captures
+            self._barrier_mark = self._arrived
+        if barrier.is_priority:
+            self._insert_priority(numbered)
+            return
+        self.queue.append(numbered)
+        self._arrived += 1
+        if barrier.options.timeoutable and self.gate.announces(self):
+            self._insert_priority((_ANNOUNCEMENT_NUMBER, BarrierAnnouncement(barrier)))
+        if not self.listed:
+            self.gate.channel_readable(self)
+
+    def _insert_priority(self, numbered: Numbered) -> None:
+        self.queue.insert(self.priority_events, numbered)
+        self.priority_events += 1
+        self.gate.priority_arrived(self)
+
+    def promote_barrier(self, checkpoint_id: int) -> None:
+        """Move the queued barrier of a checkpoint to the front. It keeps its form, and goes on to block its sender."""
+        for position, (number, element) in enumerate(self.queue):
+            if isinstance(element, CheckpointBarrier) and element.checkpoint_id == checkpoint_id:
+                break
         else:
-            self.queue.append(numbered)
-        if not self.blocked and not self.listed:
-            self.receiver.channel_readable(self)
+            raise AssertionError(f"{self.name} holds no barrier {checkpoint_id} to promote")
+        if position >= self.priority_events:
+            del self.queue[position]
+            self._arrived -= 1
+            self._insert_priority((number, element))
 
     def head(self) -> Element:
         """The next element, still queued."""
@@ -157,7 +275,7 @@ class Channel:
         else:
             if self.priority_events:
                 self.priority_events -= 1
-            if self._instrument is not None:
+            if self._instrument is not None and number != _ANNOUNCEMENT_NUMBER:
                 self._trace_receive(number, element, 0)
         return element
 
@@ -166,7 +284,7 @@ class Channel:
         # Priority events may have overtaken the batch since the consumer began with it.
         first = self.priority_events
         number, batch = self.queue[first]
-        assert batch.__class__ is Batch
+        assert isinstance(batch, Batch)
         if count == len(batch):
             del self.queue[first]
             taken = batch
@@ -179,11 +297,16 @@ class Channel:
     def _received(self, number: int, count: int) -> None:
         self.received_records += count
         self.queued_records = queued = self.queued_records - count
+        self.incoming_records -= count
+        if self.restored_records:
+            self._restored_received(count)
         if self.full and queued < self.capacity:
             self.full = False
             self.sender.credit_returned()
         if self._instrument is not None:
             self._trace_receive(number, None, count)
+        if self.outgoing:
+            self.pump()
 
     def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
         assert self._instrument is not None
@@ -202,40 +325,110 @@ class Channel:
         )
 
     def block(self) -> None:
-        """Yield nothing until :meth:`resume`."""
+        """The barrier that blocked the sender was taken: nothing more comes until :meth:`resume`."""
         assert not self.blocked, f"{self.name} is blocked already"
         self.blocked = True
         if self._instrument is not None:
             self._instrument(ChannelBlocked(self._kernel.now_ns, self.attempt, self.index))
 
     def resume(self) -> None:
-        """Go on after :meth:`block`."""
+        """Go on after :meth:`block`, and let the sender go on."""
         assert self.blocked, f"{self.name} is not blocked"
         self.blocked = False
         if self._instrument is not None:
             self._instrument(ChannelResumed(self._kernel.now_ns, self.attempt, self.index))
-        if self.queue and not self.listed:
-            self.receiver.channel_readable(self)
+        self.resume_sender()
+
+    # -- in-flight data of the input side -----------------------------------------------------------------------
+
+    def start_capture(self, checkpoint_id: int) -> Sequence[Batch]:
+        """Capture for a checkpoint from now on; returns the records in front of its barrier that are here already."""
+        assert self.capture is not None
+        self.capture.start(checkpoint_id)
+        self.capturing = self.capture.captures
+        waiting = list(self.queue)[self.priority_events :]
+        if not self.capturing:
+            # Its barrier is here: what came after it is behind the cut.
+            behind = self._arrived - self._barrier_mark
+            waiting = waiting[: max(0, len(waiting) - behind)]
+        return [element for _, element in waiting if isinstance(element, Batch)]
+
+    def stop_capture(self, checkpoint_id: int) -> None:
+        """The checkpoint is over on the input side."""
+        assert self.capture is not None
+        self.capture.stop(checkpoint_id)
+        self.capturing = self.capture.captures
+
+    # -- restore ------------------------------------------------------------------------------------------------
+
+    def restore(self, inputs: Iterable[Batch], outputs: Iterable[Batch]) -> None:
+        """Put restored in-flight data in front of everything new: what was the receiver's into its queue, what was the
+        sender's into the sender's, followed by the marker."""
+        for batch in inputs:
+            count = len(batch)
+            self.queue.append((self._restored_number(batch), batch))
+            self._arrived += 1
+            self.restored_records += count
+            self.incoming_records += count
+        self._restore_outgoing([(self._restored_number(batch), batch) for batch in outputs])
+        self._restore_outgoing_marker()
+        if self.queued_records >= self.capacity:
+            self.full = True
+            self.sender.full_outputs += 1
+
+    def _restored_number(self, batch: Batch) -> int:
+        count = len(batch)
+        self.sent_records += count
+        self.queued_records += count
+        return self._next_number(batch, count)
+
+    def _restore_outgoing_marker(self) -> None:
+        marker = EndOfChannelState()
+        self._queue().append((self._next_number(marker, 0), marker))
+
+    def _restored_received(self, count: int) -> None:
+        self.restored_records -= count
+        if not self.restored_records:
+            self.gate.input_state_drained()
+
+    # -- inspection ---------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
         """Assert what must hold between two events."""
         queued = sum(len(element) for _, element in self.queue if isinstance(element, Batch))
-        assert 0 <= queued <= self.queued_records, (self.name, queued, self.queued_records)
+        waiting = sum(len(element) for _, element in self.outgoing or () if isinstance(element, Batch))
+        assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)
+        assert self.incoming_records + waiting == self.queued_records, (self.name, waiting, self.queued_records)
         assert self.sent_records == self.received_records + self.queued_records, self.name
         assert self.full == (self.queued_records >= self.capacity), self.name
+        for position, (_, element) in enumerate(self.queue):
+            if position < self.priority_events:
+                assert isinstance(element, BarrierAnnouncement | CheckpointBarrier), (self.name, position, element)
+            else:
+                assert not isinstance(element, BarrierAnnouncement), (self.name, position, element)
 
     def fingerprint(self) -> object:
         """What is queued and whether it may be read."""
         return (
             self.blocked,
+            self.sender_blocked,
+            self.connected,
             self.queued_records,
-            tuple(
-                (tuple(map(repr, element.values)), element.timestamps and tuple(element.timestamps))
-                if isinstance(element, Batch)
-                else element
-                for _, element in self.queue
-            ),
+            self.restored_records,
+            None if self.capture is None else self.capture.fingerprint(),
+            self._arrived - self._barrier_mark,
+            None if self._slot is None else self._slot[0],
+            None if self._transfer is None else (_plain(self._transfer[0]), self._kernel.now_ns - self._transfer[1]),
+            tuple(map(_plain, self.outgoing or ())),
+            tuple(map(_plain, self.queue)),
         )
+
+
+def _plain(numbered: Numbered) -> object:
+    element = numbered[1]
+    if isinstance(element, Batch):
+        return (tuple(map(repr, element.values)), element.timestamps and tuple(element.timestamps))
+    return element
 
 
 def kind_of(element: Element) -> str:

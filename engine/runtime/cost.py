@@ -73,6 +73,11 @@ class CostModel:
             return 0
         return records * self.record_bytes * 1_000_000_000 // self.link_bytes_per_s
 
+    def transferred_records(self, elapsed_ns: int) -> int:
+        """How many records pass a channel of limited bandwidth in this time."""
+        assert self.link_bytes_per_s is not None
+        return elapsed_ns * self.link_bytes_per_s // (max(1, self.record_bytes) * 1_000_000_000)
+
     def storage_ns(self, size_bytes: int) -> int:
         """Virtual ns to write a piece of ``size_bytes`` to checkpoint storage."""
         if self.storage_bytes_per_s is None:

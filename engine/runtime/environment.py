@@ -12,10 +12,12 @@ from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import Kernel
 from state_backends.filesystem import FileSystem
+from state_backends.handles import ChannelName
 
 if TYPE_CHECKING:
+    from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.runtime.task import Task
-    from state_backends.storage import CheckpointStorage
+    from state_backends.storage import CheckpointLocation, CheckpointStorage
 
 
 class Master(Protocol):
@@ -26,6 +28,9 @@ class Master(Protocol):
 
     def task_finished(self, task: Task) -> None:
         """The task is closed."""
+
+    def task_recovered(self, task: Task) -> None:
+        """All restored records in flight are behind the task: it counts as running now."""
 
     def task_failed(self, report: tuple[int, str, Exception]) -> None:
         """``(attempt, task, error)`` (kernel event)."""
@@ -50,6 +55,7 @@ class Master(Protocol):
 class TaskEnvironment:
     """Shared by the tasks of one attempt; read-only."""
 
+    plan: ExecutionPlan
     attempt: int
     incarnation: int
     kernel: Kernel
@@ -67,6 +73,19 @@ class TaskEnvironment:
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:
         """What all senders to a keyed vertex, and the state of its subtasks, agree on."""
         return self._key_types.setdefault(vertex, KeyTypeAgreement())
+
+    def target_input(self, edge: int) -> int:
+        """Which input of its target an edge of the plan feeds: 0 for the first or only one, 1 for the second."""
+        return self.plan.edges[edge].target_input
+
+    def channel_name(self, channel: ChannelPlan) -> ChannelName:
+        """What identifies a channel in a checkpoint, whatever index it has in this plan."""
+        edge = self.plan.edges[channel.edge]
+        return ChannelName(edge.name, channel.sender_subtask, channel.receiver_subtask)
+
+    def location(self, checkpoint_id: int) -> CheckpointLocation:
+        """Where tasks write their part of a checkpoint."""
+        return self.storage.location(checkpoint_id)
 
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""

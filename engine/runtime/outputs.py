@@ -6,6 +6,7 @@ Everything is wired once, when the task is built; per batch there is one bound c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.events import Event, Watermark, WatermarkStatus
@@ -13,16 +14,24 @@ from engine.elements.operator import Operator
 from engine.graph.partitioner import Router
 from engine.runtime.channel import Channel
 
+if TYPE_CHECKING:
+    from engine.checkpoint.channel_state import ChannelStateWriter
+    from engine.elements.events import CheckpointBarrier
+
 Emit = Callable[[Batch], None]
 
 
 class RecordWriter:
     """Sends the output of one operator over one network edge (Flink: ``RecordWriter``)."""
 
-    __slots__ = ("_route", "channels", "edge", "router")
+    __slots__ = ("_route", "channels", "edge", "router", "supports_unaligned")
 
-    def __init__(self, edge: int, router: Router, channels: Sequence[Channel]) -> None:
+    def __init__(
+        self, edge: int, router: Router, channels: Sequence[Channel], *, supports_unaligned: bool = True
+    ) -> None:
+        """``supports_unaligned``: whether barriers may overtake records on this edge."""
         self.edge = edge
+        self.supports_unaligned = supports_unaligned
         self.router = router
         self.channels = tuple(channels)
         self._route = router.route
@@ -38,6 +47,14 @@ class RecordWriter:
         """Send ``event`` on every channel."""
         for channel in self.channels:
             channel.put_event(event)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+        """Send a barrier on every channel, in the form that the edge allows. ``state``: for the records that it
+        overtakes."""
+        if not self.supports_unaligned:
+            barrier, state = barrier.with_options(barrier.options.with_unaligned_unsupported()), None
+        for channel in self.channels:
+            channel.put_barrier(barrier, state)
 
 
 def _discard(batch: Batch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.restore import RestoreTarget, plan_restore
+from engine.runtime.restored_channels import InFlight, restore_channels
 from state_backends.handles import KeyedStateHandle, OperatorStateHandle
 from state_backends.heap import HeapKeyedStateBackend
+from state_backends.key_groups import KeyType
 from state_backends.operator_state import OperatorStateBackend
 from state_backends.snapshot import StateReader
 
@@ -44,6 +46,12 @@ class RestoredJob:
     """By ``(uid, subtask)``."""
     dropped: tuple[str, ...] = ()
     """Uids whose state no operator of the plan claims, which was allowed."""
+    has_channel_state: bool = False
+    """Whether records were in flight anywhere: then every task reads what is restored before anything new."""
+    channels: Mapping[int, InFlight] = field(default_factory=dict)
+    """Records in flight, by index of the channel."""
+    key_types: Mapping[int, KeyType] = field(default_factory=dict)
+    """By vertex: the type of the keys among its records in flight."""
 
     @classmethod
     def assign(
@@ -59,7 +67,13 @@ class RestoredJob:
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state.
         """
         targets = [
-            RestoreTarget(operator.uid, operator.name, vertex.parallelism, vertex.max_parallelism)
+            RestoreTarget(
+                operator.uid,
+                operator.name,
+                vertex.parallelism,
+                vertex.max_parallelism,
+                vertex.is_max_parallelism_derived,
+            )
             for vertex, operator in plan.operators()
         ]
         restore = plan_restore(
@@ -69,7 +83,16 @@ class RestoredJob:
         operators = {
             key: RestoredOperator(state.keyed, state.operator, reader) for key, state in restore.subtasks.items()
         }
-        return cls(metadata.checkpoint_id, metadata.timestamp, operators, restore.dropped)
+        in_flight = restore_channels(metadata, plan, reader, allow_non_restored_state=allow_non_restored_state)
+        return cls(
+            metadata.checkpoint_id,
+            metadata.timestamp,
+            operators,
+            (*restore.dropped, *in_flight.dropped),
+            in_flight.any,
+            in_flight.channels,
+            in_flight.key_types,
+        )
 
     def for_task(self, subtask: int, uids: Iterable[str]) -> dict[str, RestoredOperator]:
         """What the operators ``uids`` of one subtask get back."""

@@ -14,21 +14,11 @@ Theory of operation.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.instructions import (
-    AbortCheckpoint,
-    BlockChannel,
-    HandlerInstruction,
-    ResumeChannels,
-    TriggerSnapshot,
-)
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import (
-    CancelCheckpointMarker,
     CheckpointBarrier,
     EndOfData,
     EndOfPartition,
@@ -36,17 +26,20 @@ from engine.elements.events import (
     Watermark,
     WatermarkStatus,
 )
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, TwoInputOperator
 from engine.observe.events import TaskState, TimerFired
-from engine.runtime.channel import Channel, Element
+from engine.runtime.channel import Channel
+from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
+from engine.runtime.output_queue import Element
 from engine.runtime.outputs import ChainOutput, RecordWriter
 from engine.runtime.task_checkpoint import TaskCheckpointing
 from engine.runtime.task_context import TaskOperatorContext
 from engine.runtime.watermark_valve import WatermarkValve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from engine.checkpoint.instructions import AbortCheckpoint, AlignmentFinished, TriggerSnapshot
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.restored_state import RestoredOperator
@@ -67,6 +60,7 @@ class Task:
         self.kernel = environment.kernel
         self.state = CREATED
         self.inputs: list[Channel] = []
+        self.gate: CheckpointedInputGate
         self.writers: list[RecordWriter] = []
         self.operators: list[Operator] = []
         self.contexts: list[TaskOperatorContext] = []
@@ -77,11 +71,11 @@ class Task:
         self.record_cost_ns = environment.cost.record_cost_ns(
             vertex.names_of(plan.subtask), is_source=vertex.is_source
         )
-        self.handler: BarrierHandler
         self.checkpointing: TaskCheckpointing
         self._record_bytes = environment.cost.record_bytes
         self._valve = WatermarkValve(0)
-        self._readable: deque[Channel] = deque()
+        self._receivers: list[Callable[[Batch], None]] = []
+        """By input channel: what takes its records."""
         self._ended_channels = 0
         self._closed_channels = 0
         self._woken = False
@@ -103,9 +97,24 @@ class Task:
         self.inputs = list(inputs)
         self.writers = list(writers)
         self._valve = WatermarkValve(len(self.inputs))
-        self.handler = self.environment.protocol.barrier_handler(len(self.inputs))
         self.checkpointing = TaskCheckpointing(self, None)
+        protocol = self.environment.protocol
+        self.gate = CheckpointedInputGate(
+            self,
+            self.inputs,
+            protocol.barrier_handler,
+            self.checkpointing.channel_state,
+            captures=protocol.stores_channel_state,
+        )
         self._build_chain()
+        self._receivers = [self._receiver(channel) for channel in self.inputs]
+
+    def _receiver(self, channel: Channel) -> Callable[[Batch], None]:
+        head = self.operators[0]
+        if self.environment.target_input(channel.plan.edge) == 0:
+            return head.process_batch
+        assert isinstance(head, TwoInputOperator), self.name
+        return head.process_batch_2
 
     def _build_chain(self) -> None:
         writers = {writer.edge: writer for writer in self.writers}
@@ -125,7 +134,7 @@ class Task:
 
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         """Restore state, open the operators and begin to run. Errors fail the task."""
-        self.checkpointing = TaskCheckpointing(self, checkpoint_id)
+        self.checkpointing.restored(checkpoint_id)
         try:
             for context in self.contexts:
                 context.restore(restored.get(context.uid), checkpoint_id)
@@ -150,13 +159,8 @@ class Task:
             self._woken = True
             self.kernel.schedule(self.kernel.now_ns, "run", self)
 
-    def channel_readable(self, channel: Channel) -> None:
-        """``channel`` has an element and is not blocked."""
-        channel.listed = True
-        if channel.priority_events:
-            self._readable.appendleft(channel)
-        else:
-            self._readable.append(channel)
+    def priority_event_arrived(self) -> None:
+        """Something must be handled before the next record, whatever the task is about."""
         self.wake()
 
     def credit_returned(self) -> None:
@@ -168,21 +172,27 @@ class Task:
     def run(self, _payload: None = None) -> None:
         """Handle one element, if there is one and it may be started."""
         self._woken = False
-        if self.state is not RUNNING or self._slice_records:
+        if self.state is not RUNNING:
+            return
+        if self._slice_records and not (self.inputs and self.gate.has_priority_event):
             return
         if self.kernel.now_ns < self._resting_until_ns:
             self._woken = True
             self.kernel.schedule(self._resting_until_ns, "run", self)
             return
         try:
-            self._run_once()
+            if self._slice_records:
+                # Between two records: what is over of the slice is handled first.
+                self.interrupt()
+            if self.state is RUNNING:
+                self._run_once()
         except AssertionError:
             raise
         except Exception as error:
             self.fail(error)
 
     def _run_once(self) -> None:
-        channel = self._next_channel()
+        channel = self.gate.next_channel()
         if channel is None or (self.full_outputs and not channel.priority_events):
             return
         element = channel.head()
@@ -192,30 +202,12 @@ class Task:
                 self._begin_slice(len(element))
                 return
             channel.take()
-            self.handler.on_bytes(len(element) * self._record_bytes)
-            self.operators[0].process_batch(element)
+            self.gate.handler.on_bytes(len(element) * self._record_bytes)
+            self._receivers[channel.input_index](element)
         else:
             channel.take()
             self.handle_event(channel, element)
-        self._pass_turn(channel)
-
-    def _next_channel(self) -> Channel | None:
-        readable = self._readable
-        while readable:
-            channel = readable[0]
-            if channel.queue and not channel.blocked:
-                return channel
-            channel.listed = False
-            readable.popleft()
-        return None
-
-    def _pass_turn(self, channel: Channel) -> None:
-        """Fairness: the channel just read goes behind the others (unless it holds further priority events)."""
-        readable = self._readable
-        if readable and readable[0] is channel and not channel.priority_events:
-            readable.rotate(-1)
-        if readable:
-            self.wake()
+        self.gate.pass_turn(channel)
 
     # -- slices: work that takes virtual time -------------------------------------------------------------------
 
@@ -260,9 +252,9 @@ class Task:
         channel = self._slice_channel
         assert channel is not None
         batch = channel.take_records(records)
-        self.handler.on_bytes(records * self._record_bytes)
-        self.operators[0].process_batch(batch)
-        self._pass_turn(channel)
+        self.gate.handler.on_bytes(records * self._record_bytes)
+        self._receivers[channel.input_index](batch)
+        self.gate.pass_turn(channel)
 
     def rest(self, virtual_ns: int) -> None:
         """Start no further element for ``virtual_ns``."""
@@ -273,14 +265,9 @@ class Task:
     def handle_event(self, channel: Channel, event: Element) -> None:
         """An event was taken from ``channel``."""
         index, now = channel.input_index, self.kernel.now_ns
-        handler = self.handler
         match event:
             case Watermark(timestamp_ms):
                 self._take_watermark(index, timestamp_ms)
-            case CheckpointBarrier():
-                self.execute(handler.on_barrier(index, event, now))
-            case CancelCheckpointMarker():
-                self.execute(handler.on_cancel(index, event, now))
             case WatermarkStatus(idle):
                 watermark, status = self._valve.on_status(index, idle)
                 if watermark is not None:
@@ -293,11 +280,11 @@ class Task:
                     self.end_input()
             case EndOfPartition():
                 self._closed_channels += 1
-                self.execute(handler.on_end_of_partition(index, now))
+                self.gate.handle(channel, event, now)
                 if self._closed_channels == len(self.inputs):
                     self.finish()
             case _:
-                raise AssertionError(f"{event!r} is no event of a stream")
+                self.gate.handle(channel, event, now)
 
     def _take_watermark(self, index: int, timestamp_ms: int) -> None:
         if timestamp_ms == MAX_TIMESTAMP_MS:
@@ -310,21 +297,45 @@ class Task:
         if advanced is not None:
             self.operators[0].process_watermark(advanced)
 
-    def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
-        """Do what the barrier handler says, in its order."""
-        for instruction in instructions:
-            match instruction:
-                case BlockChannel(channel):
-                    self.inputs[channel].block()
-                case ResumeChannels(channels):
-                    for index in channels:
-                        self.inputs[index].resume()
-                case TriggerSnapshot():
-                    self.checkpointing.barrier_complete(instruction)
-                case AbortCheckpoint():
-                    self.checkpointing.barrier_aborted(instruction)
-                case _:
-                    raise AssertionError(f"unknown instruction {instruction!r}")
+    # -- what the gate tells ------------------------------------------------------------------------------------
+
+    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+        """The barrier handler says that the snapshot is due."""
+        self.checkpointing.snapshot_due(due)
+
+    def abort_checkpoint(self, abort: AbortCheckpoint) -> None:
+        """The barrier handler gave up on a checkpoint."""
+        self.checkpointing.barrier_aborted(abort)
+
+    def alignment_finished(self, finished: AlignmentFinished) -> None:
+        """All barriers of an unaligned checkpoint are here."""
+        self.checkpointing.alignment_finished(finished)
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """The input part of a checkpoint's channel state has ended, or one of the slots of its output part."""
+        self.checkpointing.channel_state_changed(checkpoint_id)
+
+    def capture_failed(self, checkpoint_id: int) -> None:
+        """Not all barriers of an unaligned checkpoint will come."""
+        self.checkpointing.capture_failed(checkpoint_id)
+
+    def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
+        """The alignment of a checkpoint may take until ``at_ns``."""
+        self.kernel.schedule(
+            max(at_ns, self.kernel.now_ns), "receive_mail", self, ("alignment_timeout", (checkpoint_id,))
+        )
+
+    def alignment_timeout(self, checkpoint_id: int) -> None:
+        """The alignment timer of a checkpoint fires (mail)."""
+        self.gate.on_timeout(checkpoint_id, self.kernel.now_ns)
+
+    def output_timeout(self, checkpoint_id: int) -> None:
+        """The alignment timer of the outputs fires (mail)."""
+        self.checkpointing.output_timeout(checkpoint_id)
+
+    def input_recovered(self) -> None:
+        """All restored records in flight are behind us."""
+        self.environment.master.task_recovered(self)
 
     def broadcast(self, event: Event) -> None:
         """Send ``event`` on all outputs."""
@@ -370,9 +381,12 @@ class Task:
 
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
         """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``."""
-        if self.state is not RUNNING:
-            return
         operation, arguments = mail
+        if self.state is not RUNNING:
+            if operation == "trigger_checkpoint" and self.state is FINISHED:
+                # It finished while the trigger was on its way: nobody else would ever say that it takes no part.
+                self.checkpointing.trigger_refused(arguments[0].checkpoint_id, is_closing=True)
+            return
         try:
             self.interrupt()
             if self.state is RUNNING:
@@ -384,7 +398,10 @@ class Task:
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
-        self.execute(self.handler.on_trigger(barrier, self.kernel.now_ns))
+        if not self.gate.is_recovered:
+            self.checkpointing.trigger_refused(barrier.checkpoint_id, is_closing=False)
+            return
+        self.gate.on_trigger(barrier, self.kernel.now_ns)
 
     def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The coordinator says that a checkpoint is durable."""
@@ -484,11 +501,9 @@ class Task:
 
     def validate(self) -> None:
         """Assert what must hold between two events."""
-        for channel in self.inputs:
-            channel.validate()
         full = sum(channel.full for writer in self.writers for channel in writer.channels)
         assert full == self.full_outputs, (self.name, full, self.full_outputs)
-        self.handler.validate()
+        self.gate.validate()
 
     def fingerprint(self) -> object:
         """Everything that decides how the task goes on, apart from its declared state."""
@@ -503,10 +518,8 @@ class Task:
             self._half_done_ns if self._interrupted_at_ns == now else 0,
             max(0, self._resting_until_ns - now),
             tuple(sorted((time_ns - now, position) for time_ns, position in self._timers)),
-            tuple(channel.fingerprint() for channel in self.inputs),
-            tuple(channel.input_index for channel in self._readable),
+            self.gate.fingerprint(),
             self._valve.fingerprint(),
-            self.handler.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
             tuple(operator.fingerprint() for operator in self.operators),
             self.checkpointing.fingerprint(),

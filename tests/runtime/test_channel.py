@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.checkpoint.channel_state import ChannelStateWriter
 from engine.elements.batch import Batch
-from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions, EndOfData, Watermark
+from engine.elements.events import (
+    AlignmentType,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    EndOfData,
+    Watermark,
+)
 from engine.graph.plan import ChannelPlan
 from engine.observe.events import ChannelBlocked, ChannelResumed, Receive, Send
-from engine.runtime.channel import Channel, Element
+from engine.runtime.channel import Channel
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS, Kernel
+from engine.runtime.output_queue import Element, Numbered
 
 PRIORITY = CheckpointOptions(AlignmentType.UNALIGNED)
 
@@ -28,6 +38,10 @@ class End:
         self.full_outputs = 0
         self.credit_returns = 0
         self.readable_calls = 0
+        self.priority_calls = 0
+        self.captured: list[Any] = []
+        self.slots_filled: list[int] = []
+        self.drained = 0
 
     def credit_returned(self) -> None:
         """As a task does."""
@@ -35,9 +49,29 @@ class End:
         self.credit_returns += 1
 
     def channel_readable(self, channel: Channel) -> None:
-        """As a task does, without being woken."""
+        """As a gate does, without waking anybody."""
         channel.listed = True
         self.readable_calls += 1
+
+    def priority_arrived(self, channel: Channel) -> None:
+        """As a gate does."""
+        self.priority_calls += 1
+
+    def announces(self, channel: Channel) -> bool:
+        """Timeoutable barriers are announced."""
+        return True
+
+    def capture(self, channel: Channel, batches: Sequence[Batch]) -> None:
+        """Records that arrived while the channel captures."""
+        self.captured += [value for batch in batches for value in batch.values]
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """As a task is told."""
+        self.slots_filled.append(checkpoint_id)
+
+    def input_state_drained(self) -> None:
+        """As a gate is told."""
+        self.drained += 1
 
 
 class Link:
@@ -48,12 +82,13 @@ class Link:
     ) -> None:
         self.sender, self.receiver = End("map[0]"), End("sink[1]")
         self.kernel = Kernel(choices=ChoiceRecorder(str(seed)))
+        self.state = ChannelStateWriter()
         self.seen: list[Any] = []
         plan = ChannelPlan(7, 0, 0, 0, 0, 1, 1, 3)
         self.channel = Channel(
             plan,
             self.sender,  # type: ignore[arg-type]
-            self.receiver,  # type: ignore[arg-type]
+            self.receiver.name,
             kernel=self.kernel,
             cost=CostModel() if cost is None else cost,
             latency_ns=latency_ns,
@@ -61,18 +96,26 @@ class Link:
             attempt=1,
             instrument=self.seen.append,
         )
+        self.channel.gate = self.receiver  # type: ignore[assignment]
 
     def put(self, *elements: Element) -> None:
         """Send batches and events."""
         for element in elements:
             if isinstance(element, Batch):
                 self.channel.put_batch(element)
+            elif isinstance(element, CheckpointBarrier):
+                if element.is_priority:
+                    self.state.open(element.checkpoint_id)
+                self.channel.put_barrier(element, self.state)
             else:
                 self.channel.put_event(element)
 
     def take_all(self) -> list[Element]:
-        """Receive everything that has arrived."""
-        return [self.channel.take() for _ in range(len(self.channel.queue))]
+        """Receive everything that has arrived, and what comes as credit returns."""
+        taken = []
+        while self.channel.queue:
+            taken.append(self.channel.take())
+        return taken
 
 
 def records(*values: Any) -> Batch:
@@ -124,7 +167,7 @@ def test_events_need_no_credit() -> None:
     """Events fill no channel, and pass a full one."""
     link = Link(capacity=1)
 
-    link.put(Watermark(1), CheckpointBarrier(1, 0))
+    link.put(Watermark(1), CancelCheckpointMarker(1))
     assert not link.channel.full
     link.put(records("a"), EndOfData())
 
@@ -174,25 +217,29 @@ def test_parts_of_a_batch_are_traced_as_one_element() -> None:
 def test_the_trace_names_kinds_and_details() -> None:
     """Events are traced by class name, with checkpoint id or watermark as detail."""
     link = Link()
-    link.put(records("a"), Watermark(5), CheckpointBarrier(9, 0), EndOfData())
+    link.put(records("a"), Watermark(5), EndOfData(), CheckpointBarrier(9, 0))
 
     link.take_all()
 
-    expected = [("records", None), ("Watermark", 5), ("CheckpointBarrier", 9), ("EndOfData", None)]
+    expected = [("records", None), ("Watermark", 5), ("EndOfData", None), ("CheckpointBarrier", 9)]
     for kind in (Send, Receive):
         assert [(one.kind, one.detail) for one in link.seen if isinstance(one, kind)] == expected
 
 
 def test_a_blocked_channel_announces_nothing() -> None:
-    """What arrives on a blocked channel waits; the resume announces it, once."""
+    """What is sent behind an aligned barrier waits on the sender's side; the resume lets it come, announced once."""
     link = Link()
+    barrier = CheckpointBarrier(1, 0)
+    link.put(barrier)
+    assert link.take_all() == [barrier]
     link.channel.block()
+    link.channel.listed = False
 
     link.put(records("a"), records("b"))
-    assert link.receiver.readable_calls == 0
+    assert (link.receiver.readable_calls, len(link.channel.queue)) == (1, 0)
     link.channel.resume()
 
-    assert link.receiver.readable_calls == 1
+    assert link.receiver.readable_calls == 2
     assert flat(link.take_all()) == ["a", "b"]
     assert [type(one) for one in link.seen if not isinstance(one, (Send, Receive))] == [
         ChannelBlocked,
@@ -244,7 +291,7 @@ def test_priority_events_overtake_data_but_not_each_other() -> None:
 ELEMENTS_OF_ANY_KIND = st.one_of(
     st.integers(1, 5).map(lambda count: records(*range(count))),
     st.integers(0, 9).map(Watermark),
-    st.just(CheckpointBarrier(1, 0)),
+    st.just(CancelCheckpointMarker(1)),
 )
 
 
@@ -287,13 +334,24 @@ def test_order_is_kept_at_any_latency_and_bandwidth(
     ("latency_ns", "bytes_per_s", "expected_ns"),
     [(500, None, [500, 500, 500]), (0, 100_000_000, [3_000, 3_000, 5_000]), (500, 100_000_000, [3_500, 3_500, 5_500])],
 )
-def test_latency_and_bandwidth_add_up(latency_ns: int, bytes_per_s: int | None, expected_ns: list[int]) -> None:
+def test_latency_and_bandwidth_add_up(
+    latency_ns: int, bytes_per_s: int | None, expected_ns: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A link is busy while records pass it and every element takes the latency on top; events take no room."""
     link = Link(cost=CostModel(link_bytes_per_s=bytes_per_s, record_bytes=100), latency_ns=latency_ns)
 
-    link.put(records(1, 2, 3), Watermark(1), records(4, 5))
+    arrivals: list[int] = []
+    arrive = Channel.arrive
 
-    assert [event.time_ns - START_NS for event in link.kernel.pending()] == expected_ns
+    def noting(channel: Channel, numbered: Numbered) -> None:
+        arrivals.append(link.kernel.now_ns - START_NS)
+        arrive(channel, numbered)
+
+    monkeypatch.setattr(Channel, "arrive", noting)
+    link.put(records(1, 2, 3), Watermark(1), records(4, 5))
+    link.kernel.run()
+
+    assert arrivals == expected_ns
 
 
 @given(st.lists(st.one_of(st.integers(1, 6), st.integers(-6, -1), st.just(0)), max_size=40), st.integers(1, 8))

@@ -1,0 +1,99 @@
+"""Which records of an input channel are in flight for an unaligned checkpoint (Flink: ``ChannelStatePersister``).
+
+Rules, for one channel:
+
+* ``last`` is the highest barrier id recognised, or whose capture was started; ``status`` says what it means:
+  *idle* nothing runs, *waiting* records that arrive now are in flight, *received* the barrier of ``last`` is here.
+* A barrier is recognised when it **arrives** (not when the task takes it; announcements do not count), iff its id is
+  at least ``last`` (above it when idle). Obsolete barriers neither end a capture nor delimit it.
+* A capture is single: while the barrier of a newer id is here, an older one is refused, and so is its checkpoint.
+* Starting a newer id always waits for the barrier of that id, even where an older one was received.
+* Stopping an id leaves a newer barrier alone.
+
+What is captured is decided by arrival: at the start whatever is queued ahead of the barrier of that id (all of it when
+the barrier is not here yet), later each record that arrives while ``captures``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+_NO_CHECKPOINT = -1
+
+
+class CaptureStatus(Enum):
+    """What ``ChannelCapture.last`` stands for."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    RECEIVED = "received"
+
+
+class ChannelCapture:
+    """The capture of one input channel; see the rules at the top of the module."""
+
+    __slots__ = ("last", "status")
+
+    def __init__(self) -> None:
+        self.status = CaptureStatus.IDLE
+        self.last = _NO_CHECKPOINT
+
+    @property
+    def captures(self) -> bool:
+        """Whether a record that arrives now is in flight for checkpoint ``last``."""
+        return self.status is CaptureStatus.WAITING
+
+    def can_start(self, checkpoint_id: int) -> bool:
+        """Whether no barrier of a newer checkpoint is here."""
+        return self.status is not CaptureStatus.RECEIVED or self.last <= checkpoint_id
+
+    def start(self, checkpoint_id: int) -> None:
+        """The checkpoint begins. The caller takes what is queued ahead of its barrier."""
+        assert self.can_start(checkpoint_id), f"barrier {self.last} is here, {checkpoint_id} is subsumed"
+        if checkpoint_id > self.last:
+            self.status = CaptureStatus.WAITING
+            self.last = checkpoint_id
+
+    def barrier_arrived(self, checkpoint_id: int) -> bool:
+        """A barrier enters the channel; whether it is recognised: it then ends the capture of its id, or delimits a
+        later start of it."""
+        if checkpoint_id < self.last or (checkpoint_id == self.last and self.status is CaptureStatus.IDLE):
+            return False
+        self.status = CaptureStatus.RECEIVED
+        self.last = checkpoint_id
+        return True
+
+    def stop(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete or given up."""
+        if checkpoint_id >= self.last:
+            self.status = CaptureStatus.IDLE
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert self.status is CaptureStatus.IDLE or self.last > _NO_CHECKPOINT, (self.status, self.last)
+
+    def fingerprint(self) -> tuple[str, int]:
+        """All state that decides what happens next."""
+        return (self.status.value, self.last)
+
+
+class InputCapture:
+    """The captures of all ``channels`` of one task, which its driver keeps and its barrier handler asks."""
+
+    __slots__ = ("channels",)
+
+    def __init__(self, channels: int) -> None:
+        self.channels = [ChannelCapture() for _ in range(channels)]
+
+    def can_start(self, checkpoint_id: int) -> bool:
+        """Whether no channel holds the barrier of a newer checkpoint."""
+        return all(channel.can_start(checkpoint_id) for channel in self.channels)
+
+    def validate(self) -> None:
+        """Assert the invariants of every channel."""
+        for channel in self.channels:
+            channel.validate()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        return tuple(channel.fingerprint() for channel in self.channels)
