@@ -5,8 +5,9 @@ Rules
 * After an add, while more than ``num_retained`` are there, walk from the oldest to the newest: never the entry just
   added; a savepoint always goes; if the new entry is a synchronous savepoint anything goes; otherwise anything but
   the newest real checkpoint. So the size may stay above ``num_retained``, and one real checkpoint always remains.
-* *lowest* is the id of the oldest real checkpoint. Subsumed entries below it that nobody uses are deleted, unless
-  they are not ours to delete: savepoints, and entries restored without a claim on them.
+* *lowest* is the id of the oldest real checkpoint. Shared files that nothing from there on uses are released by the
+  registry of shared state; then subsumed entries below it that nobody uses are deleted by the cleaner, unless they
+  are not ours to delete: savepoints, and entries restored without a claim on them.
 * What happens at the end of the job is the retention policy's business.
 """
 
@@ -16,7 +17,9 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from engine.checkpoint.checkpoints_cleaner import CheckpointsCleaner
 from engine.checkpoint.messages import NONE_COMPLETED
+from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
 from engine.elements.events import SnapshotKind
 
 
@@ -51,12 +54,24 @@ class RetentionPolicy(Enum):
         return True
 
 
+_SHARING = {
+    SnapshotKind.CHECKPOINT: SharingFilesStrategy.FORWARD_BACKWARD,
+    SnapshotKind.FULL_CHECKPOINT: SharingFilesStrategy.FORWARD,
+    SnapshotKind.SAVEPOINT: SharingFilesStrategy.NO_SHARING,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
     """One durable snapshot.
 
-    ``is_unclaimed``      restored without taking ownership: never deleted, never referenced by later ones;
-    ``external_pointer``  whatever the driver needs to find or read it again.
+    ``is_unclaimed``      restored without taking ownership (NO_CLAIM): never deleted, never referenced by later ones;
+    ``external_pointer``  whatever the driver needs to find or read it again;
+    ``shared``            the shared state it uses, every placeholder resolved;
+    ``restored_sharing``  for a snapshot of another kind that was claimed and counts as a checkpoint of this job from
+                          then on (CLAIM): the rule of what it was.
+
+    A savepoint among the entries was restored in mode LEGACY: others may refer to its files, nobody deletes them.
     """
 
     checkpoint_id: int
@@ -65,6 +80,8 @@ class CompletedCheckpoint:
     is_synchronous: bool = False
     is_unclaimed: bool = False
     external_pointer: object = None
+    shared: tuple[SharedState, ...] = ()
+    restored_sharing: SharingFilesStrategy | None = None
 
     @property
     def is_savepoint(self) -> bool:
@@ -76,15 +93,27 @@ class CompletedCheckpoint:
         """Whether it is deleted once subsumed."""
         return not self.is_savepoint and not self.is_unclaimed
 
+    @property
+    def sharing(self) -> SharingFilesStrategy:
+        """Which files it may use and lend."""
+        return _SHARING[self.kind] if self.restored_sharing is None else self.restored_sharing
+
+    @property
+    def restore_mode(self) -> RestoreMode:
+        """Who owns it, as the registry of shared state asks when it is recovered."""
+        if self.is_unclaimed:
+            return RestoreMode.NO_CLAIM
+        return RestoreMode.LEGACY if self.is_savepoint else RestoreMode.CLAIM
+
 
 class CompletedCheckpointStore:
-    """Retained checkpoints in id order, and subsumed ones that wait for their deletion."""
+    """Retained checkpoints in id order, and subsumed ones that wait for their deletion in the cleaner."""
 
     def __init__(self, num_retained: int = 1) -> None:
         assert num_retained >= 1, num_retained
         self._num_retained = num_retained
         self._entries: list[CompletedCheckpoint] = []
-        self._subsumed: list[CompletedCheckpoint] = []
+        self._cleaner: CheckpointsCleaner[CompletedCheckpoint] = CheckpointsCleaner()
 
     @property
     def entries(self) -> tuple[CompletedCheckpoint, ...]:
@@ -100,6 +129,16 @@ class CompletedCheckpointStore:
     def latest_id(self) -> int:
         """Id of the newest, 0 while there is none."""
         return self._entries[-1].checkpoint_id if self._entries else NONE_COMPLETED
+
+    @property
+    def lowest_id(self) -> int | None:
+        """Id of the oldest real checkpoint, ``None`` while there is none."""
+        return next((entry.checkpoint_id for entry in self._entries if not entry.is_savepoint), None)
+
+    @property
+    def oldest_registered_id(self) -> int | None:
+        """Id of the oldest entry whose files the registry looks after, ``None`` while there is none."""
+        return next((entry.checkpoint_id for entry in self._entries if not entry.is_unclaimed), None)
 
     def recover(self, entries: Sequence[CompletedCheckpoint]) -> None:
         """Take over what an earlier process left behind; nothing is subsumed by that."""
@@ -120,23 +159,13 @@ class CompletedCheckpointStore:
                 subsumed.append(entry)
         gone = [entry.checkpoint_id for entry in subsumed]
         self._entries = [entry for entry in self._entries if entry.checkpoint_id not in gone]
-        self._subsumed += subsumed
+        self._cleaner.add(subsumed)
         return tuple(subsumed)
 
     def take_deletable(self, in_use: Container[int] = ()) -> tuple[int, ...]:
         """Subsumed ids that are to be deleted now. ``in_use``: ids whose files others still reference."""
-        lowest = next((entry.checkpoint_id for entry in self._entries if not entry.is_savepoint), None)
-        if lowest is None:
-            return ()
-        deletable: list[int] = []
-        kept: list[CompletedCheckpoint] = []
-        for entry in self._subsumed:
-            if entry.checkpoint_id >= lowest or entry.checkpoint_id in in_use:
-                kept.append(entry)
-            elif entry.may_be_deleted:
-                deletable.append(entry.checkpoint_id)
-        self._subsumed = kept
-        return tuple(deletable)
+        lowest = self.lowest_id
+        return () if lowest is None else self._cleaner.clean(lowest, in_use)
 
     def rewind_to(self, checkpoint_id: int | None) -> None:
         """The job was restored from this one (``None``: from nothing). Newer entries could not be restored from;
@@ -145,27 +174,29 @@ class CompletedCheckpointStore:
         self._entries = [entry for entry in self._entries if entry.checkpoint_id <= restored]
         if self.latest_id != restored:
             # Subsumed already, but still there when it was needed.
-            self._subsumed = [entry for entry in self._subsumed if entry.checkpoint_id != restored]
-            self._entries.append(CompletedCheckpoint(restored))
+            known = self._cleaner.take_back(restored)
+            self._entries.append(CompletedCheckpoint(restored) if known is None else known)
 
     def shut_down(self, policy: RetentionPolicy, status: JobStatus) -> tuple[int, ...]:
-        """The job is over: ids to delete."""
+        """The job is over: ids to delete. Those that wait in the cleaner are :meth:`take_rest`'s business."""
         if not policy.discards(status):
             return ()
         deletable = tuple(entry.checkpoint_id for entry in self._entries if entry.may_be_deleted)
         self._entries = [entry for entry in self._entries if not entry.may_be_deleted]
         return deletable
 
+    def take_rest(self, in_use: Container[int]) -> tuple[int, ...]:
+        """After the end of the job: subsumed ids to delete, those included that waited for a newer checkpoint."""
+        return self._cleaner.clean(None, in_use)
+
     def validate(self) -> None:
         """Assert the invariants."""
         ids = [entry.checkpoint_id for entry in self._entries]
         assert ids == sorted(set(ids)), ids
-        gone = [entry.checkpoint_id for entry in self._subsumed]
+        gone = self._cleaner.waiting_ids
         assert not any(checkpoint_id in ids for checkpoint_id in gone), (ids, gone)
 
     def fingerprint(self) -> tuple[object, ...]:
         """All state that decides what happens next."""
-        return tuple(
-            tuple((entry.checkpoint_id, entry.kind.value, entry.is_unclaimed) for entry in entries)
-            for entries in (self._entries, self._subsumed)
-        )
+        entries = tuple((entry.checkpoint_id, entry.kind.value, entry.is_unclaimed) for entry in self._entries)
+        return (entries, self._cleaner.fingerprint())

@@ -8,10 +8,12 @@ Theory of operation (Flink: ``CheckpointCoordinator``)
 *Timer.* One planned time. Firing: plan += interval, then a periodic request is submitted. No drift, no coupling to
 completions; a request that comes too early for the pause is dropped and the plan moved to the end of the pause.
 (Flink draws a random delay for the first firing; here a driver may pass one in as ``first_delay_ns``, otherwise the
-first firing comes after one interval.)
+first firing comes after one interval.) While any source works off a backlog the interval is another one, perhaps none;
+when that changes the plan becomes earlier if the new interval asks for it, never later.
 
 *Trigger.* Choose a request, make the plan, draw an id (a later failure leaves a gap), register the checkpoint and arm
-its timeout, initialize the location, send the triggers. One trigger at a time.
+its timeout, initialize the location, snapshot operator coordinators, call master hooks, send the triggers. One trigger
+at a time.
 
 *Completion.* All tasks acknowledged -> write the metadata -> only when that is durable: retain it, subsume surplus
 ones, abort older pending ones, then notify the tasks; delete what was subsumed last. Metadata is written for one
@@ -21,7 +23,8 @@ checkpoint at a time, and nothing aborts a checkpoint whose metadata is being wr
 
 *Ids* start at 1, grow, and are never used twice, restarts included. A later process begins above what it finds.
 
-*Attempts.* Messages carry the attempt they were sent in; those of an older attempt change nothing.
+*Attempts.* Messages carry the attempt they were sent in; those of an older attempt change nothing. An attempt belongs
+to a task: after the restart of a region its tasks are in a newer attempt than the others, which go on in theirs.
 
 Every ``InitializeLocation``, ``WriteMetadata``, ``DiscardPendingCheckpoint`` and ``DiscardCheckpoint`` must be
 answered: triggers wait for the first, restores for the second, and with more than ``max_concurrent`` deletions
@@ -34,7 +37,8 @@ from collections.abc import Sequence
 
 from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus
 from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.coordinator_core import CoordinatorCore, Out
+from engine.checkpoint.coordinator_core import Out
+from engine.checkpoint.coordinator_preparation import PreparingCoordinator
 from engine.checkpoint.coordinator_state import CoordinatorState
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
@@ -42,16 +46,14 @@ from engine.checkpoint.messages import (
     CoordinatorInstructions,
     Decline,
     DiscardAcknowledgedState,
-    DiscardPendingCheckpoint,
     IgnoredBecause,
     MessageIgnored,
-    SendTrigger,
     TaskId,
 )
 from engine.checkpoint.options import needs_channel_state
-from engine.checkpoint.pending import PendingPhase
 from engine.checkpoint.plan import TaskStatus
 from engine.checkpoint.requests import RequestedForm, TriggerRequest
+from engine.elements.events import SavepointFormat, StopMode
 
 __all__ = ["FINAL_CHECKPOINT", "CheckpointCoordinator", "CoordinatorConfig", "CoordinatorState"]
 
@@ -59,7 +61,7 @@ FINAL_CHECKPOINT = "final"
 """Label of the checkpoint that follows the end of all input."""
 
 
-class CheckpointCoordinator(CoordinatorCore):
+class CheckpointCoordinator(PreparingCoordinator):
     """Events in, instructions out; see the theory of operation. Times in ns, ids start at 1."""
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -71,6 +73,12 @@ class CheckpointCoordinator(CoordinatorCore):
         also by checkpoints that never completed."""
         assert self._next_id == 1, "recover comes first"
         self._store.recover(entries)
+        # Before anything can be subsumed. What nobody may refer to is left out: the first checkpoint is full.
+        for entry in self._store.entries:
+            if not entry.is_unclaimed:
+                self._registry.register_restored(
+                    entry.shared, entry.checkpoint_id, entry.restore_mode, entry.sharing
+                )
         self._durable = dict.fromkeys(self.completed_ids)
         self._next_id = max(1, next_id, self._store.latest_id + 1)
         return ()
@@ -78,8 +86,15 @@ class CheckpointCoordinator(CoordinatorCore):
     def begin_attempt(self, attempt: int, status: TaskStatus = TaskStatus.RUNNING) -> None:
         """All tasks are deployed anew; messages of older attempts are void from now on."""
         assert attempt >= self._attempt, f"attempt {attempt} after {self._attempt}"
+        self._deployed(self._graph.tasks(), attempt, status)
+
+    def _deployed(self, tasks: Sequence[TaskId], attempt: int, status: TaskStatus) -> None:
         self._attempt = attempt
-        self._statuses = dict.fromkeys(self._graph.tasks(), status)
+        for task in tasks:
+            self._attempts[task] = attempt
+            self._statuses[task] = status
+            # A source that is deployed anew says itself whether it has a backlog.
+            self._in_backlog.pop(task, None)
 
     def on_task_status(self, task: TaskId, status: TaskStatus) -> None:
         """A task of the current attempt has changed. When one fails use ``on_job_failure``."""
@@ -104,7 +119,7 @@ class CheckpointCoordinator(CoordinatorCore):
         if attempt != self._attempt:
             out += self.restored(restored_id, now_ns, attempt)
         self._state = CoordinatorState.SCHEDULING
-        interval_ns = self.config.effective_interval_ns
+        interval_ns = self._interval_ns
         if interval_ns is not None:
             self._arm(now_ns + (interval_ns if first_delay_ns is None else first_delay_ns), out)
         self._recheck(now_ns, out)
@@ -128,6 +143,27 @@ class CheckpointCoordinator(CoordinatorCore):
             self.on_task_status(task, TaskStatus.FAILED)
         return self.stop(now_ns)
 
+    def on_region_failure(self, tasks: Sequence[TaskId], now_ns: int) -> CoordinatorInstructions:
+        """Tasks failed or were cancelled, and the others go on: what is pending can never be complete. Queued requests
+        stay, and so does the timer; what is triggered before the region is back fails."""
+        for task in tasks:
+            self.on_task_status(task, TaskStatus.FAILED)
+        return self.abort_pending(CheckpointFailureReason.JOB_FAILOVER_REGION, now_ns)
+
+    def on_backlog(self, source: TaskId, is_backlog: bool, now_ns: int) -> CoordinatorInstructions:
+        """A source has begun, or ended, to work off a backlog (Flink: ``setIsProcessingBacklog``)."""
+        out: Out = []
+        if is_backlog:
+            self._in_backlog[source] = None
+        else:
+            self._in_backlog.pop(source, None)
+        interval_ns = self._interval_ns
+        if interval_ns is not None and self._state is CoordinatorState.SCHEDULING:
+            at_ns = now_ns + interval_ns
+            if self._planned_ns is None or at_ns < self._planned_ns:
+                self._arm(at_ns, out)
+        return self._finish(out)
+
     def abort_pending(self, reason: CheckpointFailureReason, now_ns: int) -> CoordinatorInstructions:
         """Abort all pending checkpoints; queued requests stay, and the next one may begin."""
         out: Out = []
@@ -136,19 +172,30 @@ class CheckpointCoordinator(CoordinatorCore):
         return self._finish(out)
 
     def restored(
-        self, checkpoint_id: int | None, now_ns: int, attempt: int, status: TaskStatus = TaskStatus.RUNNING
+        self,
+        checkpoint_id: int | None,
+        now_ns: int,
+        attempt: int,
+        status: TaskStatus = TaskStatus.RUNNING,
+        *,
+        tasks: Sequence[TaskId] | None = None,
     ) -> CoordinatorInstructions:
-        """The job is deployed anew from ``checkpoint_id`` (``None``: from nothing) as ``attempt``. Completed
-        checkpoints above it turned out to be unusable and are forgotten."""
+        """The job, or only these ``tasks`` of it, is deployed anew from ``checkpoint_id`` (``None``: from nothing) as
+        ``attempt``. Completed checkpoints above it turned out to be unusable and are forgotten."""
         assert attempt > self._attempt, f"attempt {attempt} after {self._attempt}"
         assert self._finalizing is None, f"the outcome of checkpoint {self._finalizing} is not known yet"
         out: Out = []
         self._abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, now_ns, out)
         self._store.rewind_to(checkpoint_id)
         self._next_id = max(self._next_id, self._store.latest_id + 1)
-        self.begin_attempt(attempt, status)
+        self._deployed(self._graph.tasks() if tasks is None else tasks, attempt, status)
         if checkpoint_id is not None:
-            self.statistics.on_restored(checkpoint_id, now_ns, attempt)
+            newest = self._store.latest
+            assert newest is not None, checkpoint_id
+            path = None if newest.external_pointer is None else str(newest.external_pointer)
+            self.statistics.on_restored(
+                checkpoint_id, now_ns, attempt, is_savepoint=newest.is_savepoint, external_path=path
+            )
         return self._finish(out)
 
     def shut_down(self, status: JobStatus, now_ns: int) -> CoordinatorInstructions:
@@ -169,11 +216,14 @@ class CheckpointCoordinator(CoordinatorCore):
 
     def on_timer(self, now_ns: int) -> CoordinatorInstructions:
         """The periodic timer fired. Ignored when it is not due (any more)."""
-        interval_ns = self.config.effective_interval_ns
-        if self._planned_ns is None or now_ns < self._planned_ns or interval_ns is None:
+        if self._planned_ns is None or now_ns < self._planned_ns:
             return ()
         out: Out = []
-        self._arm(self._planned_ns + interval_ns, out)
+        interval_ns = self._interval_ns
+        if interval_ns is None:
+            self._planned_ns = None
+        else:
+            self._arm(self._planned_ns + interval_ns, out)
         out += self.trigger_periodic(now_ns)
         return self._finish(out)
 
@@ -193,9 +243,16 @@ class CheckpointCoordinator(CoordinatorCore):
         return self.trigger_manual(FINAL_CHECKPOINT, now_ns)
 
     def trigger_savepoint(
-        self, label: str, now_ns: int, *, synchronous: bool = False
+        self,
+        label: str,
+        now_ns: int,
+        *,
+        synchronous: bool = False,
+        stop: StopMode | None = None,
+        savepoint_format: SavepointFormat = SavepointFormat.CANONICAL,
     ) -> CoordinatorInstructions:
-        """Somebody wants a savepoint; ``synchronous``: the job stops with it."""
+        """Somebody wants a savepoint. ``synchronous``: the job stops with it; ``stop`` says how, and tells its tasks.
+        The caller stops the schedule first, so that nothing else is pending or comes in between."""
         request = TriggerRequest(
             self._next_sequence,
             now_ns,
@@ -203,9 +260,16 @@ class CheckpointCoordinator(CoordinatorCore):
             is_savepoint=True,
             # Only while no records in flight are stored: capture is for one checkpoint at a time.
             is_forced=not needs_channel_state(self.options),
-            is_synchronous=synchronous,
+            is_synchronous=synchronous or stop is not None,
+            stop=stop,
+            savepoint_format=savepoint_format,
         )
         return self._request(now_ns, request)
+
+    def refuse_next_id(self, reason: CheckpointFailureReason) -> None:
+        """Whoever hands out ids cannot be reached: the next trigger that would draw one fails with ``reason``, and no
+        id is consumed (Flink: a failing ``CheckpointIDCounter``)."""
+        self._id_refusal = reason
 
     def _request(self, now_ns: int, request: TriggerRequest) -> CoordinatorInstructions:
         out: Out = []
@@ -214,34 +278,6 @@ class CheckpointCoordinator(CoordinatorCore):
         return self._finish(out)
 
     # --- answers of the driver ------------------------------------------------------------------------------------
-
-    def on_location_ready(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
-        """The place for the snapshot exists: trigger the tasks."""
-        out: Out = []
-        pending = self._pending.get(checkpoint_id)
-        if pending is None:
-            # Aborted meanwhile; nothing was deleted then because nothing was there.
-            self._being_deleted += 1
-            out.append(DiscardPendingCheckpoint(checkpoint_id, ()))
-            return self._finish(out)
-        assert pending.phase is PendingPhase.INITIALIZING, (checkpoint_id, pending.phase)
-        pending.phase = PendingPhase.TRIGGERED
-        self._triggering = None
-        out.append(SendTrigger(pending.barrier, pending.plan.trigger))
-        if pending.is_fully_acknowledged:
-            self._fully_acknowledged(pending)
-        self._recheck(now_ns, out)
-        return self._finish(out)
-
-    def on_location_failed(
-        self,
-        checkpoint_id: int,
-        reason: CheckpointFailureReason,
-        now_ns: int,
-        cause: str = "",
-    ) -> CoordinatorInstructions:
-        """The place could not be made: IO_EXCEPTION, or TRIGGER_CHECKPOINT_FAILURE for whatever is no I/O error."""
-        return self._abort_and_recheck(checkpoint_id, reason, now_ns, cause=cause)
 
     def on_send_failed(self, checkpoint_id: int, task: TaskId, now_ns: int) -> CoordinatorInstructions:
         """The trigger could not be delivered to ``task``."""
@@ -295,22 +331,32 @@ class CheckpointCoordinator(CoordinatorCore):
     # --- messages of tasks ----------------------------------------------------------------------------------------
 
     def on_acknowledge(self, ack: Acknowledge, now_ns: int) -> CoordinatorInstructions:
-        """A task has delivered its part."""
+        """A task has delivered its part. Its shared state is registered first, also when the message comes late,
+        twice or from a stranger: whoever uploaded it may build on it already. Only a savepoint's files are its own."""
         out: Out = []
         why = self._why_ignored(ack)
         pending = self._pending.get(ack.checkpoint_id)
+        is_refused = False
+        if ack.shared and why is not IgnoredBecause.SHUT_DOWN and (pending is None or not pending.is_savepoint):
+            ack, is_refused = self._with_registered_state(ack)
         if why is None and pending is not None:
-            if ack.task in pending.waiting:
+            if ack.task in pending.waiting and is_refused:
+                # The checkpoint lacks this part and will expire; its abort tells the task what is complete.
+                why = IgnoredBecause.UNKNOWN_SHARED_STATE
+            elif ack.task in pending.waiting:
                 self._take(pending, ack, now_ns, out)
                 return self._finish(out)
-            known = ack.task in pending.acknowledgements
-            why = IgnoredBecause.DUPLICATE if known else IgnoredBecause.UNKNOWN_TASK
+            else:
+                known = ack.task in pending.acknowledgements
+                why = IgnoredBecause.DUPLICATE if known else IgnoredBecause.UNKNOWN_TASK
         assert why is not None
         out.append(MessageIgnored(ack, why))
         # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
-        # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
-        is_taken = why is IgnoredBecause.DUPLICATE or ack.checkpoint_id in self._durable
-        if ack.state is not None and not is_taken:
+        # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.) A stranger's
+        # state is part of nothing.
+        is_durable = ack.checkpoint_id in self._durable and ack.task in self._statuses
+        is_taken = why is IgnoredBecause.DUPLICATE or is_durable
+        if (ack.state is not None or ack.discardable_shared) and not is_taken:
             out.append(DiscardAcknowledgedState(ack))
         return self._finish(out)
 
@@ -320,6 +366,8 @@ class CheckpointCoordinator(CoordinatorCore):
         pending = self._pending.get(decline.checkpoint_id)
         if why is None and pending is not None and not pending.can_be_aborted:
             why = IgnoredBecause.BEING_FINALIZED
+        if decline.metrics is not None and why in (None, IgnoredBecause.NOT_PENDING, IgnoredBecause.EXPIRED):
+            self.statistics.on_incomplete(decline.checkpoint_id, decline.task, decline.metrics, now_ns)
         if why is not None:
             return (MessageIgnored(decline, why),)
         return self._abort_and_recheck(

@@ -27,7 +27,9 @@ class CoordinatorConfig:
     ``num_retained``        completed checkpoints that are kept;
     ``tolerable_failures``  failures in a row that do not fail the job, ``None`` = any number;
     ``after_tasks_finish``  whether checkpoints go on once some tasks have finished;
-    ``retention``           what becomes of completed checkpoints when the job ends.
+    ``retention``           what becomes of completed checkpoints when the job ends;
+    ``interval_during_backlog_ns``  takes the place of the interval while a source works off a backlog; 0 = no periodic
+                            triggers meanwhile, ``None`` = the interval as always.
     """
 
     interval_ns: int | None = None
@@ -38,6 +40,7 @@ class CoordinatorConfig:
     tolerable_failures: int | None = 0
     after_tasks_finish: bool = True
     retention: RetentionPolicy = RetentionPolicy.RETAIN_ALWAYS
+    interval_during_backlog_ns: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -47,6 +50,7 @@ class CoordinatorConfig:
             ("max_concurrent", 1),
             ("num_retained", 1),
             ("tolerable_failures", 0),
+            ("interval_during_backlog_ns", 0),
         ):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -69,3 +73,11 @@ class CoordinatorConfig:
     def effective_interval_ns(self) -> int | None:
         """The interval, but never below the pause."""
         return None if self.interval_ns is None else max(self.interval_ns, self.pause_ns)
+
+    @property
+    def effective_backlog_interval_ns(self) -> int | None:
+        """The interval during a backlog, but never below the pause; ``None`` = no periodic triggers."""
+        slow_ns = self.interval_during_backlog_ns
+        if slow_ns is None or self.interval_ns is None:
+            return self.effective_interval_ns
+        return max(slow_ns, self.pause_ns) if slow_ns else None

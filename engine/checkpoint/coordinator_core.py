@@ -5,7 +5,9 @@ The rules are told at the top of ``engine.checkpoint.coordinator``; that module 
 
 from __future__ import annotations
 
-from engine.checkpoint.completed_store import CompletedCheckpoint
+from dataclasses import replace
+
+from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus
 from engine.checkpoint.coordinator_state import CoordinatorBase, CoordinatorState
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
@@ -20,15 +22,19 @@ from engine.checkpoint.messages import (
     DisarmTimeout,
     DiscardCheckpoint,
     DiscardPendingCheckpoint,
+    DiscardSharedState,
     FailJob,
     IgnoredBecause,
     InitializeLocation,
     NotifyAborted,
     NotifyComplete,
+    NotifyCoordinatorsAborted,
+    NotifyCoordinatorsComplete,
     RequestCompleted,
     RequestFailed,
     TaskId,
 )
+from engine.checkpoint.operator_coordinators import Preparation
 from engine.checkpoint.options import options_for
 from engine.checkpoint.pending import PendingCheckpoint, PendingPhase
 from engine.checkpoint.plan import (
@@ -38,6 +44,7 @@ from engine.checkpoint.plan import (
     compute_checkpoint_plan,
 )
 from engine.checkpoint.requests import Decision, Situation, TriggerRequest
+from engine.checkpoint.shared_state_registry import SharedState, SharedStateError, Unused
 from engine.elements.events import CheckpointBarrier
 
 Out = list[CoordinatorInstruction]
@@ -47,6 +54,13 @@ class CoordinatorCore(CoordinatorBase):
     """Steps; every one appends the instructions it leads to."""
 
     # --- the periodic timer ---------------------------------------------------------------------------------------
+
+    @property
+    def _interval_ns(self) -> int | None:
+        """Time between two periodic triggers as things are; ``None`` = there are none."""
+        if self._in_backlog:
+            return self.config.effective_backlog_interval_ns
+        return self.config.effective_interval_ns
 
     def _arm(self, at_ns: int, out: Out) -> None:
         self._planned_ns = at_ns
@@ -84,7 +98,9 @@ class CoordinatorCore(CoordinatorBase):
     def _follow(self, decision: Decision, now_ns: int, out: Out) -> bool:
         for request, reason in decision.failed:
             self._fail_request(request, reason, out)
-        if decision.rearm_after_ns is not None and self._planned_ns is not None:
+        # With an interval in records there is no timer to be moved.
+        has_timer = self.config.interval_ns is not None and self._state is CoordinatorState.SCHEDULING
+        if decision.rearm_after_ns is not None and has_timer:
             self._arm(now_ns + decision.rearm_after_ns, out)
         if decision.chosen is None:
             return False
@@ -111,6 +127,10 @@ class CoordinatorCore(CoordinatorBase):
         except TasksNotRunningError:
             self._fail_before_id(request, CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, out)
             return
+        if self._id_refusal is not None:
+            refusal, self._id_refusal = self._id_refusal, None
+            self._fail_before_id(request, refusal, out)
+            return
         self._register(request, plan, now_ns, out)
 
     def _fail_before_id(self, request: TriggerRequest, reason: CheckpointFailureReason, out: Out) -> None:
@@ -125,14 +145,26 @@ class CoordinatorCore(CoordinatorBase):
         latest = self._store.latest
         # Nothing may refer to files that are not ours: the first checkpoint after such a restore is full.
         kind = request.kind(full_required=latest is not None and latest.is_unclaimed)
-        options = options_for(self.options, kind)
+        options = replace(
+            options_for(self.options, kind), stop=request.stop, savepoint_format=request.savepoint_format
+        )
         barrier = CheckpointBarrier(checkpoint_id, request.timestamp_ns, options)
-        self._pending[checkpoint_id] = PendingCheckpoint(barrier, request, plan, now_ns)
+        preparation = Preparation(self._operator_coordinators, self._master_hooks)
+        self._pending[checkpoint_id] = PendingCheckpoint(barrier, request, plan, now_ns, preparation=preparation)
         self._triggering = checkpoint_id
-        self.statistics.on_triggered(checkpoint_id, kind, request.timestamp_ns, len(plan.wait))
+        self.statistics.on_triggered(
+            checkpoint_id,
+            kind,
+            request.timestamp_ns,
+            len(plan.wait),
+            finished=plan.finished,
+            now_ns=now_ns,
+            is_synchronous=request.is_synchronous,
+            savepoint_format=request.savepoint_format and request.savepoint_format.name,
+        )
         # Before the location: a storage that hangs must not hang the coordinator.
         out.append(ArmTimeout(checkpoint_id, now_ns + self.config.timeout_ns))
-        out.append(InitializeLocation(checkpoint_id, kind))
+        out.append(InitializeLocation(checkpoint_id, kind, request.label))
 
     # --- completion -----------------------------------------------------------------------------------------------
 
@@ -156,12 +188,16 @@ class CoordinatorCore(CoordinatorBase):
 
     def _complete(self, pending: PendingCheckpoint, pointer: object, now_ns: int, out: Out) -> None:
         checkpoint_id = pending.checkpoint_id
-        last_subsumed_id = NONE_SUBSUMED
+        last_subsumed_id, unused = NONE_SUBSUMED, None
         if not pending.is_savepoint:
             last_subsumed_id = self._retain(pending, pointer)
+            # Before anything is deleted: what the entries that remain use decides what may go.
+            assert self._store.lowest_id is not None, checkpoint_id
+            unused = self._registry.unregister_unused(self._store.lowest_id)
         self._durable[checkpoint_id] = None
         self._failures.on_completed(checkpoint_id)
-        self.statistics.on_completed(checkpoint_id, now_ns)
+        path = None if pointer is None else str(pointer)
+        self.statistics.on_completed(checkpoint_id, now_ns, external_path=path)
         self._last_completion_ns = now_ns
         if pending.request.label is not None:
             out.append(RequestCompleted(pending.request.label, checkpoint_id))
@@ -170,12 +206,20 @@ class CoordinatorCore(CoordinatorBase):
                 if not older.is_savepoint:
                     self._abort(older, CheckpointFailureReason.CHECKPOINT_SUBSUMED, now_ns, out)
             out.append(NotifyComplete(checkpoint_id, last_subsumed_id, pending.plan.commit))
+            if self._operator_coordinators:
+                out.append(NotifyCoordinatorsComplete(checkpoint_id, self._operator_coordinators))
         # Last: until here a crash must find the older checkpoint whole.
-        self._delete(self._store.take_deletable(), out)
+        if unused is not None:
+            self._delete(self._store.take_deletable(unused.in_use), out)
+            self._delete_shared(unused, out)
 
     def _retain(self, pending: PendingCheckpoint, pointer: object) -> int:
         entry = CompletedCheckpoint(
-            pending.checkpoint_id, pending.kind, pending.barrier.timestamp_ns, external_pointer=pointer
+            pending.checkpoint_id,
+            pending.kind,
+            pending.barrier.timestamp_ns,
+            external_pointer=pointer,
+            shared=pending.shared_state(),
         )
         subsumed = self._store.add(entry)
         if subsumed and subsumed[-1].may_be_deleted:
@@ -184,8 +228,16 @@ class CoordinatorCore(CoordinatorBase):
 
     def _close_store_if_over(self, out: Out) -> None:
         """Apply the retention policy once the job is over and nothing is being made durable any more."""
-        if self._job_status is not None and self._finalizing is None:
-            self._delete(self._store.shut_down(self.config.retention, self._job_status), out)
+        if self._job_status is None or self._finalizing is not None:
+            return
+        self._registry.close()
+        deletable = self._store.shut_down(self.config.retention, self._job_status)
+        if self._job_status is JobStatus.SUSPENDED and not deletable:
+            # It goes on elsewhere, from all that is here.
+            return
+        unused = self._registry.unregister_unused(self._store.oldest_registered_id)
+        self._delete(deletable + self._store.take_rest(unused.in_use), out)
+        self._delete_shared(unused, out)
 
     def _delete(self, checkpoint_ids: tuple[int, ...], out: Out) -> None:
         for checkpoint_id in checkpoint_ids:
@@ -193,6 +245,12 @@ class CoordinatorCore(CoordinatorBase):
             self._durable.pop(checkpoint_id, None)
             self._being_deleted += 1
             out.append(DiscardCheckpoint(checkpoint_id))
+
+    @staticmethod
+    def _delete_shared(unused: Unused, out: Out) -> None:
+        # After the checkpoints that used them: a crash in between leaves files too many, not a checkpoint without.
+        if unused.handles:
+            out.append(DiscardSharedState(unused.handles))
 
     # --- abort ----------------------------------------------------------------------------------------------------
 
@@ -232,6 +290,8 @@ class CoordinatorCore(CoordinatorBase):
             by_task=task is not None,
         ):
             out.append(FailJob(reason, checkpoint_id, task))
+        if self._operator_coordinators:
+            out.append(NotifyCoordinatorsAborted(checkpoint_id, self._operator_coordinators))
         out.append(NotifyAborted(checkpoint_id, self._store.latest_id, reason, pending.plan.commit))
         if reason is CheckpointFailureReason.CHECKPOINT_EXPIRED:
             self._expired.append(checkpoint_id)
@@ -248,10 +308,11 @@ class CoordinatorCore(CoordinatorBase):
     # --- messages and answers -------------------------------------------------------------------------------------
 
     def _why_ignored(self, message: Acknowledge | Decline) -> IgnoredBecause | None:
-        assert message.attempt <= self._attempt, f"{message} comes from the future of attempt {self._attempt}"
+        attempt = self._attempts.get(message.task, self._attempt)
+        assert message.attempt <= attempt, f"{message} comes from the future of attempt {attempt}"
         if self._state is CoordinatorState.SHUT_DOWN:
             return IgnoredBecause.SHUT_DOWN
-        if message.attempt < self._attempt:
+        if message.attempt < attempt:
             return IgnoredBecause.OLDER_ATTEMPT
         if message.checkpoint_id in self._durable:
             return IgnoredBecause.DURABLE
@@ -259,6 +320,17 @@ class CoordinatorCore(CoordinatorBase):
             expired = message.checkpoint_id in self._expired
             return IgnoredBecause.EXPIRED if expired else IgnoredBecause.NOT_PENDING
         return None
+
+    def _with_registered_state(self, ack: Acknowledge) -> tuple[Acknowledge, bool]:
+        """The message with its placeholders resolved, and whether the registry refuses it. A refused one keeps what
+        was not looked at any more: those files are nobody's."""
+        registered: list[SharedState] = []
+        for state in ack.shared:
+            try:
+                registered.append(self._registry.register(state, ack.checkpoint_id))
+            except SharedStateError:
+                return replace(ack, shared=ack.shared[len(registered) + 1 :]), True
+        return replace(ack, shared=tuple(registered), is_registered=True), False
 
     def _take(self, pending: PendingCheckpoint, ack: Acknowledge, now_ns: int, out: Out) -> None:
         pending.record(ack)

@@ -11,10 +11,12 @@ from enum import Enum
 from engine.checkpoint.completed_store import CompletedCheckpoint, CompletedCheckpointStore, JobStatus
 from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.failure_manager import CheckpointFailureManager
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import TaskId
 from engine.checkpoint.pending import PendingCheckpoint, PendingPhase
 from engine.checkpoint.plan import CheckpointGraph, TaskStatus
 from engine.checkpoint.requests import CheckpointRequestDecider, TriggerRequest
+from engine.checkpoint.shared_state_registry import SharedStateRegistry
 from engine.checkpoint.statistics import CheckpointStatistics
 from engine.elements.events import CheckpointOptions
 
@@ -34,32 +36,48 @@ class CoordinatorBase:
     """All that the coordinator remembers."""
 
     def __init__(
-        self, graph: CheckpointGraph, config: CoordinatorConfig, options: CheckpointOptions | None = None
+        self,
+        graph: CheckpointGraph,
+        config: CoordinatorConfig,
+        options: CheckpointOptions | None = None,
+        statistics: CheckpointStatistics | None = None,
+        *,
+        operator_coordinators: tuple[str, ...] = (),
+        master_hooks: tuple[str, ...] = (),
     ) -> None:
-        """``options``: what the barriers of an ordinary checkpoint carry, by default aligned ones.
+        """``options``: what the barriers of an ordinary checkpoint carry, by default aligned ones. ``statistics``:
+        those of a coordinator that has died, to be continued. ``operator_coordinators``, ``master_hooks``: the names
+        of those that take part in every checkpoint before the tasks do.
 
         :raises ConfigurationError: when ``config`` does not go with them
         """
         self.options = CheckpointOptions() if options is None else options
         config.check_fits(self.options)
         self.config = config
-        self.statistics = CheckpointStatistics()
+        self._operator_coordinators = operator_coordinators
+        self._master_hooks = master_hooks
+        self.statistics = CheckpointStatistics() if statistics is None else statistics
         self._graph = graph
         self._state = CoordinatorState.IDLE
         self._attempt = 0
+        # The attempt each task was deployed in, which is an older one for those that a regional restart left alone.
+        self._attempts: dict[TaskId, int] = dict.fromkeys(graph.tasks(), 0)
+        self._in_backlog: dict[TaskId, None] = {}
         self._statuses: dict[TaskId, TaskStatus] = dict.fromkeys(graph.tasks(), TaskStatus.DEPLOYING)
         self._decider = CheckpointRequestDecider(config.max_concurrent, config.pause_ns)
         self._failures = CheckpointFailureManager(config.tolerable_failures)
         self._store = CompletedCheckpointStore(config.num_retained)
+        self._registry = SharedStateRegistry()
         self._pending: dict[int, PendingCheckpoint] = {}
         self._next_id = 1
+        self._id_refusal: CheckpointFailureReason | None = None
         self._next_sequence = 0
         self._planned_ns: int | None = None
         self._triggering: int | None = None
         self._to_finalize: list[int] = []
         self._finalizing: int | None = None
         self._being_deleted = 0
-        self._last_completion_ns: int | None = None
+        self._last_completion_ns = 0
         # Ids whose files belong to a durable checkpoint, or may do: no straggling message may get them deleted.
         self._durable: dict[int, None] = {}
         self._expired: deque[int] = deque(maxlen=_REMEMBERED_EXPIRED)
@@ -73,9 +91,28 @@ class CoordinatorBase:
         return self._state
 
     @property
+    def is_scheduling(self) -> bool:
+        """Whether periodic checkpoints are being taken."""
+        return self._state is CoordinatorState.SCHEDULING
+
+    @property
+    def waiting_labels(self) -> tuple[str, ...]:
+        """The labels of all requests whose outcome somebody still waits for."""
+        requests = (*self._decider.queued, *(pending.request for pending in self._pending.values()))
+        return tuple(request.label for request in requests if request.label is not None)
+
+    @property
     def attempt(self) -> int:
         """The current attempt."""
         return self._attempt
+
+    def attempt_of(self, task: TaskId) -> int:
+        """The attempt in which a task was deployed last."""
+        return self._attempts[task]
+
+    def status_of(self, task: TaskId) -> TaskStatus:
+        """What is known of a task."""
+        return self._statuses[task]
 
     @property
     def next_checkpoint_id(self) -> int:
@@ -108,6 +145,11 @@ class CoordinatorBase:
         return self._store.latest_id
 
     @property
+    def shared_state_keys(self) -> tuple[str, ...]:
+        """All shared state that somebody uses or is about to, in the order of first registration."""
+        return self._registry.keys
+
+    @property
     def queued(self) -> tuple[TriggerRequest, ...]:
         """Requests that wait, in order."""
         return self._decider.queued
@@ -127,6 +169,7 @@ class CoordinatorBase:
         self._decider.validate()
         self._failures.validate()
         self._store.validate()
+        self._registry.validate()
         for pending in self._pending.values():
             pending.validate()
         unforced = [pending for pending in self._pending.values() if not pending.request.is_forced]
@@ -138,7 +181,7 @@ class CoordinatorBase:
             for phase in PendingPhase
         }
         optional = [[] if id_ is None else [id_] for id_ in (self._triggering, self._finalizing)]
-        assert in_phase[PendingPhase.INITIALIZING] == optional[0], in_phase
+        assert in_phase[PendingPhase.INITIALIZING] + in_phase[PendingPhase.PREPARING] == optional[0], in_phase
         assert in_phase[PendingPhase.FINALIZING] == optional[1], in_phase
         assert sorted(in_phase[PendingPhase.FULLY_ACKNOWLEDGED]) == sorted(self._to_finalize), in_phase
         assert self._finalizing is not None or not self._to_finalize, self._to_finalize
@@ -147,6 +190,7 @@ class CoordinatorBase:
             assert self.pending_ids in ((), (self._finalizing,)), self.pending_ids
             assert not self.queued, self.queued
         assert self._being_deleted >= 0, self._being_deleted
+        assert all(attempt <= self._attempt for attempt in self._attempts.values()), self._attempts
 
     def fingerprint(self, now_ns: int = 0) -> tuple[object, ...]:
         """All state that decides what happens next; times relative to ``now_ns``."""
@@ -154,8 +198,9 @@ class CoordinatorBase:
             self._state.value,
             self._attempt,
             self._next_id,
+            self._id_refusal and self._id_refusal.name,
             self._planned_ns and self._planned_ns - now_ns,
-            self._last_completion_ns and self._last_completion_ns - now_ns,
+            max(0, self._last_completion_ns + self.config.pause_ns - now_ns),
             self._triggering,
             tuple(self._to_finalize),
             self._finalizing,
@@ -163,9 +208,11 @@ class CoordinatorBase:
             tuple(self._expired),
             tuple(self._durable),
             self._job_status and self._job_status.value,
-            tuple((task, self._statuses[task].value) for task in self._graph.tasks()),
+            tuple((task, self._statuses[task].value, self._attempts[task]) for task in self._graph.tasks()),
+            tuple(sorted(self._in_backlog)),
             self._decider.fingerprint(),
             self._failures.fingerprint(),
             self._store.fingerprint(),
+            self._registry.fingerprint(),
             tuple(self._pending[id_].fingerprint(now_ns) for id_ in sorted(self._pending)),
         )

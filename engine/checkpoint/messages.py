@@ -6,11 +6,12 @@ tuple they come in is the order of execution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.events import CheckpointBarrier, SnapshotKind
+from engine.checkpoint.shared_state_registry import SharedState
+from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind
 
 TaskId = tuple[int, int]
 """``(vertex index, subtask)``."""
@@ -49,8 +50,12 @@ class Acknowledge:
     """A task's part of a checkpoint is durable (Flink: ``AcknowledgeCheckpoint``).
 
     ``state``               whatever the driver needs to write it into the metadata, or to delete it; ``None`` = none;
-    ``operators_finished``  the task's operators had finished before the barrier;
-    ``uses_union_state``    the task holds union list state, which must not be partly finished.
+    ``operators_finished``  the task's operators had finished before the barrier, and it waits for its last completion;
+    ``finished_on_restore`` the task was restored as finished: it ran no operator;
+    ``uses_union_state``    the task holds union list state, which must not be partly finished;
+    ``shared``              the shared state among ``state``: uploads, and placeholders for earlier ones;
+    ``is_registered``       set by the coordinator: the registry looks after ``shared`` now, so that discarding this
+                            message deletes private files only. Until then its uploads go too, never placeholders.
     """
 
     checkpoint_id: int
@@ -60,17 +65,29 @@ class Acknowledge:
     metrics: SubtaskCheckpointMetrics = SubtaskCheckpointMetrics()
     operators_finished: bool = False
     uses_union_state: bool = False
+    shared: tuple[SharedState, ...] = ()
+    is_registered: bool = False
+    finished_on_restore: bool = False
+
+    @property
+    def discardable_shared(self) -> tuple[object, ...]:
+        """Shared files that go when this message is discarded."""
+        if self.is_registered:
+            return ()
+        return tuple(state.handle for state in self.shared if state.handle is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A task will not take its part (Flink: ``DeclineCheckpoint``). ``cause`` is for the reader of the table."""
+    """A task will not take its part (Flink: ``DeclineCheckpoint``). ``cause`` is for the reader of the table, and so
+    are ``metrics``: what the task had measured by then (Flink: ``reportIncompleteStats``)."""
 
     checkpoint_id: int
     attempt: int
     task: TaskId
     reason: CheckpointFailureReason
     cause: str = ""
+    metrics: SubtaskCheckpointMetrics | None = None
 
 
 # --- coordinator to driver ----------------------------------------------------------------------------------------
@@ -105,10 +122,31 @@ class DisarmTimeout:
 
 @dataclass(frozen=True, slots=True)
 class InitializeLocation:
-    """Make the place where the snapshot goes; answer ``on_location_ready`` or ``on_location_failed``."""
+    """Make the place where the snapshot goes; answer ``on_location_ready`` or ``on_location_failed``.
+
+    ``label``  of the request: the driver knows where the requester wants his savepoint.
+    """
 
     checkpoint_id: int
     kind: SnapshotKind
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOperatorCoordinators:
+    """Have these operator coordinators take their snapshot and close their gateways; answer
+    ``on_operator_coordinator_state`` for each, or ``on_preparation_failed``."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallMasterHooks:
+    """Call these hooks; answer ``on_master_hook_state`` for each, or ``on_preparation_failed``."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +173,8 @@ class FinishedState:
 class WriteMetadata:
     """All parts are here: make the checkpoint durable; answer ``on_metadata_written`` or ``on_metadata_failed``.
 
-    ``acknowledgements`` are ordered by task.
+    ``acknowledgements`` are ordered by task; ``options`` are those of the barriers. ``coordinator_states`` and
+    ``hook_states`` are those of operator coordinators and master hooks, with their names.
     """
 
     checkpoint_id: int
@@ -143,6 +182,9 @@ class WriteMetadata:
     timestamp_ns: int
     acknowledgements: tuple[Acknowledge, ...]
     finished: FinishedState
+    options: CheckpointOptions = field(default_factory=CheckpointOptions)
+    coordinator_states: tuple[tuple[str, object], ...] = ()
+    hook_states: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +204,22 @@ class NotifyAborted:
     latest_completed_id: int
     reason: CheckpointFailureReason
     tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCoordinatorsComplete:
+    """Tell these operator coordinators that the checkpoint is durable. Aborts that it caused were told before."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCoordinatorsAborted:
+    """Tell these operator coordinators that the checkpoint is given up; their gateways open again."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +244,14 @@ class DiscardAcknowledgedState:
     acknowledgement: Acknowledge
 
 
+@dataclass(frozen=True, slots=True)
+class DiscardSharedState:
+    """Delete shared files that no retained checkpoint uses. Nothing to answer; a file that is gone already is fine
+    (a message that was late or came twice may have brought its name back)."""
+
+    handles: tuple[object, ...]
+
+
 class IgnoredBecause(Enum):
     """Why a message changed nothing."""
 
@@ -197,6 +263,7 @@ class IgnoredBecause(Enum):
     DURABLE = "the checkpoint is, or may be, durable"
     BEING_FINALIZED = "the checkpoint is being made durable"
     SHUT_DOWN = "the coordinator has shut down"
+    UNKNOWN_SHARED_STATE = "it refers to shared state that does not exist (any more)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +306,18 @@ CoordinatorInstruction = (
     | ArmTimeout
     | DisarmTimeout
     | InitializeLocation
+    | SnapshotOperatorCoordinators
+    | CallMasterHooks
     | SendTrigger
     | WriteMetadata
     | NotifyComplete
     | NotifyAborted
+    | NotifyCoordinatorsComplete
+    | NotifyCoordinatorsAborted
     | DiscardPendingCheckpoint
     | DiscardCheckpoint
     | DiscardAcknowledgedState
+    | DiscardSharedState
     | MessageIgnored
     | RequestCompleted
     | RequestFailed

@@ -2,7 +2,7 @@
 
 Phases, only ever forward::
 
-    INITIALIZING -> TRIGGERED -> FULLY_ACKNOWLEDGED -> FINALIZING
+    INITIALIZING -> PREPARING -> TRIGGERED -> FULLY_ACKNOWLEDGED -> FINALIZING
 
 In the last one the metadata is being written and may become durable at any instant: from there on nothing aborts the
 checkpoint but the failure of that write.
@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from engine.checkpoint.messages import Acknowledge, FinishedState, TaskId, WriteMetadata
+from engine.checkpoint.operator_coordinators import Preparation
 from engine.checkpoint.plan import CheckpointPlan, finished_state
 from engine.checkpoint.requests import TriggerRequest
+from engine.checkpoint.shared_state_registry import SharedState
 from engine.elements.events import CheckpointBarrier, SnapshotKind
 
 
@@ -23,9 +25,10 @@ class PendingPhase(IntEnum):
     """How far it has come."""
 
     INITIALIZING = 0
-    TRIGGERED = 1
-    FULLY_ACKNOWLEDGED = 2
-    FINALIZING = 3
+    PREPARING = 1
+    TRIGGERED = 2
+    FULLY_ACKNOWLEDGED = 3
+    FINALIZING = 4
 
 
 @dataclass(slots=True)
@@ -38,6 +41,7 @@ class PendingCheckpoint:
     registered_ns: int
     phase: PendingPhase = PendingPhase.INITIALIZING
     acknowledgements: dict[TaskId, Acknowledge] = field(default_factory=dict)
+    preparation: Preparation = field(default_factory=Preparation)
     waiting: dict[TaskId, None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,11 @@ class PendingCheckpoint:
         """The parts in task order, so that the metadata does not depend on the order of arrival."""
         return tuple(self.acknowledgements[task] for task in sorted(self.acknowledgements))
 
+    def shared_state(self) -> tuple[SharedState, ...]:
+        """The shared state it uses, once per key, in task order."""
+        by_key = {state.key: state for ack in self.ordered_acknowledgements() for state in ack.shared}
+        return tuple(by_key.values())
+
     def write_instruction(self) -> WriteMetadata:
         """What makes it durable; raises ``PartlyFinishedUnionStateError``."""
         finished: FinishedState = finished_state(self.plan, self.acknowledgements)
@@ -92,6 +101,9 @@ class PendingCheckpoint:
             self.barrier.timestamp_ns,
             self.ordered_acknowledgements(),
             finished,
+            self.barrier.options,
+            self.preparation.ordered(self.preparation.coordinator_states, self.preparation.coordinators),
+            self.preparation.ordered(self.preparation.hook_states, self.preparation.hooks),
         )
 
     def validate(self) -> None:
@@ -100,8 +112,10 @@ class PendingCheckpoint:
         assert len(self.waiting) + len(self.acknowledgements) == len(self.plan.wait), self.checkpoint_id
         if self.phase >= PendingPhase.FULLY_ACKNOWLEDGED:
             assert self.is_fully_acknowledged, (self.checkpoint_id, self.waiting)
-        if self.phase is PendingPhase.INITIALIZING:
+        if self.phase < PendingPhase.TRIGGERED:
             assert not self.acknowledgements, self.checkpoint_id
+        else:
+            assert self.preparation.is_complete, self.checkpoint_id
 
     def fingerprint(self, now_ns: int) -> tuple[object, ...]:
         """All state that decides what happens next; times relative to ``now_ns``."""
@@ -113,6 +127,7 @@ class PendingCheckpoint:
             self.request.label,
             self.registered_ns - now_ns,
             int(self.phase),
+            self.preparation.fingerprint(),
             tuple(self.waiting),
             tuple(sorted(self.acknowledgements)),
         )

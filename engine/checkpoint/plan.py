@@ -7,9 +7,11 @@ Rules
   have to be waited for and does not run.
 * Otherwise finished tasks are left out, and triggered are the unfinished tasks that have no unfinished predecessor:
   over an all-to-all edge any unfinished subtask of the vertex before counts, over a pointwise edge only connected ones.
-* At completion: all subtasks of a vertex finished (before the plan was made, or by their own report) means fully
+* At completion: all subtasks of a vertex finished (when the plan was made, or restored as finished) means fully
   finished, state dropped; some finished means these are marked. A vertex with union list state must not be partly
-  finished: the share of the finished ones would be lost (Flink: ``DefaultCheckpointPlan.fulfillFinishedTaskStatus``).
+  finished, nor must the operators of only some of its tasks have finished: the share of those would be lost, or taken
+  over by one of the others (Flink: ``DefaultCheckpointPlan.fulfillFinishedTaskStatus``). A task whose operators have
+  finished is not marked itself: its state is that of a task at the end of its data.
 """
 
 from __future__ import annotations
@@ -148,21 +150,24 @@ def _has_unfinished_source(
 def finished_state(plan: CheckpointPlan, acknowledgements: Mapping[TaskId, Acknowledge]) -> FinishedState:
     """What a completing checkpoint records about finished operators; raises
     :class:`PartlyFinishedUnionStateError`."""
-    by_vertex: list[list[TaskId]] = [[] for _ in plan.parallelisms]
+    gone: list[list[TaskId]] = [[] for _ in plan.parallelisms]
     for task in plan.finished:
-        by_vertex[task[0]].append(task)
+        gone[task[0]].append(task)
+    at_the_end = [0] * len(plan.parallelisms)
     uses_union = [False] * len(plan.parallelisms)
     for task, acknowledgement in acknowledgements.items():
         uses_union[task[0]] = uses_union[task[0]] or acknowledgement.uses_union_state
-        if acknowledgement.operators_finished:
-            by_vertex[task[0]].append(task)
+        if acknowledgement.finished_on_restore:
+            gone[task[0]].append(task)
+        elif acknowledgement.operators_finished:
+            at_the_end[task[0]] += 1
     fully: list[int] = []
     partly: list[TaskId] = []
-    for vertex, finished in enumerate(by_vertex):
+    for vertex, finished in enumerate(gone):
         if len(finished) == plan.parallelisms[vertex]:
             fully.append(vertex)
-        elif finished:
-            if uses_union[vertex]:
-                raise PartlyFinishedUnionStateError(vertex)
-            partly += sorted(finished)
+            continue
+        if uses_union[vertex] and (finished or 0 < at_the_end[vertex] < plan.parallelisms[vertex]):
+            raise PartlyFinishedUnionStateError(vertex)
+        partly += sorted(finished)
     return FinishedState(tuple(fully), tuple(partly))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.events import SnapshotKind
+from engine.elements.events import SavepointFormat, SnapshotKind, StopMode
 
 DEFAULT_MAX_QUEUED = 1000
 """Requests that may wait (Flink: ``DEFAULT_MAX_QUEUED_REQUESTS``)."""
@@ -43,7 +43,9 @@ class TriggerRequest:
     ``sequence``     order of submission, unique;
     ``label``        by which the requester wants to hear the outcome, ``None`` when nobody waits for it;
     ``is_forced``    may exceed ``max_concurrent`` (a savepoint while unaligned checkpoints are off);
-    ``is_synchronous``  a savepoint that stops the job (Flink: stop-with-savepoint).
+    ``is_synchronous``  a savepoint that stops the job (Flink: stop-with-savepoint);
+    ``stop``         how it stops the job (``None``: the driver does not tell tasks);
+    ``savepoint_format``  how a savepoint is written, ``None`` for a checkpoint.
     """
 
     sequence: int
@@ -54,6 +56,8 @@ class TriggerRequest:
     is_forced: bool = False
     is_synchronous: bool = False
     form: RequestedForm = RequestedForm.CONFIGURED
+    stop: StopMode | None = None
+    savepoint_format: SavepointFormat | None = None
 
     def rank(self) -> tuple[bool, bool, bool, int, int]:
         """R1 as a sort key."""
@@ -76,18 +80,20 @@ class TriggerRequest:
     def fingerprint(self) -> tuple[object, ...]:
         """As plain values, without the timestamp: the queue's order already tells what follows from it."""
         by_rank = (self.is_savepoint, self.is_forced, self.is_periodic)
-        return (*by_rank, self.label, self.is_synchronous, self.form.value)
+        savepoint = (self.stop and self.stop.value, self.savepoint_format and self.savepoint_format.value)
+        return (*by_rank, self.label, self.is_synchronous, self.form.value, *savepoint)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the choice depends on besides the queue. ``last_completion_ns``: ``None`` before the first."""
+    """What the choice depends on besides the queue. ``last_completion_ns``: 0 before the first (Flink: the same), so
+    that a clock that starts at 0 has to wait for the pause first; a virtual clock starts far from 0."""
 
     now_ns: int
     is_triggering: bool = False
     pending: int = 0
     being_deleted: int = 0
-    last_completion_ns: int | None = None
+    last_completion_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +150,6 @@ class CheckpointRequestDecider:
         return Decision(chosen=self._queue.pop(0))
 
     def _rest_of_pause_ns(self, situation: Situation) -> int:
-        if situation.last_completion_ns is None:
-            return 0
         return situation.last_completion_ns + self._min_pause_ns - situation.now_ns
 
     def drain(self) -> tuple[TriggerRequest, ...]:

@@ -2,18 +2,29 @@
 
 Rules (Flink: ``StateAssignmentOperation``)
 -------------------------------------------
-* Operators are matched by uid. State that no operator of the job claims is an error, unless the user allows it to be
-  dropped; operators without state in the checkpoint start empty. An operator that wrote no state asks for nothing.
+* Operators are matched by the uid that the user gave, or else by the generated one: state from before an operator got
+  its uid is found. State that no operator of the job claims is an error, unless the user allows it to be dropped;
+  operators without state in the checkpoint start empty. An operator that wrote no state asks for nothing.
 * The max parallelism of the state wins when the job's was derived from the parallelism; an explicit different one is
-  an error (keys would belong to other groups), and so is a parallelism above it.
+  an error (keys would belong to other groups), and so is a parallelism above it. Records in flight count as state:
+  they were sent by key group too.
 * Same parallelism: every subtask gets back exactly its own, union lists excepted. Otherwise see ``redistribution``.
+
+Rules for finished tasks (Flink: ``VertexFinishedStateChecker``); asked only where the graph may have changed
+-----------------------------------------------------------------------------------------------------------
+* All operators of a vertex agree on whether it had finished, partly or fully.
+* Every predecessor of a fully finished vertex is fully finished: it would send to somebody who hears nothing.
+* A predecessor of a partly finished vertex is fully finished, or at least partly over a pointwise edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
+from engine.checkpoint.plan import CheckpointEdge
 from engine.checkpoint.redistribution import (
     OperatorStatePart,
     keyed_state_parts,
@@ -49,6 +60,7 @@ class RestoreTarget:
     """An operator of the job to be started.
 
     ``is_max_parallelism_derived``: it was computed from the parallelism, so that the state's may replace it.
+    ``generated_uid``: the one it would have had without a given one, ``None`` when that is its uid anyway.
     """
 
     uid: str
@@ -56,6 +68,7 @@ class RestoreTarget:
     parallelism: int
     max_parallelism: int
     is_max_parallelism_derived: bool = False
+    generated_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +111,10 @@ def plan_restore(
     :raises MaxParallelismMismatchError: when the key groups do not fit
     """
     with_state = [operator for operator in operators if _has_state(operator)]
-    by_uid = {target.uid: target for target in targets}
-    assert len(by_uid) == len(targets), "two operators of the job have one uid"
-    written = {operator.uid for operator in with_state}
+    by_uid = _match(with_state, targets)
+    claimed = {target.uid for target in by_uid.values()}
     unmatched = [operator for operator in with_state if operator.uid not in by_uid]
-    fresh = [target for target in targets if target.uid not in written]
+    fresh = [target for target in targets if target.uid not in claimed]
     if unmatched and not allow_non_restored_state:
         raise UnmatchedStateError(unmatched, fresh)
     subtasks: dict[tuple[str, int], SubtaskState] = {}
@@ -120,6 +132,21 @@ def plan_restore(
         tuple(operator.uid for operator in unmatched),
         tuple(target.uid for target in fresh),
     )
+
+
+def _match(with_state: Sequence[OperatorSnapshot], targets: Sequence[RestoreTarget]) -> dict[str, RestoreTarget]:
+    """For each uid in the checkpoint the operator of the job that claims its state."""
+    written = {operator.uid for operator in with_state}
+    by_uid = {target.uid: target for target in targets}
+    assert len(by_uid) == len(targets), "two operators of the job have one uid"
+    matched = {uid: target for uid, target in by_uid.items() if uid in written}
+    for target in targets:
+        generated = target.generated_uid
+        # Whoever has a uid by right comes before whoever had it once.
+        if target.uid not in written and generated in written and generated not in by_uid:
+            assert generated is not None
+            matched.setdefault(generated, target)
+    return matched
 
 
 def resolve_max_parallelism_of_state(state_max_parallelism: int, target: RestoreTarget) -> int:
@@ -180,19 +207,94 @@ def _cut(part: OperatorStatePart[OperatorStateHandle]) -> OperatorStateHandle:
 
 
 def _has_state(operator: OperatorSnapshot) -> bool:
-    return any(
-        snapshot.keyed is not None or snapshot.operator is not None for snapshot in operator.subtasks.values()
-    )
+    return any(next(snapshot.streams(), None) is not None for snapshot in operator.subtasks.values())
 
 
 def _describe(operator: OperatorSnapshot) -> str:
     names: list[str] = []
-    keyed = 0
+    keyed = in_flight = 0
     for _, snapshot in sorted(operator.subtasks.items()):
         keyed += snapshot.keyed is not None
+        in_flight += snapshot.input_channels is not None or snapshot.output_channels is not None
         if snapshot.operator is not None:
             names += [name for name in snapshot.operator.states if name not in names]
     what = [f"keyed state of {keyed} subtasks"] if keyed else []
     if names:
         what.append(f"operator state {', '.join(map(repr, sorted(names)))}")
+    if in_flight:
+        what.append(f"records in flight of {in_flight} subtasks")
     return f"uid {operator.uid!r} ({operator.name}, parallelism {operator.parallelism}): {' and '.join(what)}"
+
+
+# --- finished tasks -----------------------------------------------------------------------------------------------
+
+
+class FinishedMarkersError(JobChangedError):
+    """The job's graph does not go with the tasks that had finished by the checkpoint."""
+
+
+class RestoreVertex(NamedTuple):
+    """A chain of operators of the job to be started."""
+
+    name: str
+    uids: tuple[str, ...]
+
+
+class FinishedStatus(Enum):
+    """How much of a vertex had finished."""
+
+    ALL_RUNNING = "running"
+    PARTIALLY_FINISHED = "partly finished"
+    FULLY_FINISHED = "fully finished"
+
+
+def check_finished_markers(
+    operators: Sequence[OperatorSnapshot], vertices: Sequence[RestoreVertex], edges: Sequence[CheckpointEdge]
+) -> tuple[int, ...]:
+    """The vertices that start as finished, by index.
+
+    :param operators: those of the checkpoint; a subtask that had finished is marked for every operator of its chain
+    :param edges: of the job, between indexes of ``vertices``
+    :raises FinishedMarkersError: when the markers contradict the graph
+    """
+    by_uid = {operator.uid: operator for operator in operators}
+    statuses = [_status_of(vertex, by_uid) for vertex in vertices]
+    for edge in edges:
+        before, after = statuses[edge.source], statuses[edge.target]
+        is_fine = before is FinishedStatus.FULLY_FINISHED or after is FinishedStatus.ALL_RUNNING
+        if after is before is FinishedStatus.PARTIALLY_FINISHED:
+            is_fine = edge.connections is not None
+        if not is_fine:
+            raise FinishedMarkersError(
+                f"vertex {vertices[edge.target].name!r} had {_told(after)} by the checkpoint, but "
+                f"{vertices[edge.source].name!r}, which feeds it in this job, had {_told(before)}: its records would "
+                "reach nobody\n  restore with the graph that the checkpoint was taken with, or put the new operators "
+                "behind those that had finished"
+            )
+    return tuple(index for index, status in enumerate(statuses) if status is FinishedStatus.FULLY_FINISHED)
+
+
+def _status_of(vertex: RestoreVertex, by_uid: Mapping[str, OperatorSnapshot]) -> FinishedStatus:
+    by_status: dict[FinishedStatus, str] = {}
+    for uid in vertex.uids:
+        operator = by_uid.get(uid)
+        by_status.setdefault(FinishedStatus.ALL_RUNNING if operator is None else finished_status(operator), uid)
+    if len(by_status) > 1:
+        told = " and ".join(f"{uid!r} had {_told(status)}" for status, uid in by_status.items())
+        raise FinishedMarkersError(
+            f"vertex {vertex.name!r} cannot be restored: of its operators, {told} by the checkpoint\n"
+            "  operators of one chain finish together: do not chain a new operator to one that had finished"
+        )
+    return next(iter(by_status))
+
+
+def finished_status(operator: OperatorSnapshot) -> FinishedStatus:
+    """How many of an operator's subtasks had finished."""
+    finished = sum(snapshot.finished for snapshot in operator.subtasks.values())
+    if finished == operator.parallelism:
+        return FinishedStatus.FULLY_FINISHED
+    return FinishedStatus.PARTIALLY_FINISHED if finished else FinishedStatus.ALL_RUNNING
+
+
+def _told(status: FinishedStatus) -> str:
+    return "not finished" if status is FinishedStatus.ALL_RUNNING else status.value

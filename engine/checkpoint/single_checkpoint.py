@@ -111,7 +111,8 @@ class SingleCheckpointHandler(BarrierHandler):
         blocks = barrier.options.needs_alignment
         if self._is_obsolete(barrier.checkpoint_id):
             # Taken in aligned form it blocks its channel like any other, and nobody else would ever resume that.
-            return (BlockChannel(channel), ResumeChannels((channel,))) if blocks else ()
+            waits = blocks and channel not in self._blocked
+            return (BlockChannel(channel), ResumeChannels((channel,))) if waits else ()
         out: list[HandlerInstruction] = []
         started = self._start_if_new(barrier, out)
         self._align(channel, barrier, blocks, now_ns, out)

@@ -28,6 +28,7 @@ from engine.checkpoint.messages import (
     DiscardAcknowledgedState,
     DiscardCheckpoint,
     DiscardPendingCheckpoint,
+    DiscardSharedState,
     FailJob,
     InitializeLocation,
     MessageIgnored,
@@ -66,6 +67,7 @@ class Logbook:
     written: dict[int, WriteMetadata] = field(default_factory=dict)
     retained_states: dict[int, tuple[Acknowledge, ...]] = field(default_factory=dict)
     discarded_states: list[Acknowledge] = field(default_factory=list)
+    discarded_shared: list[object] = field(default_factory=list)
     discarded_checkpoints: list[int] = field(default_factory=list)
     discarded_locations: list[int] = field(default_factory=list)
 
@@ -204,6 +206,8 @@ class CoordinatorDriver:
                     log.aborted[task].append([checkpoint_id, latest_completed_id])
             case DiscardAcknowledgedState(acknowledgement):
                 log.discarded_states.append(acknowledgement)
+            case DiscardSharedState(handles):
+                log.discarded_shared += handles
             case MessageIgnored():
                 log.ignored.append(instruction)
             case RequestCompleted(label):
@@ -213,8 +217,13 @@ class CoordinatorDriver:
             case FailJob():
                 log.failures.append(instruction)
 
+    def deleted_files(self) -> set[object]:
+        """Names of all files deleted so far: private ones, uploads that nobody registered, and unused shared ones."""
+        uploads = [handle for ack in self.log.discarded_states for handle in ack.discardable_shared]
+        return {*self.private_files(), *uploads, *self.log.discarded_shared}
+
     def private_files(self) -> set[str]:
-        """Names of all files deleted so far, for states of the form ``{"private": [...]}``."""
+        """Names of all private files deleted so far, for states of the form ``{"private": [...]}``."""
         states: list[Any] = [acknowledgement.state for acknowledgement in self.log.discarded_states]
         return {name for state in states if state for name in state.get("private", ())}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from engine.checkpoint.aligned import AlignedBarrierHandler
@@ -240,3 +242,90 @@ def test_fingerprint_tells_states_apart_but_not_times() -> None:
     assert early.fingerprint() == late.fingerprint()
     assert early.fingerprint() != other.fingerprint()
     hash(early.fingerprint())
+
+
+def test_announcements_and_timeouts_are_not_for_the_aligned_handler() -> None:
+    """Neither starts, subsumes or triggers anything."""
+    handler = AlignedBarrierHandler(2)
+    handler.on_barrier(0, barrier(1), 0)
+    before = handler.fingerprint()
+
+    assert handler.on_announcement(1, barrier(2), 0) == ()
+    assert handler.on_timeout(1, 99) == ()
+    assert handler.fingerprint() == before
+
+
+def test_forced_aligned_barriers_align() -> None:
+    """They block like any other, and the snapshot keeps their options for the outputs."""
+    options = CheckpointOptions(AlignmentType.FORCED_ALIGNED, aligned_timeout_ns=1)
+    forced = CheckpointBarrier(1, 0, options)
+    handler = AlignedBarrierHandler(2)
+
+    assert handler.on_barrier(0, forced, 100) == (BlockChannel(0),)
+    assert TriggerSnapshot(forced, AlignmentMetrics(100)) in handler.on_barrier(1, forced, 100)
+
+
+def test_a_chained_source_is_blocked_by_its_own_trigger() -> None:
+    """A source whose trigger comes first waits for the barriers of the channels; coming last, it waits for nobody."""
+    first, last = (AlignedBarrierHandler(2, source_channels=(1,)) for _ in range(2))
+
+    assert first.on_barrier(1, barrier(1), 0) == (BlockChannel(1),)
+    assert ResumeChannels((0, 1)) in first.on_barrier(0, barrier(1), 0)
+    assert last.on_barrier(0, barrier(1), 0) == (BlockChannel(0),)
+    assert TriggerSnapshot(barrier(1), NONE) in last.on_barrier(1, barrier(1), 0)
+
+
+def test_an_obsolete_barrier_does_not_free_a_channel_that_is_blocked() -> None:
+    """A channel that waits for the pending checkpoint goes on waiting, whatever comes on it."""
+    handler = AlignedBarrierHandler(2)
+    handler.on_barrier(0, barrier(5), 0)
+
+    assert handler.on_barrier(0, barrier(4), 0) == ()
+    assert handler.blocked_channels == (0,)
+
+
+def test_a_direct_trigger_subsumes() -> None:
+    """A trigger of a newer id aborts what is pending, then takes its snapshot; of an older one, nothing happens."""
+    handler = AlignedBarrierHandler(2)
+    handler.on_barrier(0, barrier(1), 0)
+
+    assert (
+        ResumeChannels((0,)),
+        AbortCheckpoint(1, SUBSUMED),
+        TriggerSnapshot(barrier(2), NONE),
+    ) == handler.on_trigger(barrier(2), 0)
+    assert handler.on_trigger(barrier(1), 0) == ()
+
+
+def test_id_zero_is_a_checkpoint() -> None:
+    """Nothing is pending before the first barrier, and the first id may be 0."""
+    handler = AlignedBarrierHandler(1)
+    assert handler.pending_checkpoint_ids == ()
+    assert handler.latest_checkpoint_id == -1
+
+    assert TriggerSnapshot(barrier(0), NONE) in handler.on_barrier(0, barrier(0), 0)
+
+
+def test_close_forgets_what_is_pending() -> None:
+    """A task that ends has nothing pending, and resumes nobody."""
+    handler = AlignedBarrierHandler(2)
+    handler.on_barrier(0, barrier(1), 0)
+    handler.close()
+
+    assert handler.pending_checkpoint_ids == ()
+    assert handler.blocked_channels == ()
+    handler.validate()
+
+
+def test_many_channels_cost_no_more_each() -> None:
+    """A barrier is handled without a look at all other channels: 50,000 of them take no time to speak of."""
+    channels = 50_000
+    handler = AlignedBarrierHandler(channels)
+    started = process_time()
+    for channel in reversed(range(channels)):
+        decided = handler.on_barrier(channel, barrier(1), 0)
+    for channel in range(channels):
+        handler.on_end_of_partition(channel, 0)
+
+    assert decided[-1] == ResumeChannels(tuple(range(channels)))
+    assert process_time() - started < 5, "quadratic, this takes minutes"

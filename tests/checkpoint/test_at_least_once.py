@@ -174,3 +174,44 @@ def test_fingerprint_tells_states_apart() -> None:
     assert one.fingerprint() == same.fingerprint()
     assert one.fingerprint() != cancelled.fingerprint()
     hash(one.fingerprint())
+
+
+def test_announcements_and_timeouts_are_not_for_the_tracker() -> None:
+    """Neither counts for anything."""
+    tracker = AtLeastOnceTracker(2)
+    tracker.on_barrier(0, barrier(1), 0)
+    before = tracker.fingerprint()
+
+    assert tracker.on_announcement(1, barrier(1), 0) == ()
+    assert tracker.on_timeout(1, 99) == ()
+    assert tracker.fingerprint() == before
+
+
+def test_a_channel_with_barrier_and_end_counts_once() -> None:
+    """The channels of an entry are a set."""
+    tracker = AtLeastOnceTracker(3)
+    tracker.on_barrier(0, barrier(1), 0)
+
+    assert tracker.on_end_of_partition(0, 0) == ()
+    assert tracker.on_barrier(1, barrier(1), 0) == ()
+    assert (TriggerSnapshot(barrier(1), NONE),) == tracker.on_barrier(2, barrier(1), 0)
+
+
+def test_a_pending_cancelled_id_is_finished_through_its_entry() -> None:
+    """With one channel left, a cancel of an id that began with two is counted, not reported again."""
+    tracker = AtLeastOnceTracker(2)
+    tracker.on_cancel(0, cancel(1), 0)
+    tracker.on_end_of_partition(0, 0)
+
+    assert tracker.on_cancel(1, cancel(1), 0) == ()
+    assert (TriggerSnapshot(barrier(2), NONE),) == tracker.on_barrier(1, barrier(2), 0)
+
+
+def test_close_forgets_what_is_pending() -> None:
+    """A task that ends has nothing pending."""
+    tracker = AtLeastOnceTracker(2)
+    tracker.on_barrier(0, barrier(1), 0)
+    tracker.close()
+
+    assert tracker.pending_checkpoint_ids == ()
+    tracker.validate()

@@ -12,16 +12,17 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 REPLAY_EVERYTHING = """
-from tests.checkpoint.barrier_driver import BarrierDriver
-from tests.checkpoint.test_barrier_vectors import REPLAYED as BARRIERS
+from tests.checkpoint.vectors import load
+from tests.conformance.barrier.input_side import InputReplay
 from tests.checkpoint.test_coordinator_vectors import REPLAYED as SEQUENCES, Replay
 
-for vector in BARRIERS:
-    driver = BarrierDriver(vector["mode"], vector["channels"], vector["checkpoints_after_tasks_finish"])
-    for operation in vector["input"]:
-        driver.apply(operation)
-        print(driver.handler.fingerprint())
-    print(driver.events, driver.reasons, driver.metrics)
+for vector in load("barrier.json"):
+    if vector["scope"] != "output":
+        replay = InputReplay(vector)
+        for operation in vector["input"]:
+            replay.apply(operation)
+            print(replay.handler.fingerprint())
+        print(replay.observed)
 for vector in SEQUENCES:
     replay = Replay(vector["input"])
     for step in vector["input"]["steps"]:

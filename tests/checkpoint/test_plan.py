@@ -136,10 +136,21 @@ def test_triggered_tasks_reach_every_waited_for_task(data: st.DataObject) -> Non
 
 
 def acknowledgements(
-    *finished: TaskId, union: tuple[TaskId, ...] = (), wait: tuple[TaskId, ...]
+    *restored: TaskId,
+    at_the_end: tuple[TaskId, ...] = (),
+    union: tuple[TaskId, ...] = (),
+    wait: tuple[TaskId, ...],
 ) -> dict[TaskId, Acknowledge]:
+    """Of all tasks that were waited for. ``restored``: as finished; ``at_the_end``: their operators have finished."""
     return {
-        task: Acknowledge(1, 0, task, operators_finished=task in finished, uses_union_state=task in union)
+        task: Acknowledge(
+            1,
+            0,
+            task,
+            operators_finished=task in at_the_end,
+            finished_on_restore=task in restored,
+            uses_union_state=task in union,
+        )
         for task in wait
     }
 
@@ -153,16 +164,12 @@ def test_recorded_finished_state(vector: Vector) -> None:
     ]
     graph = CheckpointGraph(tuple(vertex["parallelism"] for vertex in vertices))
     plan = compute_checkpoint_plan(graph, statuses_of(graph, gone))
-    reported = [
-        (index, subtask)
-        for index, vertex in enumerate(vertices)
-        for subtask in (
-            *vertex["operators_finished_subtasks"],
-            *vertex.get("finished_on_restore_subtasks", ()),
-        )
-    ]
+    restored, at_the_end = (
+        tuple((index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex.get(which, ()))
+        for which in ("finished_on_restore_subtasks", "operators_finished_subtasks")
+    )
     union = tuple(task for task in plan.wait if vertices[task[0]]["uses_union_list_state"])
-    acks = acknowledgements(*reported, union=union, wait=plan.wait)
+    acks = acknowledgements(*restored, at_the_end=at_the_end, union=union, wait=plan.wait)
     if "error" in vector["expect"]:
         with pytest.raises(PartlyFinishedUnionStateError):
             finished_state(plan, acks)
@@ -179,12 +186,44 @@ def test_recorded_finished_state(vector: Vector) -> None:
 
 
 def test_union_state_may_be_wholly_finished() -> None:
-    """Union list state is no obstacle once all subtasks have finished, or while none has."""
-    plan = CheckpointPlan(((0, 0),), ((0, 0), (0, 1)), parallelisms=(2,))
+    """Union list state is no obstacle once all subtasks have finished, or their operators, or while none has."""
     union = ((0, 0), (0, 1))
+    plan = CheckpointPlan(union, union, parallelisms=(2,))
 
-    assert FinishedState((0,)) == finished_state(plan, acknowledgements(*union, union=union, wait=plan.wait))
-    assert FinishedState() == finished_state(plan, acknowledgements(union=union, wait=plan.wait))
+    assert FinishedState((0,)) == finished_state(plan, acknowledgements(*union, union=union, wait=union))
+    assert FinishedState() == finished_state(plan, acknowledgements(at_the_end=union, union=union, wait=union))
+    assert FinishedState() == finished_state(plan, acknowledgements(union=union, wait=union))
+
+
+@pytest.mark.parametrize("how", ["finished", "restored", "at the end"])
+def test_union_state_must_not_be_partly_finished(how: str) -> None:
+    """Neither by a task that is gone, nor by one restored as finished, nor by operators that have finished."""
+    one, other = (0, 0), (0, 1)
+    if how == "finished":
+        plan = CheckpointPlan((other,), (other,), (one,), parallelisms=(2,))
+        acks = acknowledgements(union=(other,), wait=plan.wait)
+    else:
+        plan = CheckpointPlan((one, other), (one, other), parallelisms=(2,))
+        restored, at_the_end = ((one,), ()) if how == "restored" else ((), (one,))
+        acks = acknowledgements(*restored, at_the_end=at_the_end, union=(other,), wait=plan.wait)
+
+    with pytest.raises(PartlyFinishedUnionStateError):
+        finished_state(plan, acks)
+
+
+def test_finished_operators_do_not_mark_their_task() -> None:
+    """Its state is that of a task at the end of its data; restored, it finds nothing more to do."""
+    plan = CheckpointPlan(((0, 0),), ((0, 0), (0, 1)), parallelisms=(2,))
+
+    assert FinishedState() == finished_state(plan, acknowledgements(at_the_end=((0, 0),), wait=plan.wait))
+
+
+def test_tasks_finished_and_restored_as_finished_count_together() -> None:
+    """One that has ended since and one that never ran make a wholly finished vertex of two."""
+    plan = CheckpointPlan((), ((0, 1),), ((0, 0),), parallelisms=(2,))
+
+    assert FinishedState((0,)) == finished_state(plan, acknowledgements((0, 1), wait=plan.wait))
+    assert FinishedState((), ((0, 0),)) == finished_state(plan, acknowledgements(wait=plan.wait))
 
 
 def test_graph_of_an_execution_plan() -> None:

@@ -86,11 +86,12 @@ def test_the_end_of_the_pause_lets_pass(now_ns: int, passes: bool) -> None:
     assert passes is (decision.chosen is not None)
 
 
-def test_no_pause_before_the_first_completion() -> None:
-    """A clock that starts at zero does not make the first checkpoint wait."""
+@pytest.mark.parametrize(("now_ns", "passes"), [(0, False), (99, False), (100, True), (10**15, True)])
+def test_before_the_first_completion_the_pause_runs_from_zero(now_ns: int, passes: bool) -> None:
+    """A clock that starts at zero makes the first checkpoint wait; one that starts far from it does not."""
     decider = CheckpointRequestDecider(1, min_pause_ns=100)
 
-    assert decider.submit(periodic(0), Situation(0)).chosen == periodic(0)
+    assert passes is (decider.submit(periodic(0), Situation(now_ns)).chosen is not None)
 
 
 def test_manual_requests_ignore_the_pause() -> None:

@@ -6,10 +6,16 @@ import re
 
 import pytest
 
+from engine.checkpoint.plan import CheckpointEdge
 from engine.checkpoint.restore import (
+    FinishedMarkersError,
+    FinishedStatus,
     MaxParallelismMismatchError,
     RestoreTarget,
+    RestoreVertex,
     UnmatchedStateError,
+    check_finished_markers,
+    finished_status,
     plan_restore,
     resolve_max_parallelism_of_state,
 )
@@ -17,6 +23,9 @@ from engine.elements.errors import JobChangedError
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
 from state_backends.handles import (
     ByteStreamStateHandle,
+    ChannelName,
+    ChannelStateHandle,
+    ChannelStatePiece,
     KeyedStateHandle,
     OperatorStateHandle,
     OperatorStateMode,
@@ -217,3 +226,124 @@ def test_misfits_are_refused_by_name(
 
     assert "uid 'sum'" in str(caught.value)
     assert isinstance(caught.value, JobChangedError)
+
+
+# --- given and generated uids -----------------------------------------------------------------------------------------
+
+
+def test_state_from_before_the_uid_was_given_is_found() -> None:
+    """An operator that has got a uid since claims what stands under the generated one."""
+    old = operator("map", SubtaskSnapshot(keyed(KeyGroupRange(0, 7))))
+    renamed = RestoreTarget("sum", "sum", 1, 8, generated_uid="map")
+
+    plan = plan_restore([old], [renamed])
+
+    assert plan.subtasks.keys() == {("sum", 0)}
+    assert plan.fresh == ()
+    assert plan.max_parallelism == {"sum": 8}
+
+
+def test_the_given_uid_comes_first() -> None:
+    """State under the given uid is taken; that under the generated one is then nobody's."""
+    old = [operator(uid, SubtaskSnapshot(operator=listed(uid.encode(), s=[0]))) for uid in ("map", "sum")]
+    target_of_both = RestoreTarget("sum", "sum", 1, 8, generated_uid="map")
+
+    with pytest.raises(UnmatchedStateError) as caught:
+        plan_restore(old, [target_of_both])
+    assert caught.value.uids == ("map",)
+    plan = plan_restore(old, [target_of_both], allow_non_restored_state=True)
+    assert plan.subtasks["sum", 0].operator[0].stream == ByteStreamStateHandle(b"sum")
+
+
+def test_a_generated_uid_gives_way_to_its_owner() -> None:
+    """Where another operator of the job has that uid, its state is its own."""
+    old = operator("map", SubtaskSnapshot(keyed(KeyGroupRange(0, 7))))
+
+    plan = plan_restore([old], [RestoreTarget("sum", "sum", 1, 8, generated_uid="map"), target("map", 1)])
+
+    assert plan.subtasks.keys() == {("map", 0)}
+    assert plan.fresh == ("sum",)
+
+
+def test_records_in_flight_are_state() -> None:
+    """An operator that only had records in flight is missed when it is gone, and its max parallelism is checked."""
+    piece = ChannelStatePiece(ChannelName("a>>b", 0, 0), 1, 0)
+    channels = ChannelStateHandle((piece,), ByteStreamStateHandle(b"r"))
+    old = operator("map", SubtaskSnapshot(input_channels=channels))
+
+    with pytest.raises(UnmatchedStateError, match="records in flight of 1 subtasks"):
+        plan_restore([old], [])
+    with pytest.raises(MaxParallelismMismatchError):
+        plan_restore([old], [target("map", 1, 16)])
+
+
+# --- finished tasks ---------------------------------------------------------------------------------------------------
+
+
+def marked(uid: str, *finished: bool) -> OperatorSnapshot:
+    return operator(uid, *(SubtaskSnapshot(finished=one) for one in finished))
+
+
+ALL, SOME, NONE = (True, True), (True, False), (False, False)
+TO_ALL, POINTWISE = None, ((0,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "connections", "fine"),
+    [
+        (ALL, ALL, TO_ALL, True),
+        (ALL, SOME, TO_ALL, True),
+        (ALL, NONE, TO_ALL, True),
+        (SOME, ALL, TO_ALL, False),
+        (SOME, ALL, POINTWISE, False),
+        (SOME, SOME, TO_ALL, False),
+        (SOME, SOME, POINTWISE, True),
+        (SOME, NONE, TO_ALL, True),
+        (NONE, ALL, TO_ALL, False),
+        (NONE, ALL, POINTWISE, False),
+        (NONE, SOME, TO_ALL, False),
+        (NONE, SOME, POINTWISE, False),
+        (NONE, NONE, TO_ALL, True),
+    ],
+)
+def test_finished_vertices_have_finished_predecessors(
+    before: tuple[bool, ...],
+    after: tuple[bool, ...],
+    connections: tuple[tuple[int, ...], ...] | None,
+    fine: bool,
+) -> None:
+    """What had finished is fed only by what had finished as much, as far as the edge connects them."""
+    operators = [marked("source", *before), marked("sink", *after)]
+    vertices = [RestoreVertex("source", ("source",)), RestoreVertex("sink", ("sink",))]
+    edges = [CheckpointEdge(0, 1, connections)]
+
+    if fine:
+        fully = tuple(index for index, markers in enumerate((before, after)) if all(markers))
+        assert check_finished_markers(operators, vertices, edges) == fully
+    else:
+        with pytest.raises(FinishedMarkersError, match=r"vertex 'sink' had .* 'source', which feeds it"):
+            check_finished_markers(operators, vertices, edges)
+
+
+@pytest.mark.parametrize("other", [SOME, NONE, None])
+def test_operators_of_one_vertex_agree(other: tuple[bool, ...] | None) -> None:
+    """A chain with a finished operator and one that had not, or is new, cannot be restored."""
+    operators = [marked("a", *ALL)] + ([] if other is None else [marked("b", *other)])
+
+    with pytest.raises(FinishedMarkersError, match="of its operators, 'a' had fully finished and 'b' had"):
+        check_finished_markers(operators, [RestoreVertex("a -> b", ("a", "b"))], [])
+
+
+def test_a_new_operator_starts_behind_a_finished_one() -> None:
+    """Behind a finished vertex anything may be added; it starts running."""
+    vertices = [RestoreVertex("a", ("a",)), RestoreVertex("new", ("new",))]
+
+    assert check_finished_markers([marked("a", *ALL)], vertices, [CheckpointEdge(0, 1)]) == (0,)
+
+
+def test_stateless_subtasks_that_ran_are_not_finished() -> None:
+    """A subtask that the checkpoint says nothing about was running."""
+    partly = OperatorSnapshot("a", "a", 2, 8, {0: SubtaskSnapshot(finished=True)})
+
+    assert finished_status(partly) is FinishedStatus.PARTIALLY_FINISHED
+    assert check_finished_markers([partly], [RestoreVertex("a", ("a",))], []) == ()

@@ -16,14 +16,16 @@ from engine.checkpoint.instructions import (
     CancelSnapshot,
     DeclineCheckpoint,
     DiscardSnapshot,
+    FailTask,
     NotifyOperatorsAborted,
     NotifyOperatorsComplete,
     NotifyOperatorsSubsumed,
+    StopTask,
     TakeSnapshot,
     TaskInstructions,
 )
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
-from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
 from tests.checkpoint.vectors import Vector, of_kind
 
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
@@ -215,6 +217,70 @@ def test_final_checkpoint_is_the_first_after_the_end_of_data() -> None:
     assert not protocol.final_checkpoint_completed
     protocol.on_complete(3)
     assert protocol.final_checkpoint_completed
+
+
+def stopping(protocol: TaskCheckpointProtocol, checkpoint_id: int) -> None:
+    """The barrier of a savepoint that stops the job is due, and its snapshot is written."""
+    options = CheckpointOptions(kind=SnapshotKind.SAVEPOINT, stop=StopMode.SUSPEND)
+    protocol.on_snapshot_due(CheckpointBarrier(checkpoint_id, 0, options), METRICS)
+    protocol.on_snapshot_written(checkpoint_id)
+    protocol.validate()
+
+
+def test_a_stopping_savepoint_waits_for_exactly_its_own_completion() -> None:
+    """Completion of another id reaches the operators and releases nobody; that of its own finishes the task, after
+    the operators have heard of it."""
+    protocol = TaskCheckpointProtocol()
+    due(protocol, 1)
+    stopping(protocol, 2)
+    assert protocol.stopping_id == 2
+
+    assert protocol.on_complete(1) == (NotifyOperatorsComplete(1),)
+    assert protocol.on_complete(2) == (NotifyOperatorsComplete(2), StopTask(2))
+
+
+def test_a_lost_completion_of_a_stopping_savepoint_is_repaired() -> None:
+    """An abort of a later id that names the savepoint as the latest complete one lets the task finish."""
+    protocol = TaskCheckpointProtocol()
+    stopping(protocol, 2)
+
+    told = protocol.on_abort(3, 2)
+
+    assert told == (NotifyOperatorsComplete(2), StopTask(2), NotifyOperatorsAborted(3))
+
+
+def test_abort_of_a_stopping_savepoint_fails_the_task() -> None:
+    """The task has given up its work for it; the abort of another id does nothing of the kind."""
+    protocol = TaskCheckpointProtocol()
+    due(protocol, 1)
+    stopping(protocol, 2)
+
+    assert protocol.on_abort(1) == (CancelSnapshot(1), NotifyOperatorsAborted(1))
+    assert protocol.on_abort(2) == (NotifyOperatorsAborted(2), FailTask(2))
+
+
+def test_an_ordinary_savepoint_stops_nobody() -> None:
+    """Only a barrier that says so makes the task wait."""
+    protocol = TaskCheckpointProtocol()
+    barrier_of_savepoint = CheckpointBarrier(1, 0, CheckpointOptions(kind=SnapshotKind.SAVEPOINT))
+    protocol.on_snapshot_due(barrier_of_savepoint, METRICS)
+
+    assert protocol.stopping_id is None
+    assert protocol.on_complete(1) == (NotifyOperatorsComplete(1),)
+
+
+def test_a_task_is_stopped_by_one_savepoint_only() -> None:
+    """A second stopping savepoint is a bug, and an aborted one before its barrier makes nobody wait."""
+    protocol = TaskCheckpointProtocol()
+    protocol.on_abort(1)
+    stopping(protocol, 1)
+    assert protocol.stopping_id is None
+    before = protocol.fingerprint()
+    stopping(protocol, 2)
+
+    assert before != protocol.fingerprint()
+    with pytest.raises(AssertionError, match="both stop"):
+        stopping(protocol, 3)
 
 
 EVENTS = st.lists(

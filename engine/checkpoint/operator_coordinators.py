@@ -1,0 +1,189 @@
+"""Operator coordinators in a checkpoint: their snapshots, and their events to subtasks around the barrier.
+
+A coordinator (Flink: ``OperatorCoordinator``, such as an enumerator of splits) lives beside the job manager and sends
+events to the subtasks of its operator. A checkpoint must cut that conversation too: what the coordinator sent before
+its own snapshot must reach a subtask before the barrier does, what it sent afterwards must not.
+
+Rules (Flink: ``OperatorCoordinatorHolder``, ``SubtaskGatewayImpl``, ``PendingCheckpoint``)
+-----------------------------------------------------------------------------------------
+* Coordinators are snapshotted once the location exists and before any task is triggered; then the master hooks are
+  called; then the tasks are triggered. A checkpoint is complete when coordinators, hooks and tasks have all delivered.
+* With the coordinator's state its gateways close: later events are kept back, since they belong to the next epoch. A
+  gateway opens again when its subtask reports that it has processed the barrier, or when the checkpoint is aborted.
+* With several checkpoints under way an event waits for all of them that were closed when it was sent; opening one
+  hands what it kept to the one before it. The order of the events never changes.
+* A checkpoint that was aborted before the coordinator's state was there closes nothing.
+* A task failure drops what is kept back: the coordinator is told which subtask was reset, and to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Event = TypeVar("Event")
+
+_NO_CHECKPOINT = -1
+
+
+class SubtaskGateway(Generic[Event]):
+    """What lets a coordinator's events through to one subtask; see the rules at the top of the module."""
+
+    def __init__(self) -> None:
+        # By checkpoint, ascending: what was sent while this was the newest closed one.
+        self._kept: dict[int, list[Event]] = {}
+        self._marked: dict[int, None] = {}
+        self._latest_marked = _NO_CHECKPOINT
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether events are kept back."""
+        return bool(self._kept)
+
+    def mark(self, checkpoint_id: int) -> None:
+        """The coordinator has been asked for its state. An id not above the newest one was decided already."""
+        if checkpoint_id > self._latest_marked:
+            self._marked[checkpoint_id] = None
+            self._latest_marked = checkpoint_id
+
+    def close(self, checkpoint_id: int) -> bool:
+        """The coordinator's state has been taken; ``False`` when the checkpoint is over already."""
+        if checkpoint_id not in self._marked:
+            return False
+        assert checkpoint_id >= max(self._kept, default=checkpoint_id), (checkpoint_id, tuple(self._kept))
+        self._kept.setdefault(checkpoint_id, [])
+        return True
+
+    def send(self, event: Event) -> tuple[Event, ...]:
+        """The coordinator sends; returns what is to be delivered now."""
+        if not self._kept:
+            return (event,)
+        self._kept[max(self._kept)].append(event)
+        return ()
+
+    def open(self, checkpoint_id: int) -> tuple[Event, ...]:
+        """The subtask has processed the barrier, or the checkpoint is aborted; returns what is to be delivered now.
+        Nothing happens when it was opened for that checkpoint before."""
+        assert checkpoint_id <= self._latest_marked, f"opened for {checkpoint_id}, which never began"
+        if checkpoint_id not in self._marked:
+            return ()
+        del self._marked[checkpoint_id]
+        kept = self._kept.pop(checkpoint_id, None)
+        older = [one for one in self._kept if one < checkpoint_id]
+        if kept and older:
+            self._kept[max(older)] += kept
+            return ()
+        return tuple(kept or ())
+
+    def drop(self) -> tuple[Event, ...]:
+        """The task failed; returns the events that are lost with it."""
+        lost = tuple(event for kept in self._kept.values() for event in kept)
+        self._kept.clear()
+        self._marked.clear()
+        return lost
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert list(self._kept) == sorted(self._kept), tuple(self._kept)
+        assert all(one in self._marked for one in self._kept), (tuple(self._kept), tuple(self._marked))
+        assert all(one <= self._latest_marked for one in self._marked), tuple(self._marked)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        kept = tuple((checkpoint_id, tuple(events)) for checkpoint_id, events in self._kept.items())
+        return (kept, tuple(self._marked), self._latest_marked)
+
+
+class CoordinatorGateways(Generic[Event]):
+    """The gateways of one operator coordinator to all subtasks of its operator."""
+
+    def __init__(self, parallelism: int) -> None:
+        assert parallelism >= 1, parallelism
+        self._gateways: tuple[SubtaskGateway[Event], ...] = tuple(SubtaskGateway() for _ in range(parallelism))
+
+    def begin(self, checkpoint_id: int) -> None:
+        """The coordinator is asked for its state."""
+        for gateway in self._gateways:
+            gateway.mark(checkpoint_id)
+
+    def on_state_taken(self, checkpoint_id: int) -> bool:
+        """The coordinator's state is there: close towards every subtask. ``False``: too late, discard the state."""
+        refused = 0
+        for gateway in self._gateways:
+            # Towards a subtask that failed in between nothing closes; the checkpoint dies with it.
+            refused += not gateway.close(checkpoint_id)
+        return not refused
+
+    def send(self, subtask: int, event: Event) -> tuple[Event, ...]:
+        """The coordinator sends to ``subtask``; returns what is to be delivered to it now."""
+        return self._gateways[subtask].send(event)
+
+    def on_barrier_processed(self, checkpoint_id: int, subtask: int) -> tuple[Event, ...]:
+        """``subtask`` has processed the barrier; returns what is to be delivered to it now."""
+        return self._gateways[subtask].open(checkpoint_id)
+
+    def on_aborted(self, checkpoint_id: int) -> tuple[tuple[int, tuple[Event, ...]], ...]:
+        """The checkpoint is over; returns by subtask what is to be delivered now."""
+        opened = [(subtask, gateway.open(checkpoint_id)) for subtask, gateway in enumerate(self._gateways)]
+        return tuple((subtask, events) for subtask, events in opened if events)
+
+    def on_task_failed(self, subtask: int) -> tuple[Event, ...]:
+        """The task failed; returns the events that are lost with it."""
+        return self._gateways[subtask].drop()
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for gateway in self._gateways:
+            gateway.validate()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        return tuple(gateway.fingerprint() for gateway in self._gateways)
+
+
+@dataclass(slots=True)
+class Preparation:
+    """What a checkpoint waits for before its tasks are triggered: operator coordinators, then master hooks.
+
+    ``coordinator_states``, ``hook_states``: by name, as delivered; opaque here.
+    """
+
+    coordinators: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
+    coordinator_states: dict[str, object] = field(default_factory=dict)
+    hook_states: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def waiting_coordinators(self) -> tuple[str, ...]:
+        """Coordinators whose state is not there yet."""
+        return tuple(name for name in self.coordinators if name not in self.coordinator_states)
+
+    @property
+    def waiting_hooks(self) -> tuple[str, ...]:
+        """Hooks that have not answered yet; they are called only once all coordinators have delivered."""
+        return tuple(name for name in self.hooks if name not in self.hook_states)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the tasks may be triggered."""
+        return not self.waiting_coordinators and not self.waiting_hooks
+
+    def on_coordinator_state(self, name: str, state: object) -> None:
+        """A coordinator has delivered."""
+        assert name in self.waiting_coordinators, name
+        self.coordinator_states[name] = state
+
+    def on_hook_state(self, name: str, state: object) -> None:
+        """A hook has answered."""
+        assert not self.waiting_coordinators, self.waiting_coordinators
+        assert name in self.waiting_hooks, name
+        self.hook_states[name] = state
+
+    def ordered(self, states: dict[str, object], names: Iterable[str]) -> tuple[tuple[str, object], ...]:
+        """Delivered states in the order of their names in the job, not of their arrival."""
+        return tuple((name, states[name]) for name in names)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        return (self.waiting_coordinators, self.waiting_hooks)
