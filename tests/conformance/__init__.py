@@ -1,0 +1,1 @@
+"""Recorded vectors: our answer against the answer that the rule demands."""

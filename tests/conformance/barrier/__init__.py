@@ -1,0 +1,24 @@
+"""Replays barrier vectors against the engine: ``check`` says what came out differently."""
+
+from __future__ import annotations
+
+from tests.conformance.barrier.compare import mismatches
+from tests.conformance.barrier.input_side import InputReplay
+from tests.conformance.barrier.observed import Vector
+from tests.conformance.barrier.output_side import OutputReplay
+from tests.conformance.compare import MalformedVector
+
+
+def check(vector: Vector) -> list[str]:
+    """One text per mismatch (field, expected, observed); nothing when the engine does what ``vector`` expects.
+
+    Raises ``MalformedVector`` for a scope, mode, operation, kind of barrier or field that the format does not have.
+    """
+    match vector["scope"]:
+        case "input" | "task" | "recovery":
+            observed = InputReplay(vector).run()
+        case "output":
+            observed = OutputReplay(vector).run()
+        case scope:
+            raise MalformedVector(f"unknown scope {scope!r}")
+    return mismatches(vector, observed)

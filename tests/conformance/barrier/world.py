@@ -1,0 +1,138 @@
+"""What the vectors do not speak of but real channels need: a sender, a clock, elements made from operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.events import (
+    AlignmentType,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    EndOfData,
+    EndOfPartition,
+    SnapshotKind,
+)
+from engine.graph.plan import ChannelPlan
+from engine.runtime.channel import Channel
+from engine.runtime.cost import CostModel
+from engine.runtime.kernel import Kernel
+from engine.runtime.output_queue import Element
+from tests.conformance.barrier.observed import NS_PER_MS, Operation, Vector
+from tests.conformance.compare import MalformedVector
+
+_PLENTY = 1_000_000
+
+
+class Sender:
+    """The task at the other end, as far as a channel knows it."""
+
+    name = "sender"
+
+    def __init__(self) -> None:
+        self.full_outputs = 0
+
+    def credit_returned(self) -> None:
+        """As a task is told."""
+        self.full_outputs -= 1
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """As a task is told; the replay asks the channel-state writer itself."""
+
+
+class Tapped(Channel):
+    """A channel that remembers when it was resumed."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(
+            ChannelPlan(index, 0, 0, index, 0, 1, 0, index),
+            Sender(),  # type: ignore[arg-type]
+            "receiver",
+            kernel=Kernel(start_ns=0),
+            cost=CostModel(),
+            latency_ns=0,
+            capacity=_PLENTY,
+            attempt=1,
+            instrument=None,
+        )
+        self.resumes = 0
+        self.sender_resumes = 0
+
+    def resume(self) -> None:
+        """Count, and go on."""
+        self.resumes += 1
+        super().resume()
+
+    def resume_sender(self) -> None:
+        """Count, and go on."""
+        self.sender_resumes += 1
+        super().resume_sender()
+
+
+class Clock:
+    """Virtual time and the timers that wait for it. Timers run in the order of their time."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.armed: list[int] = []
+        self._timers: list[tuple[int, int]] = []
+
+    def arm(self, at_ns: int, checkpoint_id: int) -> None:
+        """A timer for ``checkpoint_id`` at ``at_ns``."""
+        self._timers.append((at_ns, checkpoint_id))
+        self.armed.append(checkpoint_id)
+
+    def take_due(self) -> list[int]:
+        """Checkpoint ids of the timers whose time has come."""
+        due = sorted(timer for timer in self._timers if timer[0] <= self.now_ns)
+        self._timers = [timer for timer in self._timers if timer[0] > self.now_ns]
+        return [checkpoint_id for _, checkpoint_id in due]
+
+
+def barrier_of(vector: Vector, checkpoint_id: int, given: list[dict[str, Any]], now_ns: int) -> CheckpointBarrier:
+    """The barrier that an operation with these optional settings means."""
+    settings = given[0] if given else {}
+    kind = settings.get("kind") or _default_kind(vector)
+    timeout_ms = settings.get("timeout_ms", vector.get("timeout_ms"))
+    timestamp_ns = settings["ts_ms"] * NS_PER_MS if "ts_ms" in settings else now_ns
+    return CheckpointBarrier(checkpoint_id, timestamp_ns, _options(vector, kind, timeout_ms))
+
+
+def _default_kind(vector: Vector) -> str:
+    mode: str = vector["mode"]
+    if mode == "aligned_timeout" and vector.get("timeout_ms") is None:
+        return "aligned"
+    return mode
+
+
+def _options(vector: Vector, kind: str, timeout_ms: int | None) -> CheckpointOptions:
+    snapshot = SnapshotKind.SAVEPOINT if kind == "savepoint" else SnapshotKind.CHECKPOINT
+    if vector["mode"] == "at_least_once":
+        return CheckpointOptions(AlignmentType.AT_LEAST_ONCE, snapshot)
+    match kind:
+        case "aligned" | "savepoint":
+            return CheckpointOptions(AlignmentType.ALIGNED, snapshot)
+        case "unaligned":
+            return CheckpointOptions(AlignmentType.UNALIGNED)
+        case "aligned_timeout":
+            if timeout_ms is None:
+                raise MalformedVector("a barrier that may time out has no timeout")
+            return CheckpointOptions(AlignmentType.ALIGNED, aligned_timeout_ns=timeout_ms * NS_PER_MS)
+        case _:
+            raise MalformedVector(f"unknown kind of barrier {kind!r}")
+
+
+def element_of(operation: Operation) -> Element:
+    """The element that an operation other than a barrier puts into a channel."""
+    match operation:
+        case ["rec", _, name, *_]:
+            return Batch([name])
+        case ["cancel", _, checkpoint_id]:
+            return CancelCheckpointMarker(checkpoint_id)
+        case ["eop", _]:
+            return EndOfPartition()
+        case ["eod", _]:
+            return EndOfData()
+        case _:
+            raise MalformedVector(f"unknown operation {operation}")

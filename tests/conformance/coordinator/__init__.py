@@ -1,0 +1,44 @@
+"""Replays of the vectors about the coordinator, state and restore: one function per kind.
+
+Each takes a vector and returns its mismatches. It raises ``MalformedVector`` for what is not of the documented format,
+and ``Skip`` for what the engine does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.conformance.compare import Vector
+from tests.conformance.coordinator import (
+    failures,
+    finished,
+    key_groups,
+    missing,
+    moved_state,
+    retained,
+    sequence,
+    snapshots,
+    states,
+    stopping,
+    storage,
+    task_side,
+    timers,
+    triggers,
+)
+
+KINDS: dict[str, Callable[[Vector], list[str]]] = {
+    **key_groups.KINDS,
+    **moved_state.KINDS,
+    **triggers.KINDS,
+    **failures.KINDS,
+    **finished.KINDS,
+    **retained.KINDS,
+    **sequence.KINDS,
+    **stopping.KINDS,
+    **task_side.KINDS,
+    **storage.KINDS,
+    **states.KINDS,
+    **timers.KINDS,
+    **snapshots.KINDS,
+    **missing.KINDS,
+}

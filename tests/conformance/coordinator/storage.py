@@ -1,0 +1,78 @@
+"""Where checkpoint files lie, and when state is a file at all."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from state_backends.filesystem import MemoryFileSystem
+from state_backends.handles import ByteStreamStateHandle, FileStateHandle, StateScope
+from state_backends.savepoints import job_id, new_savepoint
+from state_backends.storage import CheckpointLocation, CheckpointStorage
+from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
+from tests.conformance.outcome import Skip
+
+_BASE, _TARGET, _JOB = "/base", "/target", "job"
+
+
+def _file_of(location: CheckpointLocation, fs: MemoryFileSystem, scope: StateScope) -> str:
+    """The one file that a stream of this scope makes."""
+    stream = location.stream_factory("operator-0").create_stream(scope)
+    stream.write(b"state")
+    handle = stream.close_and_get_handle()
+    assert isinstance(handle, FileStateHandle), handle
+    (path,) = fs.walk_files("/")
+    return path
+
+
+def storage_layout(vector: Vector) -> list[str]:
+    """``storage_layout``: the directory of a state file, or the path of the metadata."""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"location", "scope", "checkpoint_id"}, "input")
+    fs, checkpoint_id = MemoryFileSystem(), given["checkpoint_id"]
+    match given["location"]:
+        case "checkpoint":
+            storage = CheckpointStorage(fs, _BASE, _JOB, inline_threshold_bytes=0)
+            location = storage.initialize_location(checkpoint_id)
+        case "savepoint":
+            location = new_savepoint(fs, _TARGET, _JOB, checkpoint_id, 1, inline_threshold_bytes=0)
+        case other:
+            raise MalformedVector(f"unknown location {other!r}")
+    if given["scope"] == "METADATA":
+        path = location.metadata_path
+    elif given["scope"] in StateScope.__members__:
+        path = posixpath.dirname(_file_of(location, fs, StateScope[given["scope"]]))
+    else:
+        raise MalformedVector(f"unknown scope {given['scope']!r}")
+    comparison.fields(vector["expect"], {"path": _pattern(path)})
+    return comparison.finish()
+
+
+def _pattern(path: str) -> str:
+    path = re.sub(rf"^{_BASE}/{_JOB}(?=/|$)", "<base>/<job-id>", path)
+    return re.sub(rf"^{_TARGET}/savepoint-{job_id(_JOB)[:6]}-[^/]+", "<target>/savepoint-<job6>-<rand>", path)
+
+
+def stream_handle_kind(vector: Vector) -> list[str]:
+    """``stream_handle_kind``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"bytes_written", "buffer_size", "inline_threshold"}, "input")
+    written, threshold = given["bytes_written"], given["inline_threshold"]
+    if given.get("buffer_size", threshold) < written <= threshold:
+        raise Skip("a stream always buffers up to the threshold: no smaller buffer can be chosen")
+    fs = MemoryFileSystem()
+    storage = CheckpointStorage(fs, _BASE, _JOB, inline_threshold_bytes=threshold)
+    stream = storage.initialize_location(1).stream_factory("operator-0").create_stream()
+    left = written
+    while left:
+        piece = min(left, 100)
+        stream.write(bytes(piece))
+        left -= piece
+    handle = stream.close_and_get_handle()
+    kinds = {FileStateHandle: "FILE", ByteStreamStateHandle: "INLINE_BYTES", type(None): None}
+    comparison.fields(vector["expect"], {"handle": kinds[type(handle)]})
+    comparison.field("files", int(isinstance(handle, FileStateHandle)), len(list(fs.walk_files("/"))))
+    return comparison.finish()
+
+
+KINDS = {"storage_layout": storage_layout, "stream_handle_kind": stream_handle_kind}

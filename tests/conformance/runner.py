@@ -1,0 +1,110 @@
+"""Replays files of recorded vectors and says what does not agree.
+
+A file holds ``vectors``: of barrier handling (each with a ``mode``), of the coordinator and of state (each with a
+``kind``), or of sinks and sources. Whatever cannot be understood is a failure, never a pass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tests.conformance import barrier
+from tests.conformance.compare import MalformedVector, Vector
+from tests.conformance.coordinator import KINDS
+from tests.conformance.outcome import Skip
+from tests.conformance.sinks import SINK_KINDS
+
+Check = Callable[[Vector], list[str]]
+
+
+class VectorFileError(Exception):
+    """A file cannot be read as a file of vectors."""
+
+
+class Verdict(Enum):
+    """What came of one vector."""
+
+    PASSED = "PASS"
+    FAILED = "FAIL"
+    SKIPPED = "SKIP"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One vector's verdict; ``text`` says what does not agree, or why it was skipped."""
+
+    name: str
+    verdict: Verdict
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verdict.value} {self.name}: {self.text}"
+
+
+def load(path: Path) -> list[Vector]:
+    """The vectors of one file; raises :class:`VectorFileError`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise VectorFileError(f"{path}: cannot be read: {problem}") from problem
+    except (json.JSONDecodeError, RecursionError) as problem:
+        raise VectorFileError(f"{path}: is not JSON: {problem}") from problem
+    vectors = content.get("vectors") if isinstance(content, dict) else None
+    if not isinstance(vectors, list) or not vectors:
+        raise VectorFileError(f'{path}: holds no vectors; expected {{"vectors": [...]}}')
+    return vectors
+
+
+def check_of(vector: Vector) -> Check:
+    """What replays this vector; raises :class:`MalformedVector` when nothing does."""
+    if "kind" not in vector:
+        if "mode" in vector:
+            return barrier.check
+        raise MalformedVector("it has neither a kind nor a mode, so nobody knows what it is about")
+    kind = vector["kind"]
+    if kind in KINDS:
+        if not vector.get("expect"):
+            raise MalformedVector("it has no expect, so nothing would be compared")
+        return KINDS[kind]
+    if kind in SINK_KINDS:
+        raise Skip("sinks: not built yet")
+    raise MalformedVector(f"unknown kind {kind!r}")
+
+
+def replay(vector: Vector) -> Result:
+    """Replay one vector. Every error on the way is a failure: of the engine, or of the vector."""
+    name = str(vector.get("name", "?")) if isinstance(vector, dict) else "?"
+    try:
+        if not isinstance(vector, dict):
+            raise MalformedVector(f"a vector is an object, not {type(vector).__name__}")
+        mismatches = check_of(vector)(vector)
+    except Skip as reason:
+        return Result(name, Verdict.SKIPPED, str(reason))
+    except MalformedVector as problem:
+        return Result(name, Verdict.FAILED, f"not of the documented format: {problem}")
+    except Exception as problem:
+        return Result(name, Verdict.FAILED, f"{type(problem).__name__}: {problem}")
+    if mismatches:
+        return Result(name, Verdict.FAILED, "; ".join(mismatches))
+    return Result(name, Verdict.PASSED)
+
+
+def replay_files(paths: list[Path]) -> Iterator[Result]:
+    """Replay all vectors of all files, in order. A file that cannot be read is one failure."""
+    for path in paths:
+        try:
+            vectors = load(path)
+        except VectorFileError as problem:
+            yield Result(path.name, Verdict.FAILED, str(problem))
+            continue
+        for vector in vectors:
+            yield replay(vector)
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks, so that a verdict is one line."""
+    return " ".join(text.split())

@@ -1,0 +1,47 @@
+"""The kinds of recorded vectors about sinks and sources, which have no replay yet."""
+
+from __future__ import annotations
+
+SINK_KINDS = frozenset(
+    [
+        "bucketing_sink",
+        "streaming_file_sink",
+        "bucket_recovery_calls",
+        "resumable_cleanup",
+        "recoverable_writer",
+        "rolling_policy",
+        "constants",
+        "part_name",
+        "file_sink_writer",
+        "file_committer",
+        "partition_commit",
+        "commit_policy",
+        "streaming_file_writer",
+        "partition_time_extract",
+        "partition_path",
+        "bucket_assigner",
+        "staging_commit",
+        "staging_task_dirs",
+        "batch_output_format",
+        "two_phase_commit",
+        "sink_v2_committer",
+        "subtask_committables",
+        "subtask_merge",
+        "global_committer",
+        "filesink_compact_coordinator",
+        "filesink_compactor",
+        "bin_packing",
+        "table_compact_coordinator",
+        "table_compact_operator",
+        "split_enumerator",
+        "source_reader",
+        "split_state",
+        "record_positions",
+        "source_read_recover",
+        "file_enumeration",
+        "acker",
+        "acker_topology",
+        "acker_timeout",
+        "rotating_map",
+    ]
+)

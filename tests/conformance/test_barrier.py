@@ -1,0 +1,398 @@
+"""Barrier handling against the recorded scenarios, and the replay of scenarios against wrong expectations."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.alternating import AlternatingBarrierHandler
+from engine.checkpoint.barrier_handler import BarrierHandler
+from engine.checkpoint.channel_capture import ChannelCapture, InputCapture
+from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
+from engine.elements.batch import Batch
+from engine.runtime.channel import Channel
+from engine.runtime.output_queue import OutputQueue
+from tests.conformance.barrier import check
+from tests.conformance.barrier.compare import mismatches
+from tests.conformance.barrier.input_side import InputReplay
+from tests.conformance.barrier.observed import Vector
+from tests.conformance.compare import MalformedVector
+
+RECORDED: list[Vector] = json.loads((Path(__file__).parent / "data/barrier.json").read_text(encoding="utf-8"))[
+    "vectors"
+]
+BY_NAME = {vector["name"]: vector for vector in RECORDED}
+
+
+def vector_of(scope: str, mode: str, channels: int, given: list[list[Any]], **more: Any) -> Vector:
+    """A scenario written here: what is not said is expected to be empty."""
+    expect = {
+        "triggered": [],
+        "aborted": [],
+        "output_order": [],
+        "output_order_scope": "total",
+        "inflight": {},
+        "inflight_scope": "total",
+        "pending_at_end": [],
+        "notes": "",
+    }
+    expect |= {name: value for name, value in more.items() if name not in ("delivery", "timeout_ms")}
+    return {
+        "scope": scope,
+        "mode": mode,
+        "channels": channels,
+        "input": given,
+        "delivery": more.get("delivery", "manual"),
+        "timeout_ms": more.get("timeout_ms"),
+        "checkpoints_after_tasks_finish": True,
+        "expect": expect,
+    }
+
+
+@pytest.mark.parametrize("vector", RECORDED, ids=[vector["name"] for vector in RECORDED])
+def test_recorded_scenario(vector: Vector) -> None:
+    """The engine decides what the scenario says, in the same order, in every field."""
+    assert check(vector) == []
+
+
+UNALIGNED_INPUT = [one for one in RECORDED if one["mode"] == "unaligned" and one["scope"] == "input"]
+
+
+@pytest.mark.parametrize("vector", UNALIGNED_INPUT, ids=[vector["name"] for vector in UNALIGNED_INPUT])
+def test_the_alternating_handler_replays_the_unaligned_scenarios(vector: Vector) -> None:
+    """The handler that jobs run with decides like the strict one when all barriers are unaligned."""
+    sources = tuple(vector["expect"].get("source_channels", ()))
+
+    def alternating(channels: int, capture: InputCapture) -> BarrierHandler:
+        counts_ends = vector["checkpoints_after_tasks_finish"]
+        return AlternatingBarrierHandler(channels, counts_ends, capture=capture, source_channels=sources)
+
+    assert mismatches(vector, InputReplay(vector, alternating).run()) == []
+
+
+# --- operations that no recorded scenario uses in this way ----------------------------------------------------------
+
+
+SAVEPOINT = {"kind": "savepoint"}
+
+WRITTEN_HERE = {
+    "output: an armed timer converts what still waits": vector_of(
+        "output",
+        "aligned_timeout",
+        1,
+        [["rec", 0, "a"], ["barrier", 0, 1], ["rec", 0, "b"], ["advance_ms", 10], ["poll_all"]],
+        timeout_ms=10,
+        triggered=[1],
+        output_order=[["ckpt", 1], "a", "b"],
+        inflight={"1": ["a"]},
+        ckpt_kind={"1": "unaligned"},
+        inflight_counts_after=[[2, {"0": 0}], [3, {"0": 1}]],
+    ),
+    "output: a passive clock fires nothing by itself": vector_of(
+        "output",
+        "aligned_timeout",
+        1,
+        [
+            *(["rec", 0, "a"], ["rec", 0, "b"], ["barrier", 0, 1], ["advance_ms_passive", 10], ["poll", 1]),
+            *(["fire_timers"], ["poll_channel", 0], ["poll_channel", 0]),
+        ],
+        timeout_ms=10,
+        triggered=[1],
+        output_order=["a", ["ckpt", 1], "b"],
+        inflight={"1": ["b"]},
+        blocked_after=[[4, []], [6, []]],
+    ),
+    "output: an abort fails the reserved slot": vector_of(
+        "output",
+        "aligned_timeout",
+        2,
+        [["rec", 0, "a"], ["barrier", 0, 1], ["barrier", 1, 1], ["abort_rpc", 1], ["barrier_timeout", 1], ["poll_all"]],
+        timeout_ms=10,
+        triggered=[1],
+        aborted=[1],
+        abort_reasons={"1": "abort_notification"},
+        channel_state_failed=[1],
+        output_order=["a", ["ckpt", 1], ["ckpt", 1]],
+    ),
+    "output: a cancel marker keeps its place": vector_of(
+        "output",
+        "aligned_timeout",
+        1,
+        [
+            *(["barrier", 0, 1], ["cancel", 0, 1], ["poll", 1], ["expect_empty"], ["resume", 0], ["poll_all"]),
+            *(["eop", 0], ["poll", 1]),
+        ],
+        timeout_ms=10,
+        triggered=[1],
+        channel_state_failed=[1],
+        output_order=[["ckpt", 1]],
+        event_order=[["ckpt", 1], ["eop", 0]],
+        resumed_after=[[3, []], [4, [0]]],
+        resumed_channels=[0],
+    ),
+    "output: a priority barrier waits for the resume": vector_of(
+        "output",
+        "unaligned",
+        1,
+        [
+            *(["barrier", 0, 1, SAVEPOINT], ["poll", 1], ["rec", 0, "a"], ["barrier", 0, 2], ["expect_empty"]),
+            *(["resume", 0], ["poll_all"]),
+        ],
+        triggered=[1, 2],
+        output_order=[["ckpt", 1], ["ckpt", 2], "a"],
+        inflight={"2": ["a"]},
+        ckpt_kind={"1": "aligned", "2": "unaligned"},
+    ),
+    "recovery: new records wait for the last marker": vector_of(
+        "recovery",
+        "aligned",
+        2,
+        [
+            *(["rec", 0, "old0"], ["end_of_state", 0], ["rec", 0, "new0"], ["poll_all"], ["rec", 1, "old1"]),
+            *(["poll_all"], ["end_of_state", 1], ["poll_all"]),
+        ],
+        output_order=["old0", "old1", "new0"],
+        resumed_after=[[5, []], [6, [0, 1]]],
+    ),
+    "task: barriers, cancel markers and records in the order they are sent": vector_of(
+        "task",
+        "aligned",
+        2,
+        [["rec", 0, "a"], ["barrier", 0, 1], ["barrier", 1, 2], ["rec", 0, "b"], ["barrier", 0, 2]],
+        triggered=[2],
+        aborted=[1],
+        abort_reasons={"1": "subsumed"},
+        output_order=["a", "b", ["ckpt", 2]],
+        downstream=["a", ["cancel_marker", 1], "b", ["barrier", 2]],
+    ),
+    "task: an abort notification while the snapshot is written": vector_of(
+        "task",
+        "aligned",
+        1,
+        [["barrier", 0, 1], ["abort_rpc", 1]],
+        triggered=[1],
+        aborted=[1],
+        abort_reasons={"1": "abort_notification"},
+        output_order=[["ckpt", 1]],
+        downstream=[["barrier", 1]],
+    ),
+    "input: a poll leaves announcements where they are": vector_of(
+        "input",
+        "aligned_timeout",
+        2,
+        [
+            *(["rec", 0, "a"], ["barrier", 0, 1], ["poll", 1], ["poll_announcement", 0], ["advance_ms", 5]),
+            *(["poll", 1], ["expect_empty"]),
+        ],
+        timeout_ms=5,
+        triggered=[1],
+        output_order=["a", ["ckpt", 1]],
+        inflight={"1": []},
+        pending_at_end=[1],
+        triggered_any=True,
+        aborted_any=False,
+    ),
+    "input: direct delivery of markers and ends": vector_of(
+        "input",
+        "aligned_timeout",
+        2,
+        [
+            *(["barrier", 0, 1, SAVEPOINT], ["barrier", 0, 2, SAVEPOINT], ["barrier", 0, 1, SAVEPOINT]),
+            *(["rec", 0, "a"], ["eop", 1], ["cancel", 0, 3]),
+        ],
+        delivery="direct",
+        triggered=[2],
+        aborted=[1, 3],
+        abort_reasons={"1": "subsumed", "3": "cancel_marker"},
+        abort_callback_order=True,
+        output_order=["a", ["ckpt", 2]],
+        event_order=[["abort", 1], "a", ["eop", 1], ["ckpt", 2], ["abort", 3]],
+        blocked_after=[[1, [0]], [2, [0]], [4, []]],
+    ),
+    "input: a coordinator's abort overtakes the barriers": vector_of(
+        "input",
+        "at_least_once",
+        2,
+        [["abort_rpc", 1], ["barrier", 0, 1], ["barrier", 1, 1], ["barrier", 0, 2], ["barrier", 1, 2, SAVEPOINT]],
+        delivery="eager",
+        triggered=[2],
+        aborted=[1],
+        abort_reasons={"1": "abort_notification"},
+        output_order=[["ckpt", 2]],
+        ckpt_kind={"2": "at_least_once"},
+        downstream=[["cancel_marker", 1], ["barrier", 2]],
+    ),
+}
+
+
+@pytest.mark.parametrize("vector", WRITTEN_HERE.values(), ids=WRITTEN_HERE)
+def test_scenario_written_here(vector: Vector) -> None:
+    """Every operation of the format can be replayed, in every scope that has a use for it."""
+    assert check(vector) == []
+
+
+# --- wrong expectations are found -----------------------------------------------------------------------------------
+
+
+def wrong(value: Any) -> Any:
+    """Something else of the same shape."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return f"not {value}"
+        case [["ckpt" | "abort" | "eop" | "barrier" | "cancel_marker" as kind, number], *rest]:
+            return [[kind, number + 1], *rest]
+        case [[position, inner], *rest] if isinstance(position, int):
+            return [[position, wrong(inner)], *rest]
+        case [first, *rest]:
+            return [wrong(first), *rest]
+        case []:
+            return ["nothing of the kind"]
+        case dict():
+            return {key: wrong(one) for key, one in value.items()} or {"99": []}
+    raise AssertionError(value)
+
+
+FIELDS = sorted(
+    {
+        (name, field)
+        for name, vector in (BY_NAME | WRITTEN_HERE).items()
+        for field in vector["expect"]
+        if field not in ("notes", "output_order_scope", "inflight_scope", "source_channels")
+    }
+)
+
+
+def test_every_field_of_the_format_is_tried() -> None:
+    """Each field is met in at least one scenario."""
+    assert {field for _, field in FIELDS} == {
+        "triggered",
+        "aborted",
+        "triggered_any",
+        "aborted_any",
+        "output_order",
+        "event_order",
+        "inflight",
+        "inflight_counts_after",
+        "pending_at_end",
+        "abort_reasons",
+        "abort_callback_order",
+        "ckpt_kind",
+        "metrics",
+        "blocked_after",
+        "resumed_after",
+        "resumed_channels",
+        "downstream",
+        "channel_state_failed",
+    }
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_a_wrong_expectation_is_reported(name: str, field: str) -> None:
+    """A scenario with one field changed fails, and only in that field."""
+    vector = deepcopy((BY_NAME | WRITTEN_HERE)[name])
+    vector["expect"][field] = wrong(vector["expect"][field])
+    found = check(vector)
+
+    assert found
+    assert all(text.startswith(field) for text in found)
+
+
+def test_a_missing_and_a_superfluous_entry_are_reported() -> None:
+    """Lists and maps are compared whole: what is left out counts as much as what is wrong."""
+    for vector in RECORDED:
+        for field in ("triggered", "aborted", "output_order", "inflight", "pending_at_end"):
+            if vector["expect"][field]:
+                changed = deepcopy(vector)
+                changed["expect"][field] = type(vector["expect"][field])()
+                assert check(changed), (vector["name"], field)
+
+
+def test_order_matters_as_far_as_the_scope_says() -> None:
+    """Records of one channel may not be swapped in either scope; those of two channels only in ``per_channel``."""
+    vector = deepcopy(BY_NAME["aligned_multi_channel_no_barriers"])
+    order = vector["expect"]["output_order"]
+    assert order[:3] == ["s0", "s1", "s2"]
+    order[1:3] = ["s2", "s1"]
+    assert check(vector)
+    vector["expect"]["output_order_scope"] = "per_channel"
+    del vector["expect"]["event_order"]
+    assert check(vector) == []
+    order[:3] = ["s1", "s0", "s2"]
+    assert check(vector)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scope": "elsewhere"},
+        {"mode": "hopeful"},
+        {"input": [["jump", 0]]},
+        {"input": [["resume", 0]]},
+        {"input": [["barrier", 0, 1, {"kind": "loose"}]]},
+        {"input": [["barrier", 0, 1, {"kind": "aligned_timeout"}]]},
+        {"scope": "output", "input": [["poll_announcement", 0]]},
+        {"expect": {"triggered": [], "colour": "blue"}},
+        {"expect": {"notes": "nothing is expected"}},
+        {"expect": {"output_order": [], "output_order_scope": "whatever"}},
+    ],
+)
+def test_what_the_format_does_not_have_is_refused(change: Vector) -> None:
+    """Nothing that could not be replayed or compared counts as passed."""
+    with pytest.raises(MalformedVector):
+        check(vector_of("input", "aligned", 1, []) | change)
+
+
+def test_missed_polls_are_reported() -> None:
+    """An element that should not be there, and an announcement that should, are mismatches of their own."""
+    assert check(vector_of("input", "aligned", 1, [["rec", 0, "a"], ["expect_empty"]])) != []
+    assert check(vector_of("output", "aligned", 1, [["rec", 0, "a"], ["expect_empty"]])) != []
+    assert check(vector_of("input", "aligned_timeout", 1, [["poll_announcement", 0]], timeout_ms=1)) != []
+
+
+# --- a wrong engine is found ----------------------------------------------------------------------------------------
+
+
+def failures() -> int:
+    """How many recorded scenarios do not come out right."""
+
+    def goes_wrong(vector: Vector) -> bool:
+        try:
+            return bool(check(vector))
+        except Exception:
+            return True
+
+    return sum(map(goes_wrong, RECORDED))
+
+
+def test_an_engine_that_never_resumes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels that stay blocked show in many scenarios."""
+    monkeypatch.setattr(SingleCheckpointHandler, "_resume_blocked", lambda self, out: None)
+    assert failures() > 10
+
+
+def test_an_engine_that_captures_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels that forget what is queued at the start, or what arrives later, show."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "start_capture", lambda self, checkpoint_id: [])
+        assert failures() > 3
+    monkeypatch.setattr(ChannelCapture, "captures", False)
+    assert failures() > 1
+
+
+def test_an_engine_that_stores_what_the_barrier_did_not_overtake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An output queue that fills its slot with everything it holds shows."""
+    original = OutputQueue._fill_slot
+
+    def fill(self: OutputQueue, batches: list[Batch]) -> None:
+        original(self, [*batches, Batch(["too much"])])
+
+    monkeypatch.setattr(OutputQueue, "_fill_slot", fill)
+    assert failures() == 2

@@ -1,0 +1,215 @@
+"""The coordinator, state and restore against recorded vectors, and the replay of those against itself."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.compare import Vector
+from tests.conformance.coordinator import KINDS, missing
+from tests.conformance.more_vectors import MORE_VECTORS
+from tests.conformance.runner import Verdict, replay
+
+DATA = json.loads((Path(__file__).parent / "data" / "coordinator.json").read_text(encoding="utf-8"))
+RECORDED: list[Vector] = DATA["vectors"]
+REPLAYED = [vector for vector in [*RECORDED, *MORE_VECTORS] if vector["kind"] not in missing.KINDS]
+
+Path_ = tuple[str | int, ...]
+
+
+def named(vectors: list[Vector]) -> Any:
+    return pytest.mark.parametrize("vector", vectors, ids=[vector["name"] for vector in vectors])
+
+
+@named(RECORDED)
+def test_recorded_vector(vector: Vector) -> None:
+    """The engine does what the vector says; only what the state backends lack is skipped."""
+    result = replay(vector)
+
+    expected = Verdict.SKIPPED if vector["kind"] in missing.KINDS else Verdict.PASSED
+    assert result.verdict is expected, result
+    assert expected is Verdict.PASSED or "is not built" in result.text or "are not built" in result.text
+
+
+@named(MORE_VECTORS)
+def test_further_vector(vector: Vector) -> None:
+    """The engine does what the rules say, also where no recorded vector looks."""
+    result = replay(vector)
+
+    assert result.verdict is Verdict.PASSED, result
+
+
+def test_every_documented_kind_has_a_replay() -> None:
+    """Nothing that the format documents is unknown, and nothing unknown to the format is replayed."""
+    assert KINDS.keys() == DATA["kinds"].keys()
+
+
+# --- a wrong expectation is reported ----------------------------------------------------------------------------------
+
+# What an expectation says about itself, or repeats from the input, is not compared with anything.
+NOT_COMPARED = {
+    "coordinator_sequence": ("after_step",),
+    "keyed_state_merge_namespaces": ("compare",),
+    "key_grouped_priority_queue": ("element",),
+}
+
+
+def places(expect: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Every value inside an expectation: leaves, and lists as a whole."""
+    if isinstance(expect, dict) and expect:
+        for name, one in expect.items():
+            yield from places(one, (*path, name))
+    elif isinstance(expect, list):
+        yield path
+        for position, one in enumerate(expect):
+            yield from places(one, (*path, position))
+    else:
+        yield path
+
+
+def wrong(value: Any) -> Any:
+    """Another value than ``value``, of its type where there is one."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return value + " or not"
+        case list():
+            return [*value, "surplus"]
+        case dict():
+            return {"surplus": 1}
+        case _:
+            return "something"
+
+
+def with_wrong(vector: Vector, path: Path_) -> Vector:
+    mutant = copy.deepcopy(vector)
+    at = mutant["expect"]
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = wrong(at[path[-1]])
+    return mutant
+
+
+def spread(places_: list[Path_], limit: int = 80) -> list[Path_]:
+    """At most ``limit`` places, from beginning to end."""
+    return places_[:: 1 + len(places_) // limit]
+
+
+@named(REPLAYED)
+def test_a_wrong_expectation_is_reported(vector: Vector) -> None:
+    """Whichever value of the expectation is wrong, the replay says so, and in which field."""
+    ignored = NOT_COMPARED.get(vector["kind"], ())
+    compared = [path for path in places(vector["expect"]) if not any(name in path for name in ignored)]
+    assert compared
+    if vector["kind"] == "restore_max_parallelism_check" and " " in vector["expect"]["outcome"]:
+        # Told in words; only the number in them can be wrong.
+        vector = copy.deepcopy(vector)
+        vector["expect"]["outcome"] = vector["expect"]["outcome"].replace("6", "7")
+
+    for path in spread(compared):
+        result = replay(with_wrong(vector, path))
+        assert result.verdict is Verdict.FAILED, (path, result)
+
+
+@named(REPLAYED)
+def test_every_field_of_an_expectation_is_compared(vector: Vector) -> None:
+    """A field that nobody knows is not passed over: neither at the top nor in a step."""
+    mutant = copy.deepcopy(vector)
+    mutant["expect"]["unheard of"] = 1
+    assert replay(mutant).verdict is Verdict.FAILED
+
+    for name in ("per_op", "per_step", "checks"):
+        for position in range(len(vector["expect"].get(name, ()))):
+            mutant = copy.deepcopy(vector)
+            mutant["expect"][name][position]["unheard of"] = 1
+            assert replay(mutant).verdict is Verdict.FAILED, (name, position)
+
+
+@named(REPLAYED)
+def test_every_field_of_an_input_is_understood(vector: Vector) -> None:
+    """A setting or an argument that nobody looks at would be a vector replayed wrongly: it is refused."""
+    for at in input_objects(vector["input"]):
+        mutant = copy.deepcopy(vector)
+        spot = mutant["input"]
+        for step in at:
+            spot = spot[step]
+        spot["unheard of"] = 1
+        assert "unheard of" in replay(mutant).text, at
+
+
+# Objects whose keys are names and values, not fields.
+CONTENT = ("before", "after_sync_part", "values", "per_key_namespace_adds", "states", "ids")
+
+
+def input_objects(given: Any, at: Path_ = ()) -> Iterator[Path_]:
+    if isinstance(given, dict):
+        yield at
+        for name, one in given.items():
+            if name not in CONTENT:
+                yield from input_objects(one, (*at, name))
+    elif isinstance(given, list):
+        for position, one in enumerate(given[:40]):
+            yield from input_objects(one, (*at, position))
+
+
+OPERATIONS = ("op", "event", "e")
+
+
+@named(REPLAYED)
+def test_an_unknown_operation_is_reported(vector: Vector) -> None:
+    """No step is left out silently."""
+    for name in ("ops", "steps", "events"):
+        for position, step in enumerate(vector["input"].get(name, ())[:40]):
+            mutant = copy.deepcopy(vector)
+            if isinstance(step, dict):
+                (field,) = [one for one in OPERATIONS if one in step]
+                mutant["input"][name][position][field] = "unheard of"
+            else:
+                mutant["input"][name][position] = "unheard of"
+            result = replay(mutant)
+            assert result.verdict is Verdict.FAILED
+            assert "unheard of" in result.text
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - missing.KINDS.keys()))
+def test_a_vector_that_expects_nothing_is_no_success(kind: str) -> None:
+    """An empty expectation would pass whatever the engine does."""
+    vector = copy.deepcopy(next(one for one in REPLAYED if one["kind"] == kind))
+    vector["expect"] = {}
+
+    assert replay(vector).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize("missing_field", ["input", "expect"])
+def test_an_incomplete_vector_is_reported(missing_field: str) -> None:
+    """Whatever is missing, it is a failure that names it."""
+    vector = copy.deepcopy(RECORDED[0])
+    del vector[missing_field]
+
+    result = replay(vector)
+
+    assert result.verdict is Verdict.FAILED
+    assert missing_field in result.text
+
+
+@pytest.mark.parametrize("kind", ["key_to_key_group", "coordinator_sequence", "keyed_state_ops"])
+def test_unknown_words_are_reported(kind: str) -> None:
+    """Words of closed lists that nobody knows are a failure of their own kind."""
+    vector = copy.deepcopy(next(one for one in REPLAYED if one["kind"] == kind))
+    given = vector["input"]
+    if kind == "key_to_key_group":
+        given["key_type"] = "unheard of"
+    elif kind == "keyed_state_ops":
+        given["state_type"] = "unheard of"
+    else:
+        given["tasks"][0]["state"] = "unheard of"
+
+    assert "unheard of" in replay(vector).text

@@ -1,0 +1,155 @@
+"""The replay as a command: what it prints, and when it is content."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.__main__ import main
+from tests.conformance.compare import Comparison, MalformedVector, check_fields, plain, same
+from tests.conformance.runner import Verdict, replay
+from tests.conformance.sinks import SINK_KINDS
+
+GOOD = {"name": "good", "kind": "round_up_to_power_of_two", "input": {"x": 3}, "expect": {"result": 4}}
+BAD = {"name": "bad", "kind": "round_up_to_power_of_two", "input": {"x": 3}, "expect": {"result": 5}}
+SINK = {"name": "sink", "kind": "acker", "input": {}, "expect": {}}
+
+
+def written(tmp_path: Path, content: Any, name: str = "vectors.json") -> str:
+    path = tmp_path / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *files: str) -> tuple[int, list[str]]:
+    code = main(list(files))
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_success_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """When all agree only the numbers are printed, and the exit code is 0."""
+    assert run(capsys, written(tmp_path, {"vectors": [GOOD]})) == (0, ["1 passed, 0 failed, 0 skipped"])
+
+
+def test_failures_and_skips_have_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Name, field, what was expected and observed; a skip says why and fails nothing."""
+    file = written(tmp_path, {"vectors": [GOOD, BAD, SINK]})
+
+    assert run(capsys, file) == (
+        1,
+        [
+            "FAIL bad: result expected 5 observed 4",
+            "SKIP sink: sinks: not built yet",
+            "1 passed, 1 failed, 1 skipped",
+        ],
+    )
+    assert run(capsys, written(tmp_path, {"vectors": [GOOD, SINK]}))[0] == 0
+
+
+def test_several_files_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that cannot be read is one failure beside the others."""
+    files = written(tmp_path, {"vectors": [GOOD]}, "a.json"), str(tmp_path / "none.json")
+
+    code, lines = run(capsys, *files)
+
+    assert code == 1
+    assert lines[0].startswith("FAIL none.json: ")
+    assert lines[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[", "is not JSON"),
+        ("\udc80".encode("utf-8", "surrogateescape"), "cannot be read"),
+        ([], "holds no vectors"),
+        ({"vectors": []}, "holds no vectors"),
+        ({"vectors": {}}, "holds no vectors"),
+        ({"vectors": [3]}, "a vector is an object, not int"),
+        ({"vectors": [{"name": "x"}]}, "neither a kind nor a mode"),
+        ({"vectors": [{"name": "x", "kind": "unheard of"}]}, "unknown kind 'unheard of'"),
+        ({"vectors": [{"name": "x", "kind": "acker and more"}]}, "unknown kind"),
+        ({"vectors": [GOOD | {"input": {"x": "three"}}]}, "TypeError"),
+        ({"vectors": [GOOD | {"kind": 3}]}, "unknown kind 3"),
+        ({"vectors": [GOOD | {"kind": []}]}, "unhashable"),
+    ],
+)
+def test_whatever_is_not_understood_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, said: str
+) -> None:
+    """Damaged files, unknown kinds and errors on the way are failures with a reason, in one line."""
+    if isinstance(content, bytes):
+        path = tmp_path / "vectors.json"
+        path.write_bytes(content)
+        file = str(path)
+    else:
+        file = written(tmp_path, content)
+
+    code, lines = run(capsys, file)
+
+    assert code == 1
+    assert len(lines) == 2
+    assert said in lines[0]
+    assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_directory_is_no_file_of_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is told like any other."""
+    code, lines = run(capsys, str(tmp_path))
+
+    assert code == 1
+    assert "cannot be read" in lines[0]
+
+
+def test_no_argument_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing to replay is not a success."""
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_a_barrier_vector_goes_to_the_barrier_replay() -> None:
+    """A vector with a mode is replayed by the barrier handlers; a damaged one fails."""
+    data = Path(__file__).parent / "data" / "barrier.json"
+    vector = json.loads(data.read_text(encoding="utf-8"))["vectors"][0]
+    assert replay(vector).verdict is Verdict.PASSED
+
+    del vector["input"]
+    assert replay(vector).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize("kind", sorted(SINK_KINDS))
+def test_kinds_of_sinks_are_skipped(kind: str) -> None:
+    """They are known, so that they are not called unknown."""
+    result = replay({"name": "s", "kind": kind})
+
+    assert (result.verdict, result.text) == (Verdict.SKIPPED, "sinks: not built yet")
+
+
+@pytest.mark.parametrize(
+    ("expected", "observed"),
+    [(True, 1), (0, False), (None, 0), ([1], [1, 1]), ({"a": 1}, {"b": 1}), ({"a": 1}, {}), ([], {}), ("1", 1)],
+)
+def test_comparison_is_strict(expected: Any, observed: Any) -> None:
+    """Values of different types are different, however alike Python finds them."""
+    assert not same(expected, observed)
+    assert not same(observed, expected)
+
+
+def test_comparison_takes_tuples_and_number_keys_as_a_file_would_have_them() -> None:
+    """What the engine gives is brought to the form of a file first."""
+    assert plain({1: (2, {3: None})}) == {"1": [2, {"3": None}]}
+    comparison = Comparison()
+    comparison.field("f", [[2, 1]], ((2, 1),))
+    comparison.field("s", ["b", "a", "a"], ("a", "b", "a"), as_set=True)
+    assert comparison.finish() == []
+    comparison.field("s", ["a", "a"], ["a"], as_set=True)
+    assert comparison.finish() == ["s expected ['a', 'a'] observed ['a']"]
+
+
+def test_unknown_fields_are_named() -> None:
+    """The message says where and which."""
+    with pytest.raises(MalformedVector, match=r"^input has unknown fields: b, c$"):
+        check_fields({"a": 1, "c": 1, "b": 1}, {"a"}, "input")
