@@ -12,35 +12,29 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any
 
-from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from operators.event_clock import EventClock
 from operators.functions import KeyedProcessFunction, private_copy
+from operators.keyed_states import KeyedStates
 from operators.side_output import SideOutputs
 from operators.transforms import item_in_hand
-from state_backends.descriptors import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
+from operators.wake_ups import WakeUps
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
 from state_backends.timers import Timer
 
 _VOID = None
 """Timers of process functions have no namespace."""
 
 
-class _Context:
+class KeyedContext(KeyedStates):
     """The ``KeyedProcessContext`` of one operator. The operator sets key, timestamp and domain before each call."""
 
-    __slots__ = ("_backend", "_handles", "_operator", "current_key", "side", "time_domain", "timestamp_ms")
+    __slots__ = ("_operator", "current_key", "side", "time_domain", "timestamp_ms")
 
-    def __init__(self, operator: KeyedProcessOperator, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, operator: KeyedFunctionOperator, backend: HeapKeyedStateBackend) -> None:
+        super().__init__(backend)
         self._operator = operator
-        self._backend = backend
-        self._handles: dict[tuple[str, str], Any] = {}
         self.side = SideOutputs()
         self.current_key: Any = None
         self.timestamp_ms: int | None = None
@@ -64,70 +58,39 @@ class _Context:
 
     def register_processing_time_timer(self, time_ms: int) -> None:
         self._operator.timers.register_processing_time_timer(self._backend.current_key, _VOID, time_ms)
-        self._operator.arm()
+        self._operator.wake_ups.arm()
 
     def delete_processing_time_timer(self, time_ms: int) -> None:
         self._operator.timers.delete_processing_time_timer(self._backend.current_key, _VOID, time_ms)
 
-    def value_state(self, name: str, default: Any = None) -> ValueState:
-        handle: ValueState = self._handle(
-            "value", name, lambda: self._backend.value_state(ValueStateDescriptor(name, default))
-        )
-        return handle
 
-    def list_state(self, name: str) -> ListState:
-        handle: ListState = self._handle(
-            "list", name, lambda: self._backend.list_state(ListStateDescriptor(name))
-        )
-        return handle
+class KeyedFunctionOperator(Operator):
+    """What every operator around a function with keyed state and timers has: clock, timers, their firing, output."""
 
-    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
-        handle: ReducingState = self._handle(
-            "reducing", name, lambda: self._backend.reducing_state(ReducingStateDescriptor(name, reduce))
-        )
-        return handle
+    _what = "keyed process function"
 
-    def map_state(self, name: str) -> MapState:
-        handle: MapState = self._handle(
-            "map", name, lambda: self._backend.map_state(MapStateDescriptor(name))
-        )
-        return handle
-
-    def _handle(self, kind: str, name: str, declare: Callable[[], Any]) -> Any:
-        # Declared once: a plain callable asks for its state again with every record.
-        handle = self._handles.get((kind, name))
-        if handle is None:
-            handle = self._handles[kind, name] = declare()
-        return handle
-
-
-class KeyedProcessOperator(Operator):
-    """A keyed process function (or a callable ``(value, ctx)``) over a keyed stream."""
-
-    def __init__(
-        self,
-        function: KeyedProcessFunction
-        | type[KeyedProcessFunction]
-        | Callable[[Any, Any], Iterable[Any] | None],
-    ) -> None:
-        self._function = private_copy(function)
-        self._armed_ms: dict[int, None] = {}
+    def __init__(self, function: Any) -> None:
+        self._function = function
 
     def initialize_state(self) -> None:
         self._backend = self.context.keyed_backend()
         self.timers = self._backend.timer_service("process-timers")
+        self.wake_ups = WakeUps(self.context, self.timers)
         self.clock = EventClock(self.context)
-        self._ctx = _Context(self, self._backend)
+        self._ctx = self._make_context()
+
+    def _make_context(self) -> KeyedContext:
+        return KeyedContext(self, self._backend)
 
     def open(self) -> None:
         self._function.open(self._ctx)
         # Restored processing-time timers have no wake-up yet.
-        self.arm()
+        self.wake_ups.arm()
 
-    def process_batch(self, batch: Batch) -> None:
+    def _process_keyed(self, process: Callable[[Any, Any], Iterable[Any] | None], batch: Batch) -> None:
         keys, stamps = batch.keys, batch.timestamps
-        assert keys is not None, "a keyed process operator stands behind key_by"
-        process, ctx, set_current_key = self._function.process_element, self._ctx, self._backend.set_current_key
+        assert keys is not None, "an operator with keyed state stands behind key_by"
+        ctx, set_current_key = self._ctx, self._backend.set_current_key
         out: list[Any] = []
         out_stamps: list[int | None] = []
         iterator = iter(batch.values)
@@ -145,7 +108,7 @@ class KeyedProcessOperator(Operator):
                     out_stamps.extend(repeat(stamp, len(out) - before))
         except Exception as error:
             record = item_in_hand(batch.values, iterator)
-            raise self.user_error("keyed process function", record, error) from error
+            raise self.user_error(self._what, record, error) from error
         self._send(out, out_stamps)
 
     def process_watermark(self, timestamp_ms: int) -> None:
@@ -160,7 +123,7 @@ class KeyedProcessOperator(Operator):
         self.output.emit_watermark(watermark_ms)
 
     def on_processing_time(self, time_ms: int) -> None:
-        self._armed_ms = {armed: None for armed in self._armed_ms if armed > time_ms}
+        self.wake_ups.passed(time_ms)
         out: list[Any] = []
         self._ctx.time_domain = "processing"
         while (timer := self.timers.pop_next_processing_time(time_ms)) is not None:
@@ -168,7 +131,7 @@ class KeyedProcessOperator(Operator):
             self._call_timer(timer, None, out, [])
         self._ctx.time_domain = "event"
         self._send(out, [None] * len(out))
-        self.arm()
+        self.wake_ups.arm()
 
     def _call_timer(
         self, timer: Timer, stamp: int | None, out: list[Any], out_stamps: list[int | None]
@@ -185,7 +148,7 @@ class KeyedProcessOperator(Operator):
                 out.extend(produced)
         except Exception as error:
             where = {"timer_ms": time_ms, "key": key, "domain": ctx.time_domain}
-            raise self.user_error("on_timer of keyed process function", where, error) from error
+            raise self.user_error(f"on_timer of {self._what}", where, error) from error
         out_stamps.extend(repeat(stamp, len(out) - before))
 
     def _send(self, out: list[Any], out_stamps: list[int | None]) -> None:
@@ -194,13 +157,6 @@ class KeyedProcessOperator(Operator):
             known = [stamp for stamp in out_stamps if stamp is not None]
             self.output.emit(Batch(out, known if len(known) == len(out) else None))
 
-    def arm(self) -> None:
-        """Have a wake-up for the earliest processing-time timer, unless there is one by then."""
-        due_ms = self.timers.next_processing_time()
-        if due_ms is not None and due_ms < MAX_TIMESTAMP_MS and due_ms not in self._armed_ms:
-            self._armed_ms[due_ms] = None
-            self.context.register_processing_timer(due_ms)
-
     def snapshot_state(self, checkpoint_id: int) -> None:
         self.clock.snapshot()
 
@@ -208,5 +164,19 @@ class KeyedProcessOperator(Operator):
         self._function.close()
 
     def fingerprint(self) -> object:
-        now_ms = self.context.processing_time_ms()
-        return self.clock.watermark_ms, sorted(armed - now_ms for armed in self._armed_ms)
+        return self.clock.watermark_ms, self.wake_ups.fingerprint()
+
+
+class KeyedProcessOperator(KeyedFunctionOperator):
+    """A keyed process function (or a callable ``(value, ctx)``) over a keyed stream."""
+
+    def __init__(
+        self,
+        function: KeyedProcessFunction
+        | type[KeyedProcessFunction]
+        | Callable[[Any, Any], Iterable[Any] | None],
+    ) -> None:
+        super().__init__(private_copy(function))
+
+    def process_batch(self, batch: Batch) -> None:
+        self._process_keyed(self._function.process_element, batch)

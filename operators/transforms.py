@@ -26,82 +26,86 @@ def item_in_hand(values: list[Any], iterator: Iterator[Any]) -> Any:
     return values[len(values) - length_hint(iterator) - 1]
 
 
+def apply_to_all(operator: Operator, what: str, fn: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+    """``fn`` of each value. Raises ``UserFunctionError`` that names the value it failed on."""
+    results: list[Any] = []
+    try:
+        results.extend(map(fn, values))
+        if len(results) != len(values):
+            raise StopIteration("the function let a StopIteration escape")
+    except Exception as error:
+        # What came before the failure is in ``results``: its length is the index of the failing record.
+        raise operator.user_error(what, values[len(results)], error) from error
+    return results
+
+
+def map_batch(operator: Operator, what: str, fn: Callable[[Any], Any], batch: Batch) -> None:
+    """Emit one record for each record of ``batch``."""
+    out = apply_to_all(operator, what, fn, batch.values)
+    if out:
+        operator.output.emit(Batch(out, batch.timestamps))
+
+
+def flat_map_batch(operator: Operator, what: str, fn: Callable[[Any], Any], batch: Batch) -> None:
+    """Emit any number of records for each record of ``batch``, all with its timestamp."""
+    values, stamps = batch.values, batch.timestamps
+    produced = apply_to_all(operator, what, fn, values)
+    iterator = iter(produced)
+    out_stamps: list[int] | None = None
+    try:
+        if stamps is None:
+            out = list(chain.from_iterable(iterator))
+        else:
+            # A function may return a generator, whose length nobody knows.
+            lists = [one if isinstance(one, (list, tuple)) else list(one) for one in iterator]
+            out = list(chain.from_iterable(lists))
+            out_stamps = list(chain.from_iterable(map(repeat, stamps, map(len, lists))))
+    except Exception as error:
+        raise operator.user_error(what, item_in_hand(values, iterator), error) from error
+    if out:
+        operator.output.emit(Batch(out, out_stamps))
+
+
 class _FunctionOperator(Operator):
     """Applies one function to every record."""
 
-    what = "function"
-
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn
-
-    def _apply(self, values: list[Any]) -> list[Any]:
-        results: list[Any] = []
-        try:
-            results.extend(map(self._fn, values))
-            if len(results) != len(values):
-                raise StopIteration("the function let a StopIteration escape")
-        except Exception as error:
-            # What came before the failure is in ``results``: its length is the index of the failing record.
-            raise self.user_error(self.what, values[len(results)], error) from error
-        return results
 
 
 class MapOperator(_FunctionOperator):
     """One record out for each record in."""
 
-    what = "map function"
-
     def process_batch(self, batch: Batch) -> None:
-        out = self._apply(batch.values)
-        if out:
-            self.output.emit(Batch(out, batch.timestamps))
+        map_batch(self, "map function", self._fn, batch)
 
 
 class FlatMapOperator(_FunctionOperator):
     """Any number of records out for each record in, all with its timestamp."""
 
-    what = "flat_map function"
-
     def process_batch(self, batch: Batch) -> None:
-        values, stamps = batch.values, batch.timestamps
-        produced = self._apply(values)
-        iterator = iter(produced)
-        out_stamps: list[int] | None = None
-        try:
-            if stamps is None:
-                out = list(chain.from_iterable(iterator))
-            else:
-                # A function may return a generator, whose length nobody knows.
-                lists = [one if isinstance(one, (list, tuple)) else list(one) for one in iterator]
-                out = list(chain.from_iterable(lists))
-                out_stamps = list(chain.from_iterable(map(repeat, stamps, map(len, lists))))
-        except Exception as error:
-            raise self.user_error(self.what, item_in_hand(values, iterator), error) from error
-        if out:
-            self.output.emit(Batch(out, out_stamps))
+        flat_map_batch(self, "flat_map function", self._fn, batch)
 
 
 class FilterOperator(_FunctionOperator):
     """The records for which the predicate is true."""
 
-    what = "filter function"
-
     def process_batch(self, batch: Batch) -> None:
         values, stamps = batch.values, batch.timestamps
-        mask = self._apply(values)
+        mask = apply_to_all(self, "filter function", self._fn, values)
         out = list(compress(values, mask))
         if out:
             self.output.emit(Batch(out, None if stamps is None else list(compress(stamps, mask))))
 
 
-class _Context:
+class RecordContext:
     """The ``ProcessContext`` of one operator; its fields are set by the operator before each call."""
 
-    __slots__ = ("_operator", "_side", "current_watermark_ms", "timestamp_ms")
+    __slots__ = ("_operator", "current_watermark_ms", "side", "timestamp_ms")
 
-    def __init__(self, operator: Operator, side: SideOutputs) -> None:
+    def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._side = side
+        self.side = SideOutputs()
         self.timestamp_ms: int | None = None
         self.current_watermark_ms = MIN_TIMESTAMP_MS
 
@@ -109,7 +113,35 @@ class _Context:
         return self._operator.context.processing_time_ms()
 
     def side_output(self, tag: str, value: Any) -> None:
-        self._side.add(tag, value, self.timestamp_ms)
+        self.side.add(tag, value, self.timestamp_ms)
+
+
+def process_each(
+    operator: Operator,
+    what: str,
+    process: Callable[[Any, Any], Iterable[Any] | None],
+    ctx: RecordContext,
+    batch: Batch,
+) -> None:
+    """Emit what ``process(value, ctx)`` gives for each record of ``batch``, and its side outputs before it."""
+    stamps = batch.timestamps
+    out: list[Any] = []
+    out_stamps: list[int] | None = None if stamps is None else []
+    iterator = iter(batch.values)
+    try:
+        for stamp, value in zip(repeat(None) if stamps is None else stamps, iterator, strict=False):
+            ctx.timestamp_ms = stamp
+            produced = process(value, ctx)
+            if produced is not None:
+                before = len(out)
+                out.extend(produced)
+                if out_stamps is not None:
+                    out_stamps.extend(repeat(stamp, len(out) - before))  # type: ignore[arg-type]
+    except Exception as error:
+        raise operator.user_error(what, item_in_hand(batch.values, iterator), error) from error
+    ctx.side.flush(operator.output)
+    if out:
+        operator.output.emit(Batch(out, out_stamps))
 
 
 class ProcessOperator(Operator):
@@ -122,29 +154,11 @@ class ProcessOperator(Operator):
         self._function = private_copy(function)
 
     def open(self) -> None:
-        self._side = SideOutputs()
-        self._ctx = _Context(self, self._side)
+        self._ctx = RecordContext(self)
         self._function.open(self._ctx)
 
     def process_batch(self, batch: Batch) -> None:
-        process, ctx, stamps = self._function.process_element, self._ctx, batch.timestamps
-        out: list[Any] = []
-        out_stamps: list[int] | None = None if stamps is None else []
-        iterator = iter(batch.values)
-        try:
-            for stamp, value in zip(repeat(None) if stamps is None else stamps, iterator, strict=False):
-                ctx.timestamp_ms = stamp
-                produced = process(value, ctx)
-                if produced is not None:
-                    before = len(out)
-                    out.extend(produced)
-                    if out_stamps is not None:
-                        out_stamps.extend(repeat(stamp, len(out) - before))  # type: ignore[arg-type]
-        except Exception as error:
-            raise self.user_error("process function", item_in_hand(batch.values, iterator), error) from error
-        self._side.flush(self.output)
-        if out:
-            self.output.emit(Batch(out, out_stamps))
+        process_each(self, "process function", self._function.process_element, self._ctx, batch)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._ctx.current_watermark_ms = timestamp_ms

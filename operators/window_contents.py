@@ -17,7 +17,7 @@ from state_backends.descriptors import (
 )
 from state_backends.heap import HeapKeyedStateBackend
 
-_STATE = "window-contents"
+STATE_NAME = "window-contents"
 
 
 class WindowContents(Protocol):
@@ -44,15 +44,20 @@ def window_contents(
     backend: HeapKeyedStateBackend, aggregate: AggregateFunction | Callable[[Any, Any], Any] | None
 ) -> WindowContents:
     """The contents that fit ``aggregate``: an aggregate, a reduce function, or ``None`` for all records."""
+    check_aggregate(aggregate)
     if aggregate is None:
         return _AllRecords(backend)
     if isinstance(aggregate, AggregateFunction):
         return _Aggregated(backend, aggregate)
-    if callable(aggregate):
-        return _Reduced(backend, aggregate)
-    raise ConfigurationError(
-        f"a window takes an AggregateFunction, a function (a, b) -> a, or None for all records, got {aggregate!r}"
-    )
+    return _Reduced(backend, aggregate)
+
+
+def check_aggregate(aggregate: object) -> None:
+    """Refuse what no window can be computed with."""
+    if aggregate is not None and not isinstance(aggregate, AggregateFunction) and not callable(aggregate):
+        raise ConfigurationError(
+            f"a window takes an AggregateFunction, a function (a, b) -> a, or None for all records, got {aggregate!r}"
+        )
 
 
 class _Aggregated:
@@ -61,7 +66,7 @@ class _Aggregated:
     def __init__(self, backend: HeapKeyedStateBackend, function: AggregateFunction) -> None:
         self._state = backend.aggregating_state(
             AggregatingStateDescriptor(
-                _STATE, function.create, function.add, function.get_result, function.merge
+                STATE_NAME, function.create, function.add, function.get_result, function.merge
             )
         )
 
@@ -83,7 +88,7 @@ class _Reduced:
     what = "reduce function"
 
     def __init__(self, backend: HeapKeyedStateBackend, function: Callable[[Any, Any], Any]) -> None:
-        self._state = backend.reducing_state(ReducingStateDescriptor(_STATE, function))
+        self._state = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, function))
 
     def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
         self._state.add_many(keys, values, [], starts)
@@ -104,7 +109,7 @@ class _AllRecords:
     failed_index = 0
 
     def __init__(self, backend: HeapKeyedStateBackend) -> None:
-        self._state = backend.list_state(ListStateDescriptor(_STATE))
+        self._state = backend.list_state(ListStateDescriptor(STATE_NAME))
 
     def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
         self._state.add_many(keys, values, starts)

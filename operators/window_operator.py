@@ -1,4 +1,5 @@
-"""Event-time windows over a keyed stream (Flink: ``WindowOperator`` with ``EventTimeTrigger``).
+"""Tumbling and sliding event-time windows over a keyed stream, a batch at a time (Flink: ``WindowOperator`` with
+``EventTimeTrigger``). Windows of other kinds, and other triggers, are in ``triggered_windows``.
 
 Rules, for a window with greatest timestamp ``m``, allowed lateness ``l`` and current watermark ``w``:
 
@@ -15,7 +16,7 @@ and then by the encoded key: the order is a function of the state, not of its hi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, repeat
+from itertools import chain, compress, repeat
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -26,9 +27,33 @@ from operators.functions import AggregateFunction
 from operators.keyed import refuse_none
 from operators.watermarks import missing_timestamps
 from operators.window_contents import window_contents
-from operators.windows import TimeWindow, TumblingEventTimeWindows
+from operators.windows import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 
 WindowFunction = Callable[[Any, TimeWindow, Any], Any]
+
+
+def check_lateness(allowed_lateness_ms: object) -> None:
+    """Refuse what is no number of ms."""
+    if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
+        raise ConfigurationError(f"allowed_lateness_ms must be an int of at least 0, got {allowed_lateness_ms!r}")
+
+
+def check_window_spec(operator: Operator, restored: Sequence[Any], spec: Any) -> None:
+    """Refuse windows of a checkpoint that are not those of this job: they would never fire, or at the wrong time.
+
+    ``restored`` holds what each subtask wrote as its ``spec``: (size, offset) for tumbling event-time windows, and for
+    all others a text that says everything.
+    """
+    for other in restored:
+        if other != spec:
+            raise JobChangedError(
+                f"operator {operator.context.name!r} has {_spec_text(spec)}, its checkpoint has {_spec_text(other)}\n"
+                "  restore with the windows as they were, or give the operator another uid to begin with empty windows"
+            )
+
+
+def _spec_text(spec: Any) -> str:
+    return spec if isinstance(spec, str) else f"windows of {spec[0]} ms (offset {spec[1]} ms)"
 
 
 class WindowOperator(Operator):
@@ -45,7 +70,7 @@ class WindowOperator(Operator):
 
     def __init__(
         self,
-        assigner: TumblingEventTimeWindows,
+        assigner: TumblingEventTimeWindows | SlidingEventTimeWindows,
         aggregate: AggregateFunction | Callable[[Any, Any], Any] | None,
         window_function: WindowFunction | None = None,
         allowed_lateness_ms: int = 0,
@@ -53,10 +78,7 @@ class WindowOperator(Operator):
         *,
         process_function: Callable[[Any, TimeWindow, Any], Iterable[Any] | None] | None = None,
     ) -> None:
-        if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
-            raise ConfigurationError(
-                f"allowed_lateness_ms must be an int of at least 0, got {allowed_lateness_ms!r}"
-            )
+        check_lateness(allowed_lateness_ms)
         if window_function is not None and process_function is not None:
             raise ConfigurationError("give a window either a window_function or a process_function, not both")
         self._assigner = assigner
@@ -72,18 +94,11 @@ class WindowOperator(Operator):
         self._timers = backend.timer_service("window-timers")
         self._clock = EventClock(self.context)
         self._spec_state = self.context.operator_backend().union_list_state("window-spec")
-        self._check_spec()
+        # Restored windows are known by their start only, so they must be the windows of this job.
+        check_window_spec(self, self._spec_state.get(), self._spec())
 
-    def _check_spec(self) -> None:
-        """Restored windows are known by their start only, so they must be the windows of this job."""
-        for size_ms, offset_ms in self._spec_state.get():
-            if (size_ms, offset_ms) != (self._assigner.size_ms, self._assigner.offset_ms):
-                raise JobChangedError(
-                    f"operator {self.context.name!r} has windows of {self._assigner.size_ms} ms (offset "
-                    f"{self._assigner.offset_ms} ms), its checkpoint has windows of {size_ms} ms (offset "
-                    f"{offset_ms} ms)\n  restore with the windows as they were, or give the operator another uid "
-                    "to begin with empty windows"
-                )
+    def _spec(self) -> Any:
+        return self._assigner.size_ms, self._assigner.offset_ms
 
     def process_batch(self, batch: Batch) -> None:
         if not batch:
@@ -93,11 +108,18 @@ class WindowOperator(Operator):
         if stamps is None:
             raise missing_timestamps(self)
         refuse_none(self, values)
+        self._assign(keys, values, stamps)
+
+    def _assign(self, keys: list[Any], values: list[Any], stamps: list[int]) -> None:
+        """Add the records to their windows."""
+        assert isinstance(self._assigner, TumblingEventTimeWindows)
         starts = self._assigner.starts(stamps)
         if min(starts) + self._assigner.size_ms - 1 > self._clock.watermark_ms:
             self._add_in_time(keys, starts, values)
         else:
-            self._add_with_late_ones(keys, starts, values, stamps)
+            gone = self._add_with_late_ones(keys, starts, values)
+            if any(gone):
+                self._drop(Batch(list(compress(values, gone)), list(compress(stamps, gone))))
 
     def _add_in_time(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
         """Add records to windows that have not fired yet."""
@@ -108,10 +130,8 @@ class WindowOperator(Operator):
         ends = [start + last for start in window_starts]
         self._timers.register_event_time_timers(window_keys, window_starts, ends)
 
-    def _add_with_late_ones(
-        self, keys: list[Any], starts: list[int], values: list[Any], stamps: list[int]
-    ) -> None:
-        """The same when some windows have fired already, or are gone."""
+    def _add_with_late_ones(self, keys: list[Any], starts: list[int], values: list[Any]) -> list[bool]:
+        """The same when some windows have fired already, or are gone; returns which are gone."""
         watermark_ms, lateness_ms = self._clock.watermark_ms, self._allowed_lateness_ms
         last = self._assigner.size_ms - 1
         fired = [start + last <= watermark_ms for start in starts]
@@ -122,8 +142,7 @@ class WindowOperator(Operator):
         again = [was_fired and not is_gone for was_fired, is_gone in zip(fired, gone, strict=True)]
         if any(again):
             self._fire_again(*(list(compress(column, again)) for column in (keys, starts, values)))
-        if any(gone):
-            self._drop(Batch(list(compress(values, gone)), list(compress(stamps, gone))))
+        return gone
 
     def _fire_again(self, keys: list[Any], starts: list[int], values: list[Any]) -> None:
         """Late records within the allowed lateness: each gives a new result of its window at once."""
@@ -222,7 +241,41 @@ class WindowOperator(Operator):
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._clock.snapshot()
-        self._spec_state.update([(self._assigner.size_ms, self._assigner.offset_ms)])
+        self._spec_state.update([self._spec()])
 
     def fingerprint(self) -> object:
         return self._clock.watermark_ms
+
+
+class SlidingWindowOperator(WindowOperator):
+    """The same for windows that overlap, or leave gaps: a record counts once for each of its windows.
+
+    Only a record all of whose windows are gone is late. One that falls into a gap between windows belongs to none; it
+    is late too if the watermark has passed it by the allowed lateness, and otherwise nobody's loss.
+    """
+
+    def _spec(self) -> Any:
+        return self._assigner.spec()
+
+    def _assign(self, keys: list[Any], values: list[Any], stamps: list[int]) -> None:
+        assert isinstance(self._assigner, SlidingEventTimeWindows)
+        ranges = list(map(self._assigner.starts_of, stamps))
+        sizes = list(map(len, ranges))
+        starts = list(chain.from_iterable(ranges))
+        all_keys = list(chain.from_iterable(map(repeat, keys, sizes)))
+        all_values = list(chain.from_iterable(map(repeat, values, sizes)))
+        watermark_ms = self._clock.watermark_ms
+        gone = [False] * len(starts)
+        if not starts or min(starts) + self._assigner.size_ms - 1 <= watermark_ms:
+            gone = self._add_with_late_ones(all_keys, starts, all_values)
+        else:
+            self._add_in_time(all_keys, starts, all_values)
+        if all(sizes) and not any(gone):
+            return
+        lost: list[bool] = []
+        at = 0
+        for size, stamp in zip(sizes, stamps, strict=True):
+            lost.append(all(gone[at : at + size]) and stamp + self._allowed_lateness_ms <= watermark_ms)
+            at += size
+        if any(lost):
+            self._drop(Batch(list(compress(values, lost)), list(compress(stamps, lost))))

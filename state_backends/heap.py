@@ -99,6 +99,10 @@ class HeapKeyedStateBackend:
             check_keys((key,), self.key_type or self._adopt_key_type(infer_key_type(key)))
         self._keys.key = key
 
+    def clear_current_key(self) -> None:
+        """Scope single access to no key: it raises until another key is set."""
+        self._keys.key = None
+
     def value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
         """The value state of that name.
 

@@ -1,19 +1,21 @@
-"""Operator state: lists that belong to a subtask and not to a key, such as the positions of a source.
+"""Operator state: lists and maps that belong to a subtask and not to a key, such as the positions of a source.
 
 When the parallelism changes, a split list's elements are dealt out among the new subtasks, a union list
-goes to each of them whole. The mode belongs to the name for the life of the backend.
+goes to each of them whole. A broadcast state is a map that every subtask has the same of: each writes its own
+copy, and each new subtask reads the copy of one old one. The mode belongs to the name for the life of the backend.
 
 Rules (DefaultOperatorStateBackend):
 
-* the synchronous part copies everything: each element is encoded then, so later changes are not seen;
-* a registered but empty list gives a real handle, no registered list gives none;
-* the file has a header, then one frame per element, whose offset stands for it in a handle.
+* the synchronous part copies everything: it is encoded then, so later changes are not seen;
+* a registered but empty list or map gives a real handle, no registered state gives none;
+* the file has a header, then the lists with one frame per element, then the broadcast states with one frame each;
+  the offset of a frame stands for it in a handle.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from state_backends.encoding import StateCodec, default_codec
@@ -21,6 +23,7 @@ from state_backends.errors import StateArgumentError, StateSchemaError
 from state_backends.framing import FrameReader, frame, preamble
 from state_backends.full_snapshot import describe_stream
 from state_backends.handles import OperatorStateHandle, OperatorStateMode, StateOffsets, StateScope
+from state_backends.heap_states import sorted_map
 from state_backends.snapshot import (
     CheckpointStream,
     SnapshotOptions,
@@ -31,7 +34,7 @@ from state_backends.snapshot import (
     StreamFactory,
 )
 
-__all__ = ["OperatorListState", "OperatorStateBackend", "OperatorStateMode"]
+__all__ = ["OperatorBroadcastState", "OperatorListState", "OperatorStateBackend", "OperatorStateMode"]
 
 MAGIC = b"WEIROPER"
 FORMAT_VERSION = 1
@@ -91,38 +94,118 @@ class OperatorListState:
         return checked
 
 
+class OperatorBroadcastState:
+    """A map that all subtasks hold the same of, because all of them see the same broadcast elements in the same order
+    and change it by nothing else (HeapBroadcastState).
+
+    Iteration is in the order of the encoded map keys: a function of the content, not of how it came about.
+
+    :ivar name: unique within the operator
+    """
+
+    __slots__ = ("_codec", "_entries", "name")
+
+    mode = OperatorStateMode.BROADCAST
+
+    def __init__(self, name: str, codec: StateCodec) -> None:
+        self.name = name
+        self._codec = codec
+        self._entries: dict[Any, Any] = {}
+
+    def get(self, map_key: Any) -> Any:
+        """The value under a map key, or ``None``."""
+        return self._entries.get(map_key)
+
+    def contains(self, map_key: Any) -> bool:
+        """Whether the map has the key."""
+        return map_key in self._entries
+
+    def put(self, map_key: Any, value: Any) -> None:
+        """Store one entry."""
+        self._entries[map_key] = value
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Store several entries."""
+        self._entries.update(entries)
+
+    def remove(self, map_key: Any) -> None:
+        """Remove an entry if it is there."""
+        self._entries.pop(map_key, None)
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries = {}
+
+    def entries(self) -> list[tuple[Any, Any]]:
+        """All entries, in the order of their encoded keys."""
+        return list(self.sorted_entries().items())
+
+    def keys(self) -> list[Any]:
+        """All map keys, in the order of their encoding."""
+        return list(self.sorted_entries())
+
+    def values(self) -> list[Any]:
+        """All values, in the order of their encoded keys."""
+        return list(self.sorted_entries().values())
+
+    def is_empty(self) -> bool:
+        """Whether the map has no entry."""
+        return not self._entries
+
+    def sorted_entries(self) -> dict[Any, Any]:
+        """The map in canonical order; what a snapshot writes."""
+        return sorted_map(self._entries, self._codec)
+
+
+OperatorState = OperatorListState | OperatorBroadcastState
+
+
 class OperatorStateBackend:
     """Operator state of one subtask."""
 
     def __init__(self, *, codec: StateCodec | None = None) -> None:
         self._codec = default_codec() if codec is None else codec
-        self._states: dict[str, OperatorListState] = {}
+        self._states: dict[str, OperatorState] = {}
 
     def list_state(self, name: str) -> OperatorListState:
         """The split list of that name.
 
-        :raises StateSchemaError: when the name belongs to a list of another mode
+        :raises StateSchemaError: when the name belongs to a state of another mode
         """
-        return self._state(name, OperatorStateMode.SPLIT_DISTRIBUTE)
+        return self._list(name, OperatorStateMode.SPLIT_DISTRIBUTE)
 
     def union_list_state(self, name: str) -> OperatorListState:
         """The union list of that name.
 
-        :raises StateSchemaError: when the name belongs to a list of another mode
+        :raises StateSchemaError: when the name belongs to a state of another mode
         """
-        return self._state(name, OperatorStateMode.UNION)
+        return self._list(name, OperatorStateMode.UNION)
+
+    def broadcast_state(self, name: str) -> OperatorBroadcastState:
+        """The broadcast state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another mode
+        """
+        state = self._state(name, OperatorStateMode.BROADCAST)
+        assert isinstance(state, OperatorBroadcastState)
+        return state
 
     def state_names(self) -> list[str]:
-        """The names of all states that were declared or restored, sorted."""
-        return sorted(self._states)
+        """The names of all lists that were declared or restored, sorted (``getRegisteredStateNames``)."""
+        return sorted(name for name, state in self._states.items() if isinstance(state, OperatorListState))
+
+    def broadcast_state_names(self) -> list[str]:
+        """The names of all broadcast states that were declared or restored, sorted."""
+        return sorted(name for name, state in self._states.items() if isinstance(state, OperatorBroadcastState))
 
     def sync_prepare_resources(self, checkpoint_id: int) -> OperatorSnapshotResources:
         """Copy the present state, by encoding it.
 
         :raises StateSerializationError: naming the element that cannot be written
         """
+        names = [*self.state_names(), *self.broadcast_state_names()]
         return OperatorSnapshotResources(
-            [(state.mode, name, self._encode_all(state)) for name, state in sorted(self._states.items())],
+            [(self._states[name].mode, name, self._encode_all(self._states[name])) for name in names],
             self._codec,
         )
 
@@ -139,7 +222,8 @@ class OperatorStateBackend:
         return OperatorSnapshotTask(resources, stream_factory)
 
     def restore(self, handles: Iterable[OperatorStateHandle], reader: StateReader) -> None:
-        """Append the elements that the handles refer to, in their order, to the lists of their names.
+        """Append the elements that the handles refer to, in their order, to the lists of their names, and put the
+        entries of broadcast states into the maps of theirs.
 
         :raises CorruptStateError: when a file is damaged
         :raises MissingStateError: when a file is not there
@@ -155,7 +239,7 @@ class OperatorStateBackend:
                     elements = [self._codec.decode(encoded[name, where.mode, at], path) for at in where.offsets]
                 except KeyError:
                     raise frames.corrupt(f"it lacks elements of {where.mode.value} state {name!r}") from None
-                self._state(name, where.mode).add_all(elements)
+                self._restore_elements(name, where.mode, elements)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Nothing to do: no snapshot of this backend builds on an earlier one."""
@@ -167,13 +251,29 @@ class OperatorStateBackend:
         """A digest of the content."""
         digest = hashlib.blake2b(digest_size=16)
         for name, state in sorted(self._states.items()):
-            digest.update(self._codec.encode([name, state.mode.value, state.get()]))
+            content = state.get() if isinstance(state, OperatorListState) else state.sorted_entries()
+            digest.update(self._codec.encode([name, state.mode.value, content]))
         return digest.digest()
 
-    def _state(self, name: str, mode: OperatorStateMode) -> OperatorListState:
+    def _restore_elements(self, name: str, mode: OperatorStateMode, elements: list[Any]) -> None:
+        if mode is OperatorStateMode.BROADCAST:
+            state = self.broadcast_state(name)
+            for entries in elements:
+                state.put_all(entries)
+        else:
+            self._list(name, mode).add_all(elements)
+
+    def _list(self, name: str, mode: OperatorStateMode) -> OperatorListState:
+        state = self._state(name, mode)
+        assert isinstance(state, OperatorListState)
+        return state
+
+    def _state(self, name: str, mode: OperatorStateMode) -> OperatorState:
         state = self._states.get(name)
         if state is None:
-            state = self._states[name] = OperatorListState(name, mode)
+            is_broadcast = mode is OperatorStateMode.BROADCAST
+            state = OperatorBroadcastState(name, self._codec) if is_broadcast else OperatorListState(name, mode)
+            self._states[name] = state
         if state.mode is not mode:
             raise StateSchemaError(
                 f"operator state {name!r} is {state.mode.value} state and cannot be {mode.value} state too: how "
@@ -181,8 +281,10 @@ class OperatorStateBackend:
             )
         return state
 
-    def _encode_all(self, state: OperatorListState) -> list[bytes]:
+    def _encode_all(self, state: OperatorState) -> list[bytes]:
         what = f"operator state {state.name!r}"
+        if isinstance(state, OperatorBroadcastState):
+            return [self._codec.encode(state.sorted_entries(), what)]
         return [self._codec.encode(element, f"{what}[{i}]") for i, element in enumerate(state.get())]
 
 
@@ -202,9 +304,9 @@ def _read_elements(
 
 
 class OperatorSnapshotResources(SnapshotResources):
-    """The encoded elements of all lists, by name.
+    """The encoded elements of all states, by name.
 
-    :ivar states: (mode, name, encoded elements), sorted by name
+    :ivar states: (mode, name, encoded elements), the lists and then the broadcast states, each sorted by name
     """
 
     def __init__(self, states: list[tuple[OperatorStateMode, str, list[bytes]]], codec: StateCodec) -> None:
@@ -217,7 +319,7 @@ class OperatorSnapshotResources(SnapshotResources):
 
 
 class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
-    """Writes the copied elements, one list per step."""
+    """Writes the copied elements, one state per step."""
 
     def __init__(self, resources: OperatorSnapshotResources, stream_factory: StreamFactory) -> None:
         super().__init__(resources)

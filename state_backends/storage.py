@@ -3,6 +3,7 @@
 Layout, as on Flink (FsCheckpointStorageAccess)::
 
     <base>/<job>/incarnation          how often this directory was started; part of every name
+    <base>/<job>/checkpoint-ids       numbers below it are used up, though nothing else may tell
     <base>/<job>/lock                 held by the run that uses the directory
     <base>/<job>/chk-N/_metadata      checkpoint N exists if and only if this file does
     <base>/<job>/chk-N/...            files that belong to checkpoint N alone
@@ -16,6 +17,8 @@ Rules:
 * It ceases to exist in one step too: its ``_metadata`` is deleted first.
 * A damaged checkpoint is reported and the next older one is used; it is never silently half restored.
 * The incarnation is raised durably before anything else, so no name is used twice, even after a crash.
+* Nor is a number: the directory of a checkpoint tells that it is used, and before the directory with the highest
+  one is deleted, the file ``checkpoint-ids`` does. Savepoints lie elsewhere, so theirs are noted there too.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from state_backends.framing import seal, unseal
 from state_backends.handles import FileStateHandle, StateScope
 
 __all__ = [
+    "CHECKPOINT_IDS_FILE_NAME",
+    "CHECKPOINT_PREFIX",
     "DEFAULT_INLINE_THRESHOLD_BYTES",
     "INCARNATION_FILE_NAME",
     "MAX_INLINE_THRESHOLD_BYTES",
@@ -59,15 +64,18 @@ __all__ = [
 
 METADATA_FILE_NAME = "_metadata"
 INCARNATION_FILE_NAME = "incarnation"
+CHECKPOINT_IDS_FILE_NAME = "checkpoint-ids"
 DEFAULT_INLINE_THRESHOLD_BYTES = 20 * 1024
 """Up to this size, state travels inside the metadata instead of in a file of its own."""
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 
-_CHECKPOINT_PREFIX = "chk-"
+CHECKPOINT_PREFIX = "chk-"
 # File systems allow 255 bytes; a counter and a suffix are still to be added.
 _MAX_NAME_CHARS = 200
 _INCARNATION_MAGIC = b"WEIRINCR"
 _INCARNATION_VERSION = 1
+_IDS_MAGIC = b"WEIRCKID"
+_IDS_VERSION = 1
 _NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR])
 
 
@@ -134,6 +142,13 @@ class CheckpointLocation:
         """Opens what this checkpoint's handles refer to."""
         return FsStateReader(self._fs, self._directories)
 
+    def full_path(self, handle: FileStateHandle) -> str:
+        """Where a file that this checkpoint refers to lies.
+
+        :raises MissingStateError: when a savepoint refers to shared files, which it cannot
+        """
+        return self._directories.full_path(handle)
+
     def write_metadata(self, metadata: CheckpointMetadata) -> None:
         """Make the checkpoint exist: the last step, after which it can be restored from.
 
@@ -185,7 +200,7 @@ class CheckpointLocation:
     def _directories_of(self, metadata: CheckpointMetadata) -> list[str]:
         """The directories with files that the metadata refers to, sorted."""
         paths = [
-            self._directories.full_path(stream)
+            self.full_path(stream)
             for stream in metadata.streams()
             if isinstance(stream, FileStateHandle)
         ]
@@ -220,6 +235,11 @@ class CheckpointStorage:
         self._fs = fs
         self._threshold = inline_threshold_bytes
 
+    @property
+    def inline_threshold_bytes(self) -> int:
+        """Up to this size, state travels inside the metadata."""
+        return self._threshold
+
     def lock(self) -> DirectoryLock:
         """Hold the job's directory exclusively.
 
@@ -233,14 +253,7 @@ class CheckpointStorage:
 
         :raises CorruptStateError: when the file is damaged
         """
-        path = posixpath.join(self.job_dir, INCARNATION_FILE_NAME)
-        if not self._fs.exists(path):
-            return 0
-        with self._fs.open_read(path) as file:
-            payload = unseal(file, path, _INCARNATION_MAGIC, _INCARNATION_VERSION)
-        number = default_codec().decode(payload, path)
-        assert isinstance(number, int)
-        return number
+        return self._read_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, 0)
 
     def next_incarnation(self) -> int:
         """Raise the incarnation durably and return it. Call it first, at each start and resume.
@@ -249,17 +262,47 @@ class CheckpointStorage:
         :raises CorruptStateError: when the present number cannot be read
         """
         number = self.incarnation() + 1
-        data = seal(_INCARNATION_MAGIC, _INCARNATION_VERSION, default_codec().encode(number))
         try:
-            self._fs.make_dirs(self.job_dir)
-            write_atomically(self._fs, posixpath.join(self.job_dir, INCARNATION_FILE_NAME), data)
+            self._write_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, number)
         except OSError as problem:
             raise _not_writable(self.job_dir, problem) from problem
         return number
 
+    def next_checkpoint_id(self) -> int:
+        """A number above all that were ever used here, by checkpoints that never completed and by savepoints too.
+
+        :raises CorruptStateError: when the file that remembers them is damaged
+        """
+        noted = self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1)
+        return max(noted, self.highest_checkpoint_id() + 1)
+
+    def note_used(self, checkpoint_id: int) -> None:
+        """Remember durably that a number is used up, whatever becomes of its directory.
+
+        :raises OSError: when it cannot be written
+        :raises CorruptStateError: when the file that remembers them is damaged
+        """
+        if self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1) <= checkpoint_id:
+            self._write_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, checkpoint_id + 1)
+
+    def _read_number(self, name: str, magic: bytes, version: int, default: int) -> int:
+        path = posixpath.join(self.job_dir, name)
+        if not self._fs.exists(path):
+            return default
+        with self._fs.open_read(path) as file:
+            payload = unseal(file, path, magic, version)
+        number = default_codec().decode(payload, path)
+        assert isinstance(number, int)
+        return number
+
+    def _write_number(self, name: str, magic: bytes, version: int, number: int) -> None:
+        self._fs.make_dirs(self.job_dir)
+        data = seal(magic, version, default_codec().encode(number))
+        write_atomically(self._fs, posixpath.join(self.job_dir, name), data)
+
     def location(self, checkpoint_id: int) -> CheckpointLocation:
         """Where a checkpoint is, or would be; nothing is created."""
-        directory = posixpath.join(self.job_dir, f"{_CHECKPOINT_PREFIX}{checkpoint_id}")
+        directory = posixpath.join(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
         return CheckpointLocation(self._fs, checkpoint_id, directory, self.job_dir, self._threshold)
 
     def initialize_location(self, checkpoint_id: int) -> CheckpointLocation:
@@ -346,7 +389,13 @@ class CheckpointStorage:
         return UsableCheckpoint(None, problems)
 
     def discard(self, checkpoint_id: int) -> None:
-        """Delete a checkpoint with the files that belong to it alone; shared files stay."""
+        """Delete a checkpoint with the files that belong to it alone; shared files stay.
+
+        :raises OSError: when something cannot be deleted, or its number cannot be noted first
+        """
+        if checkpoint_id == self.highest_checkpoint_id():
+            # Nothing else would tell that the number is used up.
+            self.note_used(checkpoint_id)
         self.location(checkpoint_id).discard()
 
     def discard_leftovers(self) -> list[str]:
@@ -361,7 +410,7 @@ class CheckpointStorage:
             location = self.location(checkpoint_id)
             if not self._fs.exists(location.metadata_path):
                 deleted.append(location.directory)
-                location.discard()
+                self.discard(checkpoint_id)
         for path in list(self._fs.walk_files(self.job_dir)):
             if path.endswith(TEMPORARY_SUFFIX):
                 deleted.append(path)
@@ -371,8 +420,8 @@ class CheckpointStorage:
     def _directory_ids(self) -> list[int]:
         if not self._fs.is_dir(self.job_dir):
             return []
-        prefix = len(_CHECKPOINT_PREFIX)
-        names = [name for name in self._fs.list_dir(self.job_dir) if name.startswith(_CHECKPOINT_PREFIX)]
+        prefix = len(CHECKPOINT_PREFIX)
+        names = [name for name in self._fs.list_dir(self.job_dir) if name.startswith(CHECKPOINT_PREFIX)]
         return sorted(int(name[prefix:]) for name in names if name[prefix:].isdecimal())
 
 

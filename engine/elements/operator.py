@@ -167,5 +167,27 @@ class Operator:
         return UserFunctionError(name, what, record, attempt, cause)
 
 
+class TwoInputOperator(Operator):
+    """An operator with two inputs, told apart by which of them a batch came in on (Flink: ``TwoInputStreamOperator``).
+
+    Each input may be a union of streams. ``process_watermark`` and ``process_watermark_status`` speak of both together:
+    the watermark is the minimum over every channel of either input that is not idle, and the operator is idle when all
+    of them are. Batches of the two inputs come in the order in which the task takes them from its channels; nothing
+    else relates them. Such an operator is always the head of its chain.
+    """
+
+    def process_batch(self, batch: Batch) -> None:
+        """The same as :meth:`process_batch_1`: to whoever knows nothing of a second input, it is the only one."""
+        self.process_batch_1(batch)
+
+    def process_batch_1(self, batch: Batch) -> None:
+        """Handle records of the first input, in order."""
+        raise TypeError(f"{type(self).__name__} takes no records on its first input")
+
+    def process_batch_2(self, batch: Batch) -> None:
+        """Handle records of the second input, in order."""
+        raise TypeError(f"{type(self).__name__} takes no records on its second input")
+
+
 OperatorFactory = Callable[[], Operator]
 """Makes a fresh operator for one subtask and attempt. What it captures is read-only."""

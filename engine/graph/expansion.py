@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from engine.graph.chaining import Chain, build_chains
 from engine.graph.channels import connections
-from engine.graph.job_graph import JobGraph, NodeRole
+from engine.graph.job_graph import JobGraph, NodeRole, StreamEdge
+from engine.graph.partitioner import BroadcastPartitioner
 from engine.graph.plan import ChannelPlan, EdgePlan, ExecutionPlan, OperatorPlan, SubtaskPlan, VertexPlan
 from state_backends.key_groups import KeyType
 
@@ -59,15 +60,52 @@ def _lay_out(graph: JobGraph, chains: tuple[Chain, ...]) -> _Layout:
     }
     edges: list[EdgePlan] = []
     indices: dict[int, int] = {}
+    aligned_only = _nodes_without_unaligned(graph)
+    names: dict[str, int] = {}
     for edge in graph.edges():
         (sender, position), (receiver, entry) = places[edge.source], places[edge.target]
-        # Chains are trees entered at the head, so an edge within one vertex is a chained edge.
-        if sender == receiver:
+        # Chains are trees entered at the head, so an edge within one vertex is chained, or leads back to the head.
+        if sender == receiver and not edge.is_feedback:
             continue
         assert entry == 0, edge
         indices[edge.id] = len(edges)
-        edges.append(EdgePlan(len(edges), sender, position, receiver, edge.partitioner, edge.side_tag))
+        edges.append(
+            EdgePlan(
+                len(edges),
+                sender,
+                position,
+                receiver,
+                edge.partitioner,
+                edge.side_tag,
+                edge.target_input,
+                _edge_name(graph, edge, names),
+                edge.target not in aligned_only,
+                edge.is_feedback,
+            )
+        )
     return _Layout(graph, places, tuple(edges), indices)
+
+
+def _nodes_without_unaligned(graph: JobGraph) -> frozenset[int]:
+    """Operators one of whose inputs cannot be redistributed in flight; all their inputs then stay aligned.
+
+    Feedback edges do not count: what is in flight on them is part of every checkpoint, aligned or not.
+    """
+    return frozenset(
+        edge.target
+        for edge in graph.edges()
+        if not edge.is_feedback
+        and (edge.partitioner.pointwise or isinstance(edge.partitioner, BroadcastPartitioner))
+    )
+
+
+def _edge_name(graph: JobGraph, edge: StreamEdge, taken: dict[str, int]) -> str:
+    """The identity of an edge between vertices; ``taken`` counts the equal ones given out so far."""
+    labels = graph.labels()
+    stem = f"{labels[edge.source].uid}>{edge.side_tag or ''}>{labels[edge.target].uid}"
+    ordinal = taken.get(stem, 0)
+    taken[stem] = ordinal + 1
+    return f"{stem}#{ordinal}"
 
 
 def _vertex(index: int, chain: Chain, layout: _Layout) -> VertexPlan:
@@ -85,6 +123,7 @@ def _vertex(index: int, chain: Chain, layout: _Layout) -> VertexPlan:
             for edge in graph.in_edges(head.id)  # only the head of a chain has network inputs
         ),
         output_edges=tuple(sorted(edge for operator in operators for _, edge in operator.edge_outputs)),
+        is_max_parallelism_derived=head.declared_max_parallelism is None,
     )
 
 
@@ -186,6 +225,9 @@ def plan_fingerprint(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ..
                 edge.target_vertex,
                 edge.partitioner.name,
                 edge.side_tag,
+                # Only where there is one: plans of graphs without second inputs and feedback keep their digest.
+                *([edge.target_input] if edge.target_input else []),
+                *(["feedback"] if edge.is_feedback else []),
             ]
             for edge in edges
         ],

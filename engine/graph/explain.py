@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
 
 TEXT_LEGEND = "-> call inside the task   => channels to another task"
+FEEDBACK_LEGEND = "~> channels back to the head of an iteration"
 
 
 def explain_text(plan: ExecutionPlan) -> str:
@@ -16,7 +17,7 @@ def explain_text(plan: ExecutionPlan) -> str:
     lines = [
         f"job {plan.job_name}: {_count(len(plan.vertices), 'vertex', 'vertices')}, "
         f"{_count(len(plan.subtasks), 'subtask')}, {_count(len(plan.channels), 'channel')}",
-        TEXT_LEGEND,
+        "   ".join([TEXT_LEGEND, *([FEEDBACK_LEGEND] if any(edge.is_feedback for edge in plan.edges) else [])]),
     ]
     for vertex in plan.vertices:
         lines += [
@@ -49,12 +50,13 @@ def _branches(
     for _, edge_index in operator.edge_outputs:
         edge = plan.edges[edge_index]
         target = f"[{edge.target_vertex}] {plan.vertices[edge.target_vertex].operators[0].name}"
-        texts.append((f"=> {target}   {_edge_text(edge, channels)}", None))
+        texts.append((f"{'~>' if edge.is_feedback else '=>'} {target}   {_edge_text(edge, channels)}", None))
     return [(prefix, below == 0, *text) for below, text in enumerate(reversed(texts))]
 
 
 def explain_mermaid(plan: ExecutionPlan) -> str:
-    """A flowchart: a subgraph per vertex, thin arrows inside a chain, thick arrows where channels are."""
+    """A flowchart: a subgraph per vertex, thin arrows inside a chain, thick arrows where channels are, dotted arrows
+    where they lead back."""
     channels = _channel_counts(plan)
     lines = ["flowchart LR"]
     for vertex in plan.vertices:
@@ -71,7 +73,8 @@ def explain_mermaid(plan: ExecutionPlan) -> str:
     for edge in plan.edges:
         source = _mermaid_id(plan.vertices[edge.source_vertex], edge.source_position)
         target = _mermaid_id(plan.vertices[edge.target_vertex], 0)
-        lines.append(f'  {source} ==>|"{_mermaid_text(_edge_text(edge, channels))}"| {target}')
+        arrow = "-.->" if edge.is_feedback else "==>"
+        lines.append(f'  {source} {arrow}|"{_mermaid_text(_edge_text(edge, channels))}"| {target}')
     return "\n".join(lines) + "\n"
 
 
@@ -95,7 +98,8 @@ def _parallelism_text(vertex: VertexPlan) -> str:
 
 
 def _edge_text(edge: EdgePlan, channels: Counter[int]) -> str:
-    return f"{_tag_text(edge.side_tag)}{edge.partitioner.name}, {_count(channels[edge.index], 'channel')}"
+    where = "feedback: " if edge.is_feedback else "input 2: " if edge.target_input else ""
+    return f"{_tag_text(edge.side_tag)}{where}{edge.partitioner.name}, {_count(channels[edge.index], 'channel')}"
 
 
 def _tag_text(tag: str | None) -> str:

@@ -14,7 +14,13 @@ from typing import Any
 from engine.elements.errors import JobGraphError, shorten
 from engine.elements.operator import OperatorFactory
 from engine.graph.naming import NodeLabel, resolve_labels
-from engine.graph.partitioner import ForwardPartitioner, HashPartitioner, Partitioner, RebalancePartitioner
+from engine.graph.partitioner import (
+    BroadcastPartitioner,
+    ForwardPartitioner,
+    HashPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+)
 from state_backends.key_groups import KeyType, default_max_parallelism
 
 
@@ -44,7 +50,9 @@ class StreamNode:
     ``kind``                     what it does (``"map"``), the stem of its name when none was given;
     ``declared_name``, ``declared_uid``, ``declared_max_parallelism``
                                  what the user gave, ``None`` where the engine chooses;
-    ``requires_key``             whether it reaches keyed state and so must stand right behind ``key_by``.
+    ``requires_key``             whether it reaches keyed state and so must stand right behind ``key_by``;
+    ``inputs``                   how many inputs it tells apart, 1 or 2; each may be fed by several edges;
+    ``is_iteration_head``        whether feedback edges may lead to it.
     """
 
     id: int
@@ -57,17 +65,23 @@ class StreamNode:
     role: NodeRole = NodeRole.TRANSFORM
     requires_key: bool = False
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
+    inputs: int = 1
+    is_iteration_head: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEdge:
-    """The records of ``source`` (its side output ``side_tag``, when there is one) flow to ``target``."""
+    """The records of ``source`` (its side output ``side_tag``, when there is one) flow to ``target``: to its input
+    ``target_input``, 0 for the first or only one and 1 for the second one of an operator with two. ``is_feedback``:
+    back to the head of an iteration; without its feedback edges a graph has no cycle."""
 
     id: int
     source: int
     target: int
     partitioner: Partitioner
     side_tag: str | None = None
+    target_input: int = 0
+    is_feedback: bool = False
 
 
 class JobGraph:
@@ -112,7 +126,14 @@ class JobGraph:
         return node_id
 
     def add_edge(
-        self, source: int, target: int, *, partitioner: Partitioner | None = None, side_tag: str | None = None
+        self,
+        source: int,
+        target: int,
+        *,
+        partitioner: Partitioner | None = None,
+        side_tag: str | None = None,
+        target_input: int = 0,
+        is_feedback: bool = False,
     ) -> int:
         """Connect two operators and return the id of the edge.
 
@@ -128,7 +149,7 @@ class JobGraph:
                 )
         if partitioner is None:
             partitioner = self._default_partitioner(source, target)
-        edge = StreamEdge(len(self._edges), source, target, partitioner, side_tag)
+        edge = StreamEdge(len(self._edges), source, target, partitioner, side_tag, target_input, is_feedback)
         self._digraph.add_edge(source, target, key=edge.id, edge=edge)
         self._edges.append(edge)
         self._revision += 1
@@ -142,6 +163,16 @@ class JobGraph:
     def set_chaining(self, node_id: int, strategy: ChainingStrategy) -> None:
         """Change whether an operator may be chained."""
         self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), chaining=strategy)
+        self._revision += 1
+
+    def set_inputs(self, node_id: int, inputs: int) -> None:
+        """Say how many inputs an operator tells apart."""
+        self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), inputs=inputs)
+        self._revision += 1
+
+    def set_iteration_head(self, node_id: int) -> None:
+        """Say that feedback edges lead to an operator."""
+        self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), is_iteration_head=True)
         self._revision += 1
 
     def node(self, node_id: int) -> StreamNode:
@@ -185,9 +216,19 @@ class JobGraph:
         return default_max_parallelism(node.parallelism)
 
     def is_keyed(self, node_id: int) -> bool:
-        """Whether every input of the operator comes through ``key_by``."""
+        """Whether every input of the operator comes through ``key_by``; a second input may be a broadcast instead,
+        which has no keys and reaches the state of all of them."""
         edges = self.in_edges(node_id)
-        return bool(edges) and all(isinstance(edge.partitioner, HashPartitioner) for edge in edges)
+        first = [edge.partitioner for edge in edges if edge.target_input == 0]
+        second = [edge.partitioner for edge in edges if edge.target_input != 0]
+        return (
+            bool(first)
+            and all(isinstance(partitioner, HashPartitioner) for partitioner in first)
+            and (
+                all(isinstance(partitioner, HashPartitioner) for partitioner in second)
+                or all(isinstance(partitioner, BroadcastPartitioner) for partitioner in second)
+            )
+        )
 
     def key_types_of(self, node_id: int) -> tuple[KeyType | None, ...]:
         """The declared key types of the hash edges into the operator, in edge order (``None``: not declared)."""
@@ -198,19 +239,42 @@ class JobGraph:
         )
 
     def topological_order(self) -> tuple[int, ...]:
-        """Ids so that every edge points forward; among equals the one added first. The graph has no cycle."""
+        """Ids so that every edge but feedback points forward; among equals the one added first. Without its feedback
+        edges the graph has no cycle."""
         import networkx
 
-        return tuple(networkx.lexicographical_topological_sort(self._digraph))
+        return tuple(networkx.lexicographical_topological_sort(self._without_feedback()))
 
     def find_cycle(self) -> tuple[int, ...] | None:
-        """The operators of one cycle in flow order, beginning with the one added first; ``None`` when there is none."""
+        """The operators of one cycle without feedback edges in flow order, beginning with the one added first; ``None``
+        when there is none."""
         import networkx
 
         try:
-            edges = networkx.find_cycle(self._digraph)
+            edges = networkx.find_cycle(self._without_feedback())
         except networkx.NetworkXNoCycle:
             return None
         path = [edge[0] for edge in edges]
         first = path.index(min(path))
         return tuple(path[first:] + path[:first])
+
+    def leads_to(self, source: int, target: int) -> bool:
+        """Whether records of ``source`` reach ``target`` without a feedback edge; an operator leads to itself."""
+        import networkx
+
+        return bool(networkx.has_path(self._without_feedback(), source, target))
+
+    def loop_of(self, head: int) -> tuple[int, ...]:
+        """The operators from which records come back to an operator, and itself, in the order they were added."""
+        import networkx
+
+        before, behind = networkx.ancestors(self._digraph, head), networkx.descendants(self._digraph, head)
+        return tuple(sorted({head, *before.intersection(behind)}))
+
+    def _without_feedback(self) -> Any:
+        import networkx
+
+        if not any(edge.is_feedback for edge in self._edges):
+            return self._digraph
+        edges = self._edges
+        return networkx.subgraph_view(self._digraph, filter_edge=lambda _from, _to, key: not edges[key].is_feedback)

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from engine.elements.errors import JobGraphError
 from engine.graph.options import (
     OperatorOptions,
     check_callable,
     check_callable_or_methods,
+    check_count,
+    check_instance,
     check_type,
 )
 from engine.graph.stream import Stream
@@ -21,7 +24,7 @@ from engine.graph.stream import Stream
 if TYPE_CHECKING:
     from engine.graph.windowed_stream import WindowedStream
     from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
-    from operators.windows import TumblingEventTimeWindows
+    from operators.windows import WindowAssigner
 
 
 class KeyedStream(Stream):
@@ -66,10 +69,30 @@ class KeyedStream(Stream):
         factory = partial(KeyedProcessOperator, cast("KeyedProcessFunction", function))
         return self._transform("process", factory, options, requires_key=True)
 
-    def window(self, assigner: TumblingEventTimeWindows) -> WindowedStream:
+    def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Group the records of each key by window; then ``reduce``, ``aggregate`` or ``process`` them."""
         from engine.graph.windowed_stream import WindowedStream
-        from operators.windows import TumblingEventTimeWindows
+        from operators.windows import WindowAssigner
 
-        check_type("window", "assigner", assigner, TumblingEventTimeWindows)
+        check_instance("window", "assigner", assigner, WindowAssigner)
         return WindowedStream(self, assigner)
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Windows of ``size`` records of a key, however long that takes; incomplete ones never fire.
+
+        With ``slide``, after every ``slide`` records a window of the last ``size`` ones (Flink:
+        ``KeyedStream.countWindow``).
+        """
+        from engine.graph.windowed_stream import WindowedStream
+        from operators.evictors import CountEvictor
+        from operators.triggers import CountTrigger, PurgingTrigger
+        from operators.windows import GlobalWindows
+
+        for keyword, count in (("size", size), ("slide", size if slide is None else slide)):
+            check_count("count_window", keyword, count)
+            if count < 1:
+                raise JobGraphError(f"count_window: {keyword}={count} is no number of records; give at least 1")
+        windows = WindowedStream(self, GlobalWindows.create())
+        if slide is None:
+            return windows.trigger(PurgingTrigger.of(CountTrigger.of(size)))
+        return windows.evictor(CountEvictor.of(size)).trigger(CountTrigger.of(slide))

@@ -117,6 +117,16 @@ def check_type(method: str, what: str, value: object, wanted: type) -> None:
         )
 
 
+def check_instance(method: str, what: str, value: object, wanted: type) -> None:
+    """Refuse a value that is not of the wanted type, and the class itself in place of an object."""
+    if isinstance(value, type) and issubclass(value, wanted):
+        raise JobGraphError(
+            f"{method}: {what} must be an object, not the class {value.__name__}\n"
+            f"  fix: make one, with {value.__name__}(...) or what it offers for that"
+        )
+    check_type(method, what, value, wanted)
+
+
 def check_callable(method: str, what: str, value: object) -> None:
     """Refuse what cannot be called where a function is wanted."""
     if not callable(value):
@@ -145,6 +155,18 @@ def check_methods(method: str, what: str, value: object, *names: str) -> None:
             f"{method}: {what} must have {_calls(missing)}, which "
             f"{shorten(value)} of type {type(value).__name__} has not"
         )
+
+
+def check_function_object(method: str, what: str, value: object, *kinds: type) -> type:
+    """Which of ``kinds`` an object, or a class of such objects, is derived from; refuse it when it is none."""
+    for kind in kinds:
+        if isinstance(value, kind) or (isinstance(value, type) and issubclass(value, kind)):
+            return kind
+    wanted = " or ".join(f"{kind.__name__}" for kind in kinds)
+    raise JobGraphError(
+        f"{method}: {what} must be a {wanted}, or a class of such, not {shorten(value)} of type "
+        f"{type(value).__name__}\n  fix: derive its class from {wanted}"
+    )
 
 
 def _calls(names: Iterable[str]) -> str:

@@ -5,7 +5,8 @@ Nothing here depends on networkx; the runtime reads these tuples and touches the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from engine.elements.operator import OperatorFactory
 from engine.graph.partitioner import Partitioner
@@ -45,6 +46,9 @@ class VertexPlan:
     is_source: bool
     input_edges: tuple[int, ...] = ()
     output_edges: tuple[int, ...] = ()
+    is_max_parallelism_derived: bool = False
+    """Whether ``max_parallelism`` follows from the parallelism because nobody declared one. Only such a number may
+    give way to that of a checkpoint (Flink: ``JobVertex.canRescaleMaxParallelism``); part of no fingerprint."""
 
     def names_of(self, subtask: int) -> tuple[str, ...]:
         """Every name that faults and costs may use for one subtask, the most specific first: ``name[subtask]`` of the
@@ -55,7 +59,17 @@ class VertexPlan:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlan:
-    """A network edge between vertices, from one operator of the source chain to the head of the target."""
+    """A network edge between vertices, from one operator of the source chain to the head of the target.
+
+    ``target_input``        which input of the head it feeds: 0 the first or only one, 1 the second one of an operator
+                            with two inputs;
+    ``name``                ``source uid>side tag>target uid#n``, ``n`` counting edges that are the same in all that:
+                            what captured data of its channels is filed under. It stays when other edges come and go;
+    ``supports_unaligned``  whether barriers on it may overtake records. Never when any input of its target is
+                            pointwise or a broadcast: redistribution could not tell where their records in flight belong
+                            (Flink: ``StreamingJobGraphGenerator.shouldDisableUnalignedCheckpointing``);
+    ``is_feedback``         whether it leads back to the head of an iteration. Every cycle of a plan has such an edge.
+    """
 
     index: int
     source_vertex: int
@@ -63,6 +77,10 @@ class EdgePlan:
     target_vertex: int
     partitioner: Partitioner
     side_tag: str | None = None
+    target_input: int = 0
+    name: str = ""
+    supports_unaligned: bool = True
+    is_feedback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,19 @@ class ExecutionPlan:
     """Digest over uids, names, parallelisms and edges: two plans with one fingerprint are restorable into
     each other and replay each other's choices."""
     vertex_names: tuple[str, ...] = field(default=())
+
+    def with_max_parallelism(self, by_vertex: Mapping[int, int]) -> ExecutionPlan:
+        """The plan with other numbers of key groups for some vertices; itself when there are none.
+
+        It keeps its fingerprint: nobody has asked for the numbers that are replaced.
+        """
+        if not by_vertex:
+            return self
+        vertices = tuple(
+            replace(vertex, max_parallelism=by_vertex.get(vertex.index, vertex.max_parallelism))
+            for vertex in self.vertices
+        )
+        return replace(self, vertices=vertices)
 
     def operators(self) -> tuple[tuple[VertexPlan, OperatorPlan], ...]:
         """Every operator with the vertex it runs in, in plan order."""

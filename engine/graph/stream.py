@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import OperatorFactory
@@ -41,11 +41,16 @@ from engine.graph.partitioner import (
 from state_backends.key_groups import KeyType
 
 if TYPE_CHECKING:
+    from engine.graph.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+    from engine.graph.iteration import IterativeStream
     from engine.graph.job import Job
     from engine.graph.keyed_stream import KeyedStream
+    from engine.graph.windowed_stream import AllWindowedStream
     from operators.functions import ProcessFunction
     from operators.sinks import CollectedResults
     from operators.watermarks import WatermarkStrategy
+    from operators.windows import WindowAssigner
+    from state_backends.descriptors import MapStateDescriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,15 @@ class Stream:
         check_type("assign_timestamps_and_watermarks", "strategy", strategy, WatermarkStrategy)
         return self._transform("timestamps", partial(TimestampsAndWatermarksOperator, strategy), options)
 
+    def window_all(self, assigner: WindowAssigner) -> AllWindowedStream:
+        """Group all records by window; then ``reduce``, ``aggregate`` or ``process`` them, in one subtask.
+
+        (Flink: ``DataStream.windowAll``.) Behind ``key_by`` use ``window``, which is parallel.
+        """
+        from engine.graph.windowed_stream import window_all
+
+        return window_all(self, assigner)
+
     # --- routing: no operator is added --------------------------------------------------------------------
 
     def key_by(
@@ -178,13 +192,32 @@ class Stream:
         outlets = list(self._outlets)
         for other in others:
             check_type("union", "every argument", other, Stream)
-            if other._job is not self._job:
-                raise JobGraphError(
-                    f"union: {other!r} belongs to job {other._job.name!r}, {self!r} to {self._job.name!r}\n"
-                    "  fix: build both from the same Job object; records do not cross jobs"
-                )
+            self._check_same_job("union", other)
             outlets.extend(other._outlets)
         return Stream(self._job, tuple(outlets))
+
+    @overload
+    def connect(self, other: Stream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, other: Stream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and ``other``, to be read by one operator through an input each.
+
+        The two may carry different things. Connected with a broadcast stream (``other.broadcast(state)``), this one is
+        the data.
+        """
+        from engine.graph.connected_streams import connect
+
+        return connect(self, other)
+
+    def iterate(self, **options: Unpack[OperatorOptions]) -> IterativeStream:
+        """These records, and those that the stream is closed with: the beginning of a loop.
+
+        ``iteration.close_with(feedback)`` leads a stream of the loop back here (Flink: ``DataStream.iterate``).
+        """
+        from engine.graph.iteration import iterate
+
+        return iterate(self, options)
 
     def side_output(self, tag: str) -> Stream:
         """The records that the operator before emits under ``tag``; none when it never does."""
@@ -204,9 +237,21 @@ class Stream:
         """The next edge deals records out in turn over the nearest subtasks only."""
         return self._with_partitioner("rescale", RescalePartitioner())
 
-    def broadcast(self) -> Stream:
-        """The next edge sends every record to every subtask."""
-        return self._with_partitioner("broadcast", BroadcastPartitioner())
+    @overload
+    def broadcast(self) -> Stream: ...
+    @overload
+    def broadcast(self, state: MapStateDescriptor | str, /, *more: MapStateDescriptor | str) -> BroadcastStream: ...
+    def broadcast(self, *states: MapStateDescriptor | str) -> Stream | BroadcastStream:
+        """The next edge sends every record to every subtask.
+
+        With states, given by name or as ``MapStateDescriptor``: a broadcast stream that keeps them in the operator
+        which ``data.connect(...)`` puts behind it (Flink: ``DataStream.broadcast(MapStateDescriptor...)``).
+        """
+        if not states:
+            return self._with_partitioner("broadcast", BroadcastPartitioner())
+        from engine.graph.connected_streams import broadcast
+
+        return broadcast(self, states)
 
     def global_(self) -> Stream:
         """The next edge sends every record to subtask 0."""
@@ -277,9 +322,26 @@ class Stream:
         """Add an operator and an edge to it from every outlet; returns the stream of its records."""
         check_options(kind, options)
         node_id = self._job.add_operator(kind, factory, options, role=role, requires_key=requires_key)
-        for outlet in self._outlets:
-            self._job.graph.add_edge(outlet.node_id, node_id, partitioner=outlet.partitioner, side_tag=outlet.side_tag)
+        self._feed(node_id)
         return Stream(self._job, (Outlet(node_id),))
+
+    def _feed(self, node_id: int, target_input: int = 0) -> None:
+        """Add an edge from every outlet to an input of an operator."""
+        for outlet in self._outlets:
+            self._job.graph.add_edge(
+                outlet.node_id,
+                node_id,
+                partitioner=outlet.partitioner,
+                side_tag=outlet.side_tag,
+                target_input=target_input,
+            )
+
+    def _check_same_job(self, method: str, other: Stream) -> None:
+        if other._job is not self._job:
+            raise JobGraphError(
+                f"{method}: {other!r} belongs to job {other._job.name!r}, {self!r} to {self._job.name!r}\n"
+                "  fix: build both from the same Job object; records do not cross jobs"
+            )
 
     def _with_partitioner(self, method: str, partitioner: Partitioner) -> Stream:
         self._check_partitioner_may_change(method)
@@ -313,7 +375,7 @@ class Stream:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("reduce", "aggregate", "window"):
+            if name in ("reduce", "aggregate", "window", "count_window"):
                 raise NotKeyedError(
                     f"{name} keeps state per key, but {self!r} has no key\n"
                     f"  fix: call .key_by(...) right before .{name}(...)"

@@ -105,6 +105,26 @@ def _forward_keeps_parallelism(graph: JobGraph) -> Iterator[str]:
             )
 
 
+def _inputs_are_fed(graph: JobGraph) -> Iterator[str]:
+    for node in graph.nodes():
+        name, edges = graph.name_of(node.id), graph.in_edges(node.id)
+        fed = {edge.target_input for edge in edges}
+        for edge in edges:
+            if not 0 <= edge.target_input < node.inputs:
+                yield (
+                    f"the edge from {graph.name_of(edge.source)!r} leads to input {edge.target_input + 1} of operator "
+                    f"{name!r}, which has {'one input' if node.inputs == 1 else f'{node.inputs} inputs'}; "
+                    "connect the two streams with first.connect(second)"
+                )
+        missing = [number + 1 for number in range(node.inputs) if number not in fed]
+        # Without any input at all, that is what the user is told.
+        if edges and missing:
+            yield (
+                f"operator {name!r} has {node.inputs} inputs, but nothing leads to input {missing[0]}; "
+                "connect the two streams with first.connect(second)"
+            )
+
+
 def _keyed_operators_have_keys(graph: JobGraph) -> Iterator[str]:
     for node in graph.nodes():
         if node.requires_key and graph.in_edges(node.id) and not graph.is_keyed(node.id):
@@ -125,7 +145,46 @@ def _no_cycle(graph: JobGraph) -> Iterator[str]:
     cycle = graph.find_cycle()
     if cycle is not None:
         path = " -> ".join(repr(graph.name_of(node_id)) for node_id in (*cycle, cycle[0]))
-        yield f"records would run in a circle: {path}; iterations are not supported, remove one of the edges"
+        yield (
+            f"records would run in a circle: {path}; begin a loop with stream.iterate() and lead its records back with "
+            "iteration.close_with(feedback), or remove one of the edges"
+        )
+
+
+def _feedback_leads_round(graph: JobGraph) -> Iterator[str]:
+    for edge in graph.edges():
+        if not edge.is_feedback:
+            continue
+        source, head = graph.name_of(edge.source), graph.name_of(edge.target)
+        if not graph.node(edge.target).is_iteration_head:
+            yield (
+                f"the feedback edge from {source!r} leads to {head!r}, which begins no iteration; "
+                "feed back with iteration.close_with(feedback)"
+            )
+        elif edge.source == edge.target:
+            yield f"iteration {head!r} feeds its records back to itself as they are; put an operator between the two"
+        elif not graph.leads_to(edge.target, edge.source):
+            yield (
+                f"iteration {head!r} is closed with records of {source!r}, to which it does not lead; "
+                "feed back a stream that comes from the iteration, and join others with union before .iterate()"
+            )
+
+
+def _iterations_have_a_way_in_and_out(graph: JobGraph) -> Iterator[str]:
+    for node in graph.nodes():
+        inputs = graph.in_edges(node.id)
+        if not node.is_iteration_head or not inputs:
+            continue
+        name, members = graph.name_of(node.id), graph.loop_of(node.id)
+        if not any(edge.is_feedback for edge in inputs):
+            yield f"iteration {name!r} is not closed: nothing is fed back; call .close_with(feedback), or leave it out"
+        elif all(edge.is_feedback for edge in inputs):
+            yield f"iteration {name!r} has no input but its own feedback; call .iterate() on a stream"
+        elif all(edge.target in members for member in members for edge in graph.out_edges(member)):
+            yield (
+                f"nothing leaves iteration {name!r}: its records would be computed and dropped; "
+                "end a stream of it with .sink(...), .print() or .collect(...)"
+            )
 
 
 RULES: tuple[Rule, ...] = (
@@ -134,6 +193,9 @@ RULES: tuple[Rule, ...] = (
     _parallelism_is_in_range,
     _roles_are_kept,
     _forward_keeps_parallelism,
+    _inputs_are_fed,
     _keyed_operators_have_keys,
     _no_cycle,
+    _feedback_leads_round,
+    _iterations_have_a_way_in_and_out,
 )

@@ -7,20 +7,25 @@ import sys
 import time
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 
 from engine.elements.operator import Operator
 from engine.graph.expansion import expand, plan_fingerprint
 from engine.graph.job_graph import JobGraph
 from engine.graph.partitioner import (
+    BroadcastPartitioner,
+    CustomPartitioner,
     ForwardPartitioner,
+    GlobalPartitioner,
     HashPartitioner,
+    Partitioner,
     RebalancePartitioner,
     RescalePartitioner,
 )
 from engine.graph.plan import ExecutionPlan
 from state_backends.key_groups import INT
-from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
+from tests.graph.graphs import add_behind, add_sink, add_source, first_channel, identity, valid_graphs
 
 
 def test_small_plan_by_hand() -> None:
@@ -251,6 +256,95 @@ def test_fingerprint_ignores_functions_and_the_name_of_the_job() -> None:
     assert plan.fingerprint == expand(other, "two").fingerprint
     assert plan.fingerprint == plan_fingerprint(plan.vertices, plan.edges)
     assert len(plan.fingerprint) == 64
+
+
+def test_fingerprint_is_the_one_of_earlier_versions() -> None:
+    """The digest of a plan is written into checkpoints and recorded runs: for a graph that has not changed it stays."""
+    assert fingerprint_of(base(parallelism=3)) == "fbf03ff145902ee9044dcbde410da94e2fb9228b7cfe427b2f69ee0606496b3b"
+
+
+def connected(target_input: int = 1) -> JobGraph:
+    """One source that feeds both inputs of an operator."""
+    graph = JobGraph()
+    both = add_behind(graph, add_source(graph), "both", partitioner=HashPartitioner(identity))
+    graph.set_inputs(both, 2)
+    graph.add_edge(0, both, partitioner=HashPartitioner(identity), target_input=target_input)
+    add_sink(graph, both)
+    return graph
+
+
+def test_edges_know_the_input_they_feed() -> None:
+    """The second input is told apart in the plan and in its fingerprint; every other edge feeds input 0."""
+    assert [edge.target_input for edge in expand(connected(), "job").edges] == [0, 1]
+    assert fingerprint_of(connected()) != fingerprint_of(connected(target_input=0))
+
+
+@given(valid_graphs())
+def test_edge_names_are_unique(graph: JobGraph) -> None:
+    """What data of channels is filed under: who sends, under which tag, to whom, and which of several equal ones."""
+    plan = expand(graph, "job")
+    seen: dict[str, int] = {}
+    for edge in plan.edges:
+        source = plan.vertices[edge.source_vertex].operators[edge.source_position].uid
+        stem = f"{source}>{edge.side_tag or ''}>{plan.vertices[edge.target_vertex].operators[0].uid}"
+        assert edge.name == f"{stem}#{seen.get(stem, 0)}"
+        seen[stem] = seen.get(stem, 0) + 1
+
+    assert len({edge.name for edge in plan.edges}) == len(plan.edges)
+
+
+def test_edge_names_stay_when_the_graph_grows() -> None:
+    """Another operator, and another edge between other operators, changes no name of an edge that was there."""
+    before = {edge.name for edge in expand(connected(), "job").edges}
+    grown = JobGraph()
+    add_sink(grown, add_source(grown, "more"), name="elsewhere", parallelism=2)
+    source = add_source(grown)
+    both = add_behind(grown, source, "both", partitioner=HashPartitioner(identity))
+    grown.set_inputs(both, 2)
+    grown.add_edge(source, both, partitioner=HashPartitioner(identity), target_input=1)
+    add_sink(grown, both)
+
+    assert before == {"source>>both#0", "source>>both#1"}
+    assert before < {edge.name for edge in expand(grown, "job").edges}
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "supported"),
+    [
+        (HashPartitioner(identity), True),
+        (RebalancePartitioner(), True),
+        (GlobalPartitioner(), True),
+        (CustomPartitioner(first_channel), True),
+        (BroadcastPartitioner(), False),
+        (RescalePartitioner(), False),
+        (ForwardPartitioner(), False),
+    ],
+)
+def test_which_edges_support_unaligned_barriers(partitioner: Partitioner, supported: bool) -> None:
+    """One pointwise or broadcast input makes all inputs of its vertex aligned, and those of no other vertex."""
+    graph = JobGraph()
+    first, second = add_source(graph, "first", 2), add_source(graph, "second", 2)
+    union = add_behind(graph, first, "union", 2, RebalancePartitioner())
+    graph.add_edge(second, union, partitioner=partitioner)
+    other = add_behind(graph, first, "other", 2, RebalancePartitioner())
+    add_sink(graph, union, other, parallelism=1)
+
+    edges = expand(graph, "job").edges
+
+    assert [edge.supports_unaligned for edge in edges] == [supported, supported, True, True, True]
+
+
+def test_max_parallelism_is_derived_unless_declared() -> None:
+    """The head of a chain decides; a declared number counts even when it is the derived one. No part of identity."""
+    derived, declared = expand(base(), "job"), expand(base(max_parallelism=128), "job")
+
+    assert [vertex.is_max_parallelism_derived for vertex in derived.vertices] == [True]
+    assert derived.vertices[0].max_parallelism == declared.vertices[0].max_parallelism == 128
+    assert [vertex.is_max_parallelism_derived for vertex in declared.vertices] == [True]
+    alone = JobGraph()
+    add_sink(alone, add_source(alone, max_parallelism=128))
+    assert [vertex.is_max_parallelism_derived for vertex in expand(alone, "job").vertices] == [False]
+    assert derived.fingerprint == declared.fingerprint
 
 
 PROGRAM = """

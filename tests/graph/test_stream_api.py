@@ -374,7 +374,7 @@ def refused(call: Callable[[Job], Any]) -> str:
         (lambda j: key_by_identity(numbers(j)).reduce(1), "reduce: fn must be a function"),
         (lambda j: key_by_identity(numbers(j)).aggregate(max), "must be of type AggregateFunction"),
         (lambda j: key_by_identity(numbers(j)).process(1), "process: function must be a function"),
-        (lambda j: key_by_identity(numbers(j)).window(1000), "window: assigner must be of type Tumbling"),
+        (lambda j: key_by_identity(numbers(j)).window(1000), "window: assigner must be of type WindowAssigner"),
         (lambda j: windowed(numbers(j)).allowed_lateness(-1), "lateness_ms=-1 is negative; give 0 or more"),
         (lambda j: windowed(numbers(j)).allowed_lateness(1.5), "lateness_ms must be a whole number, not 1.5"),
         (lambda j: windowed(numbers(j)).side_output_late(1), "side_output_late: tag must be of type str"),
@@ -435,7 +435,7 @@ def test_union_across_jobs() -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["reduce", "aggregate", "window"])
+@pytest.mark.parametrize("method", ["reduce", "aggregate", "window", "count_window"])
 def test_keyed_methods_without_a_key(method: str) -> None:
     """Calling a method of keyed streams on another says to call key_by, and hasattr still works."""
     stream = numbers(Job("job"))

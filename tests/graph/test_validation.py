@@ -8,7 +8,7 @@ from hypothesis import given
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import Operator
 from engine.graph.job_graph import JobGraph, NodeRole
-from engine.graph.partitioner import ForwardPartitioner, HashPartitioner
+from engine.graph.partitioner import BroadcastPartitioner, ForwardPartitioner, HashPartitioner, Partitioner
 from engine.graph.validation import RULES, find_problems, validate
 from state_backends.key_groups import INT, LONG, KeyType
 from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
@@ -244,6 +244,66 @@ def test_key_types_matter_only_to_keyed_operators() -> None:
     assert find_problems(graph) == []
 
 
+def two_inputs(first: Partitioner | None, *second: Partitioner | None) -> JobGraph:
+    """An operator with keyed state and two inputs."""
+    graph = JobGraph()
+    source = add_source(graph)
+    both = add_behind(graph, source, "both", partitioner=first, requires_key=True)
+    graph.set_inputs(both, 2)
+    for partitioner in second:
+        graph.add_edge(source, both, partitioner=partitioner, target_input=1)
+    add_sink(graph, both)
+    return graph
+
+
+def test_an_input_that_nothing_leads_to() -> None:
+    """An operator with two inputs needs both."""
+    assert only_problem(two_inputs(HashPartitioner(identity))) == (
+        "operator 'both' has 2 inputs, but nothing leads to input 2; connect the two streams with first.connect(second)"
+    )
+
+
+def test_an_input_that_is_not_there() -> None:
+    """An edge to the second input of an operator that has one would feed the wrong method."""
+    graph = JobGraph()
+    source = add_source(graph)
+    one = add_behind(graph, source, "one")
+    graph.add_edge(source, one, target_input=1)
+    add_sink(graph, one)
+
+    assert only_problem(graph) == (
+        "the edge from 'source' leads to input 2 of operator 'one', which has one input; "
+        "connect the two streams with first.connect(second)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "keyed"),
+    [
+        (HashPartitioner(identity), [HashPartitioner(identity)], True),
+        (HashPartitioner(identity), [BroadcastPartitioner()], True),
+        (HashPartitioner(identity), [BroadcastPartitioner(), BroadcastPartitioner()], True),
+        (HashPartitioner(identity), [BroadcastPartitioner(), HashPartitioner(identity)], False),
+        (HashPartitioner(identity), [None], False),
+        (None, [HashPartitioner(identity)], False),
+        (BroadcastPartitioner(), [HashPartitioner(identity)], False),
+    ],
+)
+def test_two_inputs_are_keyed_together(first: Partitioner, second: list[Partitioner], keyed: bool) -> None:
+    """Both inputs have keys, or the first has and the second is a broadcast: else there is no keyed state."""
+    graph = two_inputs(first, *second)
+
+    assert graph.is_keyed(1) == keyed
+    assert bool(find_problems(graph)) != keyed
+
+
+def test_two_inputs_with_different_key_types() -> None:
+    """What meets in one state has one type, through whichever input it comes."""
+    graph = two_inputs(HashPartitioner(identity, key_type=INT), HashPartitioner(identity, key_type=LONG))
+
+    assert only_problem(graph).startswith("the inputs of operator 'both' have different key types (INT, LONG)")
+
+
 def test_cycle_is_found_with_its_path() -> None:
     """Records that would run in a circle: the message has the whole way round."""
     graph = JobGraph()
@@ -256,7 +316,8 @@ def test_cycle_is_found_with_its_path() -> None:
 
     assert only_problem(graph) == (
         "records would run in a circle: 'first' -> 'second' -> 'third' -> 'first'; "
-        "iterations are not supported, remove one of the edges"
+        "begin a loop with stream.iterate() and lead its records back with iteration.close_with(feedback), or remove "
+        "one of the edges"
     )
 
 
@@ -305,6 +366,13 @@ def test_every_rule_is_needed() -> None:
         add_sink(graph, add_behind(graph, add_source(graph), "map", 2, ForwardPartitioner()))
         return graph
 
+    def inputs() -> JobGraph:
+        graph = JobGraph()
+        both = add_behind(graph, add_source(graph), "both")
+        graph.set_inputs(both, 2)
+        add_sink(graph, both)
+        return graph
+
     def keys() -> JobGraph:
         graph = JobGraph()
         add_sink(graph, add_behind(graph, add_source(graph), "count", requires_key=True))
@@ -317,7 +385,23 @@ def test_every_rule_is_needed() -> None:
         add_sink(graph, add_source(graph), loop)
         return graph
 
-    graphs = [make() for make in (empty, labels, ranges, roles, forward, keys, cycle)]
+    def feedback() -> JobGraph:
+        graph = JobGraph()
+        first = add_behind(graph, add_source(graph), "first")
+        second = add_behind(graph, first, "second")
+        graph.add_edge(second, first, is_feedback=True)
+        add_sink(graph, second)
+        return graph
+
+    def iteration() -> JobGraph:
+        graph = JobGraph()
+        head = add_behind(graph, add_source(graph), "head")
+        graph.set_iteration_head(head)
+        add_sink(graph, head)
+        return graph
+
+    makers = (empty, labels, ranges, roles, forward, inputs, keys, cycle, feedback, iteration)
+    graphs = [make() for make in makers]
 
     broken = [[index for index, rule in enumerate(RULES) if list(rule(graph))] for graph in graphs]
 

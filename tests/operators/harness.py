@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.operator import Operator, OperatorMetrics
+from engine.elements.operator import Operator, OperatorMetrics, TwoInputOperator
 from state_backends.filesystem import FileSystem, MemoryFileSystem
 from state_backends.handles import KeyedStateHandle, OperatorStateHandle, OperatorStateMode
 from state_backends.heap import HeapKeyedStateBackend
@@ -40,7 +40,8 @@ class Checkpoint:
         backend.restore([self.keyed[subtask] for subtask in sorted(self.keyed)], self.location.reader())
 
     def restore_operator(self, backend: OperatorStateBackend, subtask: int, parallelism: int) -> None:
-        """Union lists whole; split lists as they were, or dealt out in contiguous chunks after a rescale."""
+        """Union lists whole; split lists as they were, or dealt out in contiguous chunks after a rescale; the copy of a
+        broadcast state that one of the old subtasks had."""
         if not self.operator:
             return
         modes: dict[str, OperatorStateMode] = {}
@@ -50,6 +51,10 @@ class Checkpoint:
             by_subtask[old].restore([handle], self.location.reader())
             modes |= {name: where.mode for name, where in handle.states.items()}
         for name, mode in sorted(modes.items()):
+            if mode is OperatorStateMode.BROADCAST:
+                copies = [one.broadcast_state(name) for _, one in sorted(by_subtask.items())]
+                backend.broadcast_state(name).put_all(dict(copies[subtask % len(copies)].entries()))
+                continue
             union = mode is OperatorStateMode.UNION
             lists = [
                 (one.union_list_state(name) if union else one.list_state(name)).get()
@@ -202,6 +207,19 @@ class Harness:
         records = list(values)
         keys = None if self._key is None else [self._key(value) for value in records]
         self.operator.process_batch(Batch(records, None if timestamps is None else list(timestamps), keys))
+
+    def process_2(
+        self,
+        values: Iterable[Any],
+        timestamps: Iterable[int] | None = None,
+        key: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """One batch through the second input; keyed by ``key`` if that is given."""
+        records = list(values)
+        keys = None if key is None else [key(value) for value in records]
+        operator = self.operator
+        assert isinstance(operator, TwoInputOperator)
+        operator.process_batch_2(Batch(records, None if timestamps is None else list(timestamps), keys))
 
     def watermark(self, timestamp_ms: int) -> None:
         self.operator.process_watermark(timestamp_ms)

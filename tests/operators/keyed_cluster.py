@@ -46,6 +46,17 @@ class KeyedCluster:
             if part:
                 harness.process([value for value, _ in part], [stamp for _, stamp in part])
 
+    def process_2(self, records: Iterable[tuple[Any, int]], key: Callable[[Any], Any] | None = None) -> None:
+        """The same through the second input: to the owner of ``key``, or to every subtask when there is none."""
+        for value, stamp in records:
+            owner = None
+            if key is not None:
+                group = key_group_for(key(value), MAX_PARALLELISM)
+                owner = operator_index_for_key_group(MAX_PARALLELISM, len(self.subtasks), group)
+            for subtask, harness in enumerate(self.subtasks):
+                if owner in (None, subtask):
+                    harness.process_2([value], [stamp], key)
+
     def watermark(self, timestamp_ms: int) -> None:
         for harness in self.subtasks:
             harness.watermark(timestamp_ms)

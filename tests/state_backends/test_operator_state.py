@@ -1,4 +1,4 @@
-"""Operator state: lists by name and mode, copied at the sync point, each element with its offset."""
+"""Operator state: lists and broadcast maps by name and mode, copied at the sync point, each element with its offset."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from .support import location, same, values, vectors
 
 Vector = dict[str, Any]
 
+GETTERS = {"get_list": "list_state", "get_union": "union_list_state", "get_broadcast": "broadcast_state"}
+MODES = {
+    "list_state": OperatorStateMode.SPLIT_DISTRIBUTE,
+    "union_list_state": OperatorStateMode.UNION,
+    "broadcast_state": OperatorStateMode.BROADCAST,
+}
+
 
 def start(backend: OperatorStateBackend, where: Any) -> OperatorSnapshotTask:
     """The task of a new snapshot."""
@@ -33,18 +40,15 @@ def take(backend: OperatorStateBackend) -> tuple[OperatorStateHandle, StateReade
 
 
 @pytest.mark.parametrize("vector", vectors("operator_state_backend"))
-def test_list_states_are_those_of_flink(vector: Vector) -> None:
-    """The list part of Flink's scenarios: modes, order, isolation of the snapshot."""
+def test_states_are_those_of_flink(vector: Vector) -> None:
+    """Flink's scenarios: modes, order, isolation of the snapshot from what lists and maps go through meanwhile."""
     backend, where = OperatorStateBackend(), location()
     task: OperatorSnapshotTask | None = None
-    broadcast = {op["name"] for op in vector["input"]["ops"] if op["op"] == "get_broadcast"}
     result: Any = None
     for op in vector["input"]["ops"]:
         name = op.get("name")
-        if name in broadcast:
-            continue
-        if op["op"] in ("get_list", "get_union"):
-            get = backend.list_state if op["op"] == "get_list" else backend.union_list_state
+        if op["op"] in GETTERS:
+            get = getattr(backend, GETTERS[op["op"]])
             if "expect_error" in op:
                 with pytest.raises(StateSchemaError, match=f"{name!r} is .* cannot be"):
                     get(name)
@@ -54,6 +58,8 @@ def test_list_states_are_those_of_flink(vector: Vector) -> None:
             _any(backend, name).add_all(op["values"])
         elif op["op"] == "mutate_each":
             _any(backend, name).update([one + op["plus"] for one in _any(backend, name).get()])
+        elif op["op"] == "put_all":
+            _any(backend, name).put_all(op["values"])
         elif op["op"] == "clear":
             _any(backend, name).clear()
         elif op["op"] == "snapshot_sync_part":
@@ -66,8 +72,12 @@ def test_list_states_are_those_of_flink(vector: Vector) -> None:
             backend = OperatorStateBackend()
             backend.restore([result], where.reader())
 
-    assert vector["expect"]["values"] == {name: _any(backend, name).get() for name in backend.state_names()}
-    assert vector["expect"]["registered_names"] == len(backend.state_names())
+    expect = vector["expect"]
+    broadcast = {name: backend.broadcast_state(name) for name in backend.broadcast_state_names()}
+    assert expect["values"] == {name: _any(backend, name).get() for name in backend.state_names()}
+    assert expect["registered_names"] == len(backend.state_names())
+    assert expect.get("broadcast", {}) == {name: dict(state.entries()) for name, state in broadcast.items()}
+    assert expect.get("registered_broadcast_names", 0) == len(broadcast)
 
 
 def _any(backend: OperatorStateBackend, name: str) -> Any:
@@ -150,15 +160,76 @@ def test_a_handle_can_be_cut_and_dealt_out() -> None:
     assert target.union_list_state("u").get() == [0, 10]
 
 
-def test_restoring_under_another_mode_is_refused() -> None:
-    """A name declared as union cannot take over split elements."""
+@pytest.mark.parametrize("declared", MODES)
+@pytest.mark.parametrize("written", MODES)
+def test_a_name_keeps_its_mode(declared: str, written: str) -> None:
+    """A name declared in one mode takes over no state of another, neither from the program nor from a snapshot."""
     backend = OperatorStateBackend()
-    backend.list_state("l").add(1)
+    getattr(backend, written)("l")
     handle, reader = take(backend)
     target = OperatorStateBackend()
-    target.union_list_state("l")
-    with pytest.raises(StateSchemaError, match="'l' is union state and cannot be split state"):
+    getattr(target, declared)("l")
+    if declared == written:
         target.restore([handle], reader)
+        return
+    refused = f"'l' is {MODES[declared].value} state and cannot be {MODES[written].value} state"
+    with pytest.raises(StateSchemaError, match=refused):
+        target.restore([handle], reader)
+    with pytest.raises(StateSchemaError, match=refused):
+        getattr(target, written)("l")
+
+
+def test_broadcast_state_is_a_map() -> None:
+    """Every operation of a map; iteration is by encoded key, whatever the order of insertion."""
+    state = OperatorStateBackend().broadcast_state("b")
+    assert (state.is_empty(), state.get("x"), state.contains("x"), state.entries()) == (True, None, False, [])
+    state.put("x", 1)
+    state.put_all({"b": 2, "a": 3})
+    state.put("x", 4)
+    state.remove("b")
+    state.remove("nothing")
+
+    assert state.entries() == [("a", 3), ("x", 4)]
+    assert (state.keys(), state.values()) == (["a", "x"], [3, 4])
+    assert (state.is_empty(), state.get("x"), state.contains("x")) == (False, 4, True)
+    state.clear()
+    assert (state.is_empty(), state.keys()) == (True, [])
+
+
+def test_broadcast_state_is_one_element_behind_the_lists() -> None:
+    """The file holds the lists first, whatever the names; a broadcast state has one offset, even without entries."""
+    backend, where = OperatorStateBackend(), location()
+    backend.broadcast_state("a").put_all({(1, "t"): [1], (0, "t"): [2]})
+    backend.broadcast_state("b")
+    backend.list_state("z").add_all([1, 2])
+    task = start(backend, where)
+    backend.broadcast_state("a").get((1, "t")).append("later")
+    handle = run_to_completion(task).job_manager_state
+    assert handle is not None
+    offsets = {name: one.offsets for name, one in handle.states.items()}
+
+    assert [len(offsets[name]) for name in ("z", "a", "b")] == [2, 1, 1]
+    assert [*offsets["z"], *offsets["a"], *offsets["b"]] == sorted(at for one in offsets.values() for at in one)
+    again = OperatorStateBackend()
+    again.restore([handle], where.reader())
+    assert again.broadcast_state("a").entries() == [((0, "t"), [2]), ((1, "t"), [1])]
+    assert again.broadcast_state_names() == ["a", "b"]
+    assert again.state_names() == ["z"]
+
+
+def test_the_bytes_of_a_broadcast_state_do_not_depend_on_the_order_of_insertion() -> None:
+    """Equal maps give equal fingerprints and equal files."""
+    digests, files = [], []
+    for order in ([3, 1, 2], [2, 3, 1]):
+        backend = OperatorStateBackend()
+        backend.broadcast_state("b").put_all({key: str(key) for key in order})
+        digests.append(backend.fingerprint())
+        files.append(take(backend)[0].stream)
+
+    assert digests[0] == digests[1]
+    assert files[0] == files[1]
+    backend.broadcast_state("b").put(4, "4")
+    assert backend.fingerprint() != digests[0]
 
 
 def test_none_is_refused_before_any_change() -> None:
@@ -182,7 +253,7 @@ def test_an_element_that_cannot_be_written_fails_the_sync_part() -> None:
 
 
 def test_a_cancelled_snapshot_leaves_nothing() -> None:
-    """Cancelling between lists deletes the file and releases the copy."""
+    """Cancelling between states deletes the file and releases the copy."""
     backend, where = OperatorStateBackend(), location(inline_threshold_bytes=0)
     backend.list_state("a").add(1)
     backend.list_state("b").add(2)

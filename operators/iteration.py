@@ -1,0 +1,14 @@
+"""The head of an iteration: where what is fed back joins what comes in."""
+
+from __future__ import annotations
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+
+
+class IterationHeadOperator(Operator):
+    """Passes every record on (Flink: ``IterationHead``). Keys of its input end here, as behind any operator."""
+
+    def process_batch(self, batch: Batch) -> None:
+        """Pass the records on."""
+        self.output.emit(batch if batch.keys is None else Batch(batch.values, batch.timestamps))

@@ -1,0 +1,82 @@
+"""Keyed states by name, as user functions ask for them: declared once, then the same handle each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from state_backends.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
+
+
+class KeyedStates:
+    """The states of the current key. Base of the contexts that user functions get.
+
+    ``prefix`` stands before every name in the backend, so that the names of a user cannot meet those of the operator.
+    """
+
+    __slots__ = ("_backend", "_handles", "_prefix")
+
+    def __init__(self, backend: HeapKeyedStateBackend, prefix: str = "") -> None:
+        self._backend = backend
+        self._handles: dict[tuple[str, str], Any] = {}
+        self._prefix = prefix
+
+    def value_state(self, name: str, default: Any = None) -> ValueState:
+        """The value state ``name`` of the current key; ``default`` is what a missing value reads as."""
+        full = self._prefix + name
+        handle: ValueState = self._handle(
+            "value", name, lambda: self._backend.value_state(ValueStateDescriptor(full, default))
+        )
+        return handle
+
+    def list_state(self, name: str) -> ListState:
+        """The list state ``name`` of the current key."""
+        full = self._prefix + name
+        handle: ListState = self._handle("list", name, lambda: self._backend.list_state(ListStateDescriptor(full)))
+        return handle
+
+    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
+        """The reducing state ``name`` of the current key."""
+        full = self._prefix + name
+        handle: ReducingState = self._handle(
+            "reducing", name, lambda: self._backend.reducing_state(ReducingStateDescriptor(full, reduce))
+        )
+        return handle
+
+    def map_state(self, name: str) -> MapState:
+        """The map state ``name`` of the current key."""
+        full = self._prefix + name
+        handle: MapState = self._handle("map", name, lambda: self._backend.map_state(MapStateDescriptor(full)))
+        return handle
+
+    def _handle(self, kind: str, name: str, declare: Callable[[], Any]) -> Any:
+        # Declared once: a plain callable asks for its state again with every record.
+        handle = self._handles.get((kind, name))
+        if handle is None:
+            handle = self._handles[kind, name] = declare()
+        return handle
+
+
+class NamespacedStates(KeyedStates):
+    """The states of the current key in one namespace, such as a window, which the owner sets before each call.
+
+    A handle speaks of the namespace in which it was asked for last: ask again in each call.
+    """
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, backend: HeapKeyedStateBackend, prefix: str) -> None:
+        super().__init__(backend, prefix)
+        self.namespace: Any = None
+
+    def _handle(self, kind: str, name: str, declare: Callable[[], Any]) -> Any:
+        handle = super()._handle(kind, name, declare)
+        handle.set_namespace(self.namespace)
+        return handle

@@ -1,0 +1,42 @@
+"""The physical wake-ups behind processing-time timers.
+
+The timers are keyed state; the clock knows nothing of them. There is always a wake-up for the earliest one, and
+deleting a timer cancels none (Flink: ``InternalTimerServiceImpl``): a wake-up that finds nothing due does nothing.
+"""
+
+from __future__ import annotations
+
+from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.elements.operator import OperatorContext
+from state_backends.timers import TimerService
+
+
+class WakeUps:
+    """The wake-ups that one operator has asked its context for, each ``delay_ms`` after the time of its timers."""
+
+    __slots__ = ("_armed_ms", "_context", "_delay_ms", "_timers")
+
+    def __init__(self, context: OperatorContext, timers: TimerService, delay_ms: int = 0) -> None:
+        self._context = context
+        self._timers = timers
+        self._delay_ms = delay_ms
+        self._armed_ms: dict[int, None] = {}
+
+    def arm(self) -> None:
+        """Have a wake-up for the earliest processing-time timer, unless there is one by then."""
+        due_ms = self._timers.next_processing_time()
+        if due_ms is None or due_ms == MAX_TIMESTAMP_MS:
+            return
+        due_ms += self._delay_ms
+        if due_ms not in self._armed_ms:
+            self._armed_ms[due_ms] = None
+            self._context.register_processing_timer(due_ms)
+
+    def passed(self, time_ms: int) -> None:
+        """The clock stands at ``time_ms``: forget the wake-ups up to then."""
+        self._armed_ms = {armed: None for armed in self._armed_ms if armed > time_ms}
+
+    def fingerprint(self) -> object:
+        """The distances of all wake-ups from now."""
+        now_ms = self._context.processing_time_ms()
+        return sorted(armed - now_ms for armed in self._armed_ms)
