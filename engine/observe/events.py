@@ -5,6 +5,10 @@ Times are virtual ns. Channels and tasks are named as in the plan. An element on
 ``Receive`` with the same triple is the other end of a ``Send``. A batch that was cut is received in several
 ``Receive`` events with the same triple whose ``records`` add up. ``queued`` is the number of records in the channel
 afterwards, so that a viewer can step forward and back without replaying from the start.
+
+Where those records are: whatever could not leave at once waits in the sender's queue until a ``Departed`` with the same
+triple; the rest is under way or queued at the receiver, and uses the credit that it grants. ``RecordsCaptured`` says
+which of them became part of a checkpoint, and on which side.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-TRACE_VERSION = 1
+TRACE_VERSION = 2
 
 
 class RunStarted(NamedTuple):
@@ -61,6 +65,42 @@ class Receive(NamedTuple):
     records: int
     detail: int | None
     queued: int
+
+
+class Departed(NamedTuple):
+    """An element has left the sender's queue; one that left as it was sent never was in it."""
+
+    time_ns: int
+    attempt: int
+    channel: int
+    element: int
+    kind: str
+    records: int
+    detail: int | None
+    queued: int
+    """Records in the channel, on both sides; leaving does not change them."""
+
+
+class RecordsCaptured(NamedTuple):
+    """Records in flight became part of a checkpoint. All of one ``side`` and channel together are what is stored, in
+    the order of the events; none of it when the checkpoint is given up."""
+
+    time_ns: int
+    attempt: int
+    checkpoint_id: int
+    channel: int
+    side: str
+    """``input``: in the receiver's queue, or arriving before the barrier; ``output``: in the sender's queue."""
+    records: int
+
+
+class CreditChanged(NamedTuple):
+    """A receiver grants another number of records on a channel (buffer debloating)."""
+
+    time_ns: int
+    attempt: int
+    channel: int
+    credit: int
 
 
 class ChannelBlocked(NamedTuple):
@@ -146,6 +186,9 @@ TraceEvent = (
     | TaskState
     | Send
     | Receive
+    | Departed
+    | RecordsCaptured
+    | CreditChanged
     | ChannelBlocked
     | ChannelResumed
     | TimerFired

@@ -23,6 +23,7 @@ from engine.observe.events import (
     Receive,
     RunStarted,
     Send,
+    SnapshotAcknowledged,
     SnapshotTaken,
     TimerFired,
     TraceEvent,
@@ -34,12 +35,17 @@ JOB_METRICS: Mapping[str, str] = {
     "numberOfInProgressCheckpoints": "checkpoints triggered and not ended",
     "numberOfCompletedCheckpoints": "checkpoints that became durable",
     "numberOfFailedCheckpoints": "checkpoints that were given up",
-    "lastCheckpointDuration": "ms of virtual time from trigger to completion of the latest completed checkpoint",
+    "lastCheckpointDuration": "ms of virtual time from trigger to last acknowledgement, of the latest completed one",
     "lastCheckpointSize": "bytes written for the latest completed checkpoint",
+    "lastCheckpointFullSize": "bytes of the latest completed checkpoint with those that earlier ones wrote",
+    "lastCheckpointProcessedData": "bytes taken during the alignment of the latest completed checkpoint",
+    "lastCheckpointPersistedData": "bytes of records in flight in the latest completed checkpoint",
     "lastCompletedCheckpointId": "id of the latest completed checkpoint",
     "lastCheckpointRestoreTimestamp": "virtual ms at which state was last restored",
 }
-"""Metrics of the job (Flink: scope of the job manager) and what they mean. One that has no value yet is absent."""
+"""Metrics of the job (Flink: scope of the job manager) and what they mean. One that has no value yet is absent, and so
+are the full size, processed and persisted data from a :class:`MetricsCollector`: no trace event tells them. Savepoints
+count as checkpoints, as in Flink."""
 
 TASK_METRICS: Mapping[str, str] = {
     "numRecordsIn": "records received on all inputs",
@@ -87,6 +93,7 @@ class MetricsCollector:
         self._job = job_metrics(restarts=0, triggered=0, in_progress=0, completed=0, failed=0)
         self._tasks: dict[str, dict[str, int]] = {}
         self._triggered_ns: dict[int, int] = {}
+        self._acknowledged_ns: dict[int, int] = {}
         self._attempts_started = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             RunStarted: self._run_started,
@@ -96,6 +103,7 @@ class MetricsCollector:
             TimerFired: self._timer_fired,
             CheckpointTriggered: self._triggered,
             SnapshotTaken: self._snapshot_taken,
+            SnapshotAcknowledged: self._acknowledged,
             CheckpointCompleted: self._completed,
             CheckpointAborted: self._aborted,
         }
@@ -125,6 +133,7 @@ class MetricsCollector:
         self._attempts_started += 1
         # What was pending in the attempt before ended with it: no event of that attempt follows.
         self._triggered_ns.clear()
+        self._acknowledged_ns.clear()
         self._job["numberOfInProgressCheckpoints"] = 0
         self._tasks = {
             task: {"numRecordsIn": 0, "numRecordsOut": 0} for ends in self._channels.values() for task in ends
@@ -153,19 +162,26 @@ class MetricsCollector:
         values["checkpointAlignmentTime"] = event.alignment_ns
         values["checkpointStartDelayNanos"] = event.start_delay_ns
 
+    def _acknowledged(self, event: SnapshotAcknowledged) -> None:
+        if event.checkpoint_id in self._triggered_ns:
+            self._acknowledged_ns[event.checkpoint_id] = event.time_ns
+
     def _completed(self, event: CheckpointCompleted) -> None:
+        # Without an acknowledgement there was nobody to wait for.
+        acknowledged_ns = self._acknowledged_ns.get(event.checkpoint_id, event.time_ns)
         triggered_ns = self._end(event.checkpoint_id)
         self._job["numberOfCompletedCheckpoints"] += 1
         self._job["lastCompletedCheckpointId"] = event.checkpoint_id
         self._job["lastCheckpointSize"] = event.size_bytes
         if triggered_ns is not None:
-            self._job["lastCheckpointDuration"] = (event.time_ns - triggered_ns) // _NS_PER_MS
+            self._job["lastCheckpointDuration"] = (acknowledged_ns - triggered_ns) // _NS_PER_MS
 
     def _aborted(self, event: CheckpointAborted) -> None:
         self._end(event.checkpoint_id)
         self._job["numberOfFailedCheckpoints"] += 1
 
     def _end(self, checkpoint_id: int) -> int | None:
+        self._acknowledged_ns.pop(checkpoint_id, None)
         triggered_ns = self._triggered_ns.pop(checkpoint_id, None)
         if triggered_ns is not None:
             self._job["numberOfInProgressCheckpoints"] -= 1
@@ -182,6 +198,9 @@ def job_metrics(
     last_completed_id: int | None = None,
     last_duration_ns: int | None = None,
     last_size_bytes: int | None = None,
+    last_full_bytes: int | None = None,
+    last_processed_bytes: int | None = None,
+    last_persisted_bytes: int | None = None,
     last_restore_ns: int | None = None,
 ) -> dict[str, int]:
     """The metrics of a job from plain numbers; what is ``None`` has no value yet and is left out."""
@@ -194,6 +213,9 @@ def job_metrics(
         "lastCompletedCheckpointId": last_completed_id,
         "lastCheckpointDuration": None if last_duration_ns is None else last_duration_ns // _NS_PER_MS,
         "lastCheckpointSize": last_size_bytes,
+        "lastCheckpointFullSize": last_full_bytes,
+        "lastCheckpointProcessedData": last_processed_bytes,
+        "lastCheckpointPersistedData": last_persisted_bytes,
         "lastCheckpointRestoreTimestamp": None if last_restore_ns is None else last_restore_ns // _NS_PER_MS,
     }
     return {name: value for name, value in values.items() if value is not None}

@@ -1,160 +1,250 @@
-"""The checkpoint table under Flink's names, as JSON-able data.
+"""The checkpoint table under the names of Flink's REST API, as JSON-able data.
 
-The columns are those of the *Checkpoints* tab of Flink's web dashboard (documentation: "Monitoring Checkpointing"),
-so that a reader meets them again there: Overview, History with a row per operator and subtask, Summary,
-Configuration. Units stand last in each name: virtual ns, and bytes.
+One dict holds what Flink answers to ``/jobs/:id/checkpoints`` (``counts``, ``summary``, ``latest``, ``history``), to
+``.../checkpoints/details/:checkpoint`` (a row of the history with its ``tasks``) and to ``.../details/:checkpoint/
+subtasks/:vertex`` (such a task with its ``summary`` and ``subtasks``), field by field (Flink:
+``CheckpointingStatistics``, ``CheckpointStatistics``, ``TaskCheckpointStatisticsWithSubtaskDetails``,
+``SubtaskCheckpointStatistics``, ``StatsSummaryDto``). A script that reads Flink's finds its way here. Different are:
+
+* times and durations are ns of virtual time (Flink: ms of the wall clock);
+* a vertex is named by the uid of its first operator; ``tasks`` also carry the vertex's ``name``;
+* summaries of a task have percentiles too (Flink keeps them for the job only), those of ``end_to_end_duration`` are
+  of durations (Flink's are of timestamps), and a checkpoint has the same ``summary`` over all its subtasks;
+* a percentile of nothing is ``null`` (Flink: ``NaN``, which is no JSON).
+
+As in Flink, what has not happened yet is -1 for a time and a duration, and ``alignment_buffered`` and ``buffered``
+are always 0: nothing is buffered since channels are blocked at their sender. Beyond Flink a row of the history says
+``kind``, ``retained``, ``failure_reason``, and what the cut oracle found (``orphans``, ``in_transit``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.statistics import CheckpointRow, CheckpointStatistics, CheckpointStatus, Spread, SubtaskRow
+from engine.checkpoint.spread import Spread
+from engine.checkpoint.statistics import CheckpointRow, CheckpointStatistics, CheckpointStatus, SubtaskRow, spreads
+from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
 
 if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.cut_oracle import CutOracle
+    from engine.checkpoint.statistics import RestoreRow
+    from engine.graph.plan import ExecutionPlan, VertexPlan
+    from engine.observe.cut_oracle import CutOracle, CutVerdict
     from engine.runtime.config import RunConfig
 
-SUBTASK_COLUMNS = (
-    "end_to_end_duration_ns",
-    "checkpointed_data_size_bytes",
-    "full_checkpoint_data_size_bytes",
-    "processed_in_flight_data_bytes",
-    "persisted_in_flight_data_bytes",
-    "sync_duration_ns",
-    "async_duration_ns",
-    "alignment_duration_ns",
-    "start_delay_ns",
-)
-"""Numbers of one subtask's row, each also as Min / Avg / Max over the subtasks of its operator."""
+    Cuts = Mapping[int, CutVerdict]
 
+_NOT_YET = -1
 _SUMMARY_NAMES = {
-    "end_to_end_ns": "end_to_end_duration_ns",
-    "checkpointed_bytes": "checkpointed_data_size_bytes",
-    "full_bytes": "full_checkpoint_data_size_bytes",
-    "processed_bytes": "processed_in_flight_data_bytes",
-    "persisted_bytes": "persisted_in_flight_data_bytes",
+    "checkpointed_bytes": "checkpointed_size",
+    "full_bytes": "state_size",
+    "end_to_end_ns": "end_to_end_duration",
+    "processed_bytes": "processed_data",
+    "persisted_bytes": "persisted_data",
 }
 
 
 def checkpoint_table(
     statistics: CheckpointStatistics, plan: ExecutionPlan, config: RunConfig, oracle: CutOracle
 ) -> dict[str, Any]:
-    """All four parts. Each row of the history also carries the cut oracle's finding about it."""
+    """The whole table; the history begins with the newest checkpoint."""
+    # The latest verdict of an id counts: a later attempt may have used it again.
+    cuts = {cut.checkpoint_id: cut for cut in oracle.verdicts}
     return {
-        "overview": _overview(statistics),
-        "history": [_history_row(row, plan, oracle) for row in statistics.rows()],
-        "summary": {
-            _SUMMARY_NAMES[name]: None if spread is None else _spread(spread)
-            for name, spread in statistics.summary().items()
+        "units": {"time": "ns of virtual time", "size": "bytes"},
+        "counts": {
+            "restored": statistics.restored,
+            "total": statistics.triggered,
+            "in_progress": statistics.in_progress,
+            "completed": statistics.completed,
+            "failed": statistics.failed,
         },
+        "summary": _job_summary(statistics),
+        "latest": _latest(statistics, cuts),
+        "history": [{**_checkpoint(row, cuts), **_details(row, plan)} for row in reversed(statistics.rows())],
+        "restores": [{**_restore(row), "attempt": row.attempt} for row in statistics.restores],
         "configuration": _configuration(config),
     }
 
 
-def _overview(statistics: CheckpointStatistics) -> dict[str, Any]:
-    completed = statistics.latest(CheckpointStatus.COMPLETED)
-    failed = statistics.latest(CheckpointStatus.FAILED)
+def _job_summary(statistics: CheckpointStatistics) -> dict[str, Any]:
+    columns = statistics.summary()
+    summary = {name: _spread(columns[column]) for column, name in _SUMMARY_NAMES.items()}
+    return {**summary, "alignment_buffered": _zeros()}
+
+
+def _latest(statistics: CheckpointStatistics, cuts: Cuts) -> dict[str, Any]:
+    rows = {
+        "completed": statistics.latest_completed,
+        "savepoint": statistics.latest_savepoint,
+        "failed": statistics.latest_failed,
+    }
     return {
-        "triggered": statistics.triggered,
-        "in_progress": statistics.in_progress,
-        "completed": statistics.completed,
-        "failed": statistics.failed,
-        "restored": statistics.restored,
-        "latest_completed": None if completed is None else completed.checkpoint_id,
-        "latest_failed": None if failed is None else failed.checkpoint_id,
-        "latest_restore": statistics.restores[-1].checkpoint_id if statistics.restores else None,
+        **{which: None if row is None else _checkpoint(row, cuts) for which, row in rows.items()},
+        "restored": _restore(statistics.restores[-1]) if statistics.restores else None,
     }
 
 
-def _history_row(row: CheckpointRow, plan: ExecutionPlan, oracle: CutOracle) -> dict[str, Any]:
-    cut = oracle.verdict(row.checkpoint_id) if row.status is CheckpointStatus.COMPLETED else None
+def _restore(row: RestoreRow) -> dict[str, Any]:
+    return {
+        "id": row.checkpoint_id,
+        "restore_timestamp": row.restored_at_ns,
+        "is_savepoint": row.is_savepoint,
+        "external_path": row.external_path,
+    }
+
+
+# --- one checkpoint -----------------------------------------------------------------------------------------------
+
+
+def _checkpoint(row: CheckpointRow, cuts: Cuts) -> dict[str, Any]:
+    is_failed = row.status is CheckpointStatus.FAILED
+    cut = cuts.get(row.checkpoint_id) if row.status is CheckpointStatus.COMPLETED else None
     return {
         "id": row.checkpoint_id,
         "status": row.status.value,
-        "type": row.kind.value,
-        "acknowledged": row.acknowledged,
-        "subtasks": row.task_count,
-        "trigger_time_ns": row.trigger_time_ns,
-        "latest_acknowledgement_ns": row.latest_acknowledgement_ns,
-        "end_to_end_duration_ns": row.end_to_end_ns,
-        "checkpointed_data_size_bytes": row.checkpointed_bytes,
-        "full_checkpoint_data_size_bytes": row.full_bytes,
-        "processed_in_flight_data_bytes": row.processed_bytes,
-        "persisted_in_flight_data_bytes": row.persisted_bytes,
+        "is_savepoint": row.is_savepoint,
+        "savepointFormat": row.savepoint_format,
+        "checkpoint_type": row.type.value,
+        "kind": row.kind.value,
+        "trigger_timestamp": row.trigger_time_ns,
+        "latest_ack_timestamp": _or_not_yet(row.latest_acknowledgement_ns),
+        "checkpointed_size": row.checkpointed_bytes,
+        "state_size": row.full_bytes,
+        "end_to_end_duration": _or_not_yet(row.end_to_end_ns),
+        "alignment_buffered": 0,
+        "processed_data": row.processed_bytes,
+        "persisted_data": row.persisted_bytes,
+        "num_subtasks": row.task_count,
+        "num_acknowledged_subtasks": row.acknowledged,
+        "external_path": row.external_path,
         "discarded": row.is_discarded,
+        "retained": row.is_retained,
+        "failure_timestamp": row.ended_at_ns if is_failed else None,
         "failure_reason": None if row.failure_reason is None else row.failure_reason.name,
-        "failure_message": row.failure_cause or None,
+        "failure_message": row.failure_message,
         "orphans": None if cut is None else cut.orphans,
         "in_transit": None if cut is None else cut.in_transit,
-        "operators": _operators(row, plan),
     }
 
 
-def _operators(row: CheckpointRow, plan: ExecutionPlan) -> list[dict[str, Any]]:
-    operators = []
-    for vertex in plan.vertices:
-        rows = sorted((one for one in row.subtasks if one.task[0] == vertex.index), key=lambda one: one.task)
-        subtasks = [_subtask_row(one) for one in rows]
-        operators.append(
-            {
-                "name": vertex.name,
-                "acknowledged": len(subtasks),
-                "parallelism": vertex.parallelism,
-                "spread": {name: _min_avg_max([one[name] for one in subtasks]) for name in SUBTASK_COLUMNS},
-                "subtasks": subtasks,
-            }
-        )
-    return operators
-
-
-def _subtask_row(row: SubtaskRow) -> dict[str, Any]:
-    metrics = row.metrics
+def _details(row: CheckpointRow, plan: ExecutionPlan) -> dict[str, Any]:
+    """The parts that need the subtasks' reports; without tasks once these were dropped."""
+    by_vertex = row.by_vertex()
+    vertices = () if row.are_details_dropped else plan.vertices
     return {
-        "subtask": row.task[1],
-        "latest_acknowledgement_ns": row.acknowledged_at_ns,
-        "end_to_end_duration_ns": row.end_to_end_ns,
-        "checkpointed_data_size_bytes": metrics.checkpointed_bytes,
-        "full_checkpoint_data_size_bytes": metrics.full_bytes,
-        "processed_in_flight_data_bytes": metrics.processed_bytes,
-        "persisted_in_flight_data_bytes": metrics.persisted_bytes,
-        "sync_duration_ns": metrics.sync_ns,
-        "async_duration_ns": metrics.async_ns,
-        "alignment_duration_ns": metrics.alignment_ns,
-        "start_delay_ns": metrics.start_delay_ns,
-        "unaligned_checkpoint": metrics.is_unaligned,
+        "summary": _subtask_summary(row.subtasks),
+        "tasks": {
+            vertex.operators[0].uid: _task(row, vertex, by_vertex.get(vertex.index, [])) for vertex in vertices
+        },
     }
 
 
-def _min_avg_max(values: Sequence[int]) -> dict[str, float] | None:
-    if not values:
-        return None
-    return {"min": min(values), "avg": sum(values) / len(values), "max": max(values)}
+def _task(row: CheckpointRow, vertex: VertexPlan, reports: Sequence[SubtaskRow]) -> dict[str, Any]:
+    acknowledged_ns = max((report.acknowledged_at_ns for report in reports), default=None)
+    known = {report.task[1]: report for report in reports}
+    return {
+        "id": row.checkpoint_id,
+        "name": vertex.name,
+        "status": row.status.value,
+        "latest_ack_timestamp": _or_not_yet(acknowledged_ns),
+        "checkpointed_size": sum(report.metrics.checkpointed_bytes for report in reports),
+        "state_size": sum(report.metrics.full_bytes for report in reports),
+        "end_to_end_duration": max((report.end_to_end_ns for report in reports), default=_NOT_YET),
+        "alignment_buffered": 0,
+        "processed_data": sum(report.metrics.processed_bytes for report in reports),
+        "persisted_data": sum(report.metrics.persisted_bytes for report in reports),
+        "num_subtasks": vertex.parallelism,
+        "num_acknowledged_subtasks": len(reports),
+        "summary": _subtask_summary(reports),
+        "subtasks": [_subtask(subtask, known.get(subtask)) for subtask in range(vertex.parallelism)],
+    }
 
 
-def _spread(spread: Spread) -> dict[str, float]:
+def _subtask(index: int, report: SubtaskRow | None) -> dict[str, Any]:
+    if report is None:
+        return {"index": index, "status": "pending_or_failed"}
+    metrics = report.metrics
+    return {
+        "index": index,
+        "status": "completed",
+        "ack_timestamp": report.acknowledged_at_ns,
+        "end_to_end_duration": report.end_to_end_ns,
+        "checkpointed_size": metrics.checkpointed_bytes,
+        "state_size": metrics.full_bytes,
+        "checkpoint": {"sync": metrics.sync_ns, "async": metrics.async_ns},
+        "alignment": {
+            "buffered": 0,
+            "processed": metrics.processed_bytes,
+            "persisted": metrics.persisted_bytes,
+            "duration": metrics.alignment_ns,
+        },
+        "start_delay": metrics.start_delay_ns,
+        "unaligned_checkpoint": metrics.is_unaligned,
+        "aborted": report.is_aborted,
+        "finished": report.is_finished,
+    }
+
+
+def _subtask_summary(reports: Sequence[SubtaskRow]) -> dict[str, Any]:
+    columns = {column: _spread(spread) for column, spread in spreads(reports).items()}
+    return {
+        "checkpointed_size": columns["checkpointed_bytes"],
+        "state_size": columns["full_bytes"],
+        "end_to_end_duration": columns["end_to_end_ns"],
+        "checkpoint_duration": {"sync": columns["sync_ns"], "async": columns["async_ns"]},
+        "alignment": {
+            "buffered": _zeros(),
+            "processed": columns["processed_bytes"],
+            "persisted": columns["persisted_bytes"],
+            "duration": columns["alignment_ns"],
+        },
+        "start_delay": columns["start_delay_ns"],
+    }
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def _or_not_yet(value: int | None) -> int:
+    return _NOT_YET if value is None else value
+
+
+def _zeros() -> dict[str, float]:
+    return {"min": 0, "max": 0, "avg": 0, "p50": 0.0, "p90": 0.0, "p95": 0.0, "p99": 0.0, "p999": 0.0}
+
+
+def _spread(spread: Spread | None) -> dict[str, float | None]:
+    if spread is None:
+        return {"min": 0, "max": 0, "avg": 0, "p50": None, "p90": None, "p95": None, "p99": None, "p999": None}
     return {
         "min": spread.minimum,
-        "avg": spread.average,
         "max": spread.maximum,
+        "avg": spread.average,
         "p50": spread.p50,
         "p90": spread.p90,
+        "p95": spread.p95,
         "p99": spread.p99,
-        "p99.9": spread.p999,
+        "p999": spread.p999,
     }
 
 
 def _configuration(config: RunConfig) -> dict[str, Any]:
-    interval = config.checkpoint_interval
+    """Flink's Configuration tab (``CheckpointConfigInfo``), as far as there is something to configure here."""
+    interval, protocol = config.checkpoint_interval, config.protocol
+    guarantee = "exactly_once" if protocol.consistent_cut else "at_least_once"
     return {
-        "checkpointing_mode": config.mode,
-        "interval_ns": None if interval is None else interval.time_ns,
+        "mode": guarantee if protocol.takes_checkpoints else None,
+        "protocol": protocol.name,
+        "interval": None if interval is None else interval.time_ns,
         "interval_records": None if interval is None else interval.records,
-        "timeout_ns": config.checkpoint_timeout_ns,
-        "minimum_pause_ns": config.min_pause_ns,
-        "maximum_concurrent": config.max_concurrent,
+        "timeout": config.checkpoint_timeout_ns,
+        "min_pause": config.min_pause_ns,
+        "max_concurrent": config.max_concurrent,
+        "unaligned_checkpoints": protocol.name in (UNALIGNED, ALIGNED_TIMEOUT),
+        "aligned_checkpoint_timeout": config.aligned_timeout_ns,
+        "tolerable_failed_checkpoints": config.tolerable_failures,
+        "checkpoints_after_tasks_finish": config.checkpoints_after_tasks_finish,
+        "interval_during_backlog": config.interval_during_backlog_ns,
         "retained": config.retained,
-        "tolerable_failures": config.tolerable_failures,
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.runtime.execution import ExecutionResult
 
 REPORT_SCHEMA = "weir-run"
-REPORT_SCHEMA_VERSION = 1
+REPORT_SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +113,16 @@ def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
     }
     statistics = result.checkpoints
     completed = [row for row in statistics.rows() if row.status is CheckpointStatus.COMPLETED]
-    restored = [restore.time_ns for restore in result.restores if restore.checkpoint_id is not None]
     latest = completed[-1] if completed else None
+    restored = [restore.time_ns for restore in result.restores if restore.checkpoint_id is not None]
     names = {(subtask.vertex, subtask.subtask): subtask.name for subtask in plan.subtasks}
     for row in completed:
         for one in row.subtasks:
-            # Later rows overwrite earlier ones: what stays is each task's latest completed checkpoint.
-            task = tasks[names[one.task]]
-            task["checkpointAlignmentTime"] = one.metrics.alignment_ns
-            task["checkpointStartDelayNanos"] = one.metrics.start_delay_ns
+            if not one.is_finished:
+                # Later rows overwrite earlier ones: what stays is each task's latest completed checkpoint.
+                task = tasks[names[one.task]]
+                task["checkpointAlignmentTime"] = one.metrics.alignment_ns
+                task["checkpointStartDelayNanos"] = one.metrics.start_delay_ns
     job = job_metrics(
         restarts=result.attempts - 1,
         triggered=statistics.triggered,
@@ -131,6 +132,9 @@ def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
         last_completed_id=None if latest is None else latest.checkpoint_id,
         last_duration_ns=None if latest is None else latest.end_to_end_ns,
         last_size_bytes=None if latest is None else latest.checkpointed_bytes,
+        last_full_bytes=None if latest is None else latest.full_bytes,
+        last_processed_bytes=None if latest is None else latest.processed_bytes,
+        last_persisted_bytes=None if latest is None else latest.persisted_bytes,
         last_restore_ns=restored[-1] if restored else None,
     )
     return MetricsSnapshot(job, tasks, operator_metrics(result.counters))

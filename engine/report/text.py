@@ -1,5 +1,8 @@
 """The report as text: tasks, checkpoints by Flink's names, restores and notes. Renders the JSON-able report, so a
 stored one looks like a fresh one.
+
+Tables are at most 80 columns wide. What would say nothing is left out (in-flight data that is 0 everywhere, the full
+size where it is the checkpointed one, the cuts when all are consistent, which the verdict says); the report has it all.
 """
 
 from __future__ import annotations
@@ -7,133 +10,162 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from engine.report.units import NOTHING, format_bytes, format_count, format_ns
+from engine.report.tables import TABLE_WIDTH, Column, fitted
+from engine.report.units import NOTHING, format_count, format_ns, short_bytes, short_ns
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, Group, RenderableType
 
 HISTORY_ROWS = 10
-"""Newest rows of the checkpoint history that are shown; the report holds them all."""
+"""Newest rows of the checkpoint history that are shown."""
+TASK_ROWS = 32
+"""Tasks, and counters of operators, that are shown."""
+SUBTASK_ROWS = 8
+"""Subtasks of a vertex that are shown; of more there are only minimum, average and maximum, which one or two subtasks
+do without."""
 NOTES = 10
 """Notes that are shown."""
 
-_PERCENTILES = ("min", "avg", "max", "p50", "p90", "p99", "p99.9")
-_SUMMARY = (
-    ("End to End Duration", "end_to_end_duration_ns", format_ns),
-    ("Checkpointed Data Size", "checkpointed_data_size_bytes", format_bytes),
-    ("Full Checkpoint Data Size", "full_checkpoint_data_size_bytes", format_bytes),
-    ("Processed in-flight data", "processed_in_flight_data_bytes", format_bytes),
-    ("Persisted in-flight data", "persisted_in_flight_data_bytes", format_bytes),
+_EMPTY = Text()
+_SPREAD_ROWS = (
+    ("Minimum", "min"), ("Average", "avg"), ("Maximum", "max"),
+    ("p50", "p50"), ("p90", "p90"), ("p95", "p95"), ("p99", "p99"), ("p99.9", "p999"),
+)  # fmt: skip
+_Show = Callable[[float | None], str]
+_SUMMARY: tuple[tuple[str, str, _Show], ...] = (
+    ("End to End Duration", "end_to_end_duration", short_ns),
+    ("Checkpointed Data Size", "checkpointed_size", short_bytes),
+    ("Full Checkpoint Data Size", "state_size", short_bytes),
+    ("Processed in-flight data", "processed_data", short_bytes),
+    ("Persisted in-flight data", "persisted_data", short_bytes),
 )
-_SUBTASK_COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
-    ("End to End Duration", "end_to_end_duration_ns", format_ns),
-    ("Checkpointed Data Size", "checkpointed_data_size_bytes", format_bytes),
-    ("Sync Duration", "sync_duration_ns", format_ns),
-    ("Async Duration", "async_duration_ns", format_ns),
-    ("Alignment Duration", "alignment_duration_ns", format_ns),
-    ("Start Delay", "start_delay_ns", format_ns),
+_SUBTASK_COLUMNS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], _Show], ...] = (
+    # Heading, where it is in a subtask, where its spread is in a summary.
+    ("End to End Duration", ("end_to_end_duration",), ("end_to_end_duration",), short_ns),
+    ("Checkpointed Data Size", ("checkpointed_size",), ("checkpointed_size",), short_bytes),
+    ("Sync Duration", ("checkpoint", "sync"), ("checkpoint_duration", "sync"), short_ns),
+    ("Async Duration", ("checkpoint", "async"), ("checkpoint_duration", "async"), short_ns),
+    ("Alignment Duration", ("alignment", "duration"), ("alignment", "duration"), short_ns),
+    ("Start Delay", ("start_delay",), ("start_delay",), short_ns),
+)
+_FULL_SIZE = ("Full Checkpoint Data Size", ("state_size",), ("state_size",), short_bytes)
+_IN_FLIGHT = (
+    ("Processed in-flight data", ("alignment", "processed"), ("alignment", "processed"), short_bytes),
+    ("Persisted in-flight data", ("alignment", "persisted"), ("alignment", "persisted"), short_bytes),
 )
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
     """Print the parts of a report that say something about this run."""
-    for part in report_parts(report):
+    for part in report_parts(report, min(console.width, TABLE_WIDTH)):
         console.print(part)
 
 
-def report_parts(report: Mapping[str, Any]) -> list[RenderableType]:
+def report_parts(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[RenderableType]:
     """What :func:`print_report` prints, in order."""
-    parts: list[RenderableType] = [tasks_table(report)]
+    parts: list[RenderableType] = _spaced(tasks_tables(report, width))
     checkpoints = report["checkpoints"]
-    if checkpoints["history"]:
-        parts += [overview_line(checkpoints), history_table(checkpoints, report["run"]["started_ns"])]
-        completed = [row for row in checkpoints["history"] if row["status"] == "COMPLETED"]
-        if completed:
-            parts += [subtasks_table(completed[-1]), summary_table(checkpoints)]
-    parts += [Text(line) for line in restore_lines(report)]
-    parts += [Text(line) for line in note_lines(report["notes"])]
-    return parts
-
-
-def tasks_table(report: Mapping[str, Any]) -> Table:
-    """One row per subtask of the last attempt, with the counters its operators kept."""
-    table = _table("Tasks", ("Task", "State"), ("Records in", "Records out"), last="Counters")
-    operators: Mapping[str, Mapping[str, int]] = report["metrics"]["operators"]
-    for task in report["tasks"]:
-        table.add_row(
-            Text(task["name"]),
-            task["state"],
-            format_count(task["records_in"]),
-            format_count(task["records_out"]),
-            "",
-        )
-    for scope, counters in operators.items():
-        text = ", ".join(f"{name} {format_count(value)}" for name, value in counters.items())
-        table.add_row(Text(f"  {scope}"), "", "", "", Text(text))
-    return table
-
-
-def overview_line(checkpoints: Mapping[str, Any]) -> Text:
-    """Flink's Overview in one line."""
-    overview = checkpoints["overview"]
-    counts = ", ".join(
-        f"{name} {overview[key]}"
-        for name, key in (
-            ("Triggered", "triggered"),
-            ("In Progress", "in_progress"),
-            ("Completed", "completed"),
-            ("Failed", "failed"),
-            ("Restored", "restored"),
-        )
-    )
-    return Text(f"Checkpoints: {counts}")
-
-
-def history_table(checkpoints: Mapping[str, Any], started_ns: int) -> Table:
-    """Flink's History, newest first; times count from the start of the run."""
     history = checkpoints["history"]
-    shown = history[-HISTORY_ROWS:][::-1]
-    title = "History" if len(shown) == len(history) else f"History (newest {len(shown)} of {len(history)})"
-    table = _table(
-        title,
-        ("ID", "Status"),
+    if history:
+        parts += [_EMPTY, *map(Text, overview_lines(checkpoints))]
+        parts += _spaced(history_tables(history, report["run"]["started_ns"], width))
+        parts += map(Text, failure_lines(history))
+        completed = [row for row in history[:HISTORY_ROWS] if row["status"] == "COMPLETED" and row["tasks"]]
+        if completed:
+            # Whoever looks at subtasks asks where the time went. Of equal ones the newest.
+            slowest = max(completed, key=lambda row: row["end_to_end_duration"])
+            parts += _spaced(subtask_tables(slowest, width))
+        if checkpoints["counts"]["completed"]:
+            parts += _spaced(summary_tables(checkpoints, width))
+    lines = [*restore_lines(report), *note_lines(report["notes"])]
+    return [*parts, _EMPTY, *map(Text, lines)] if lines else parts
+
+
+def _spaced(tables: Sequence[Group]) -> list[RenderableType]:
+    return [part for table in tables for part in (_EMPTY, table)]
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------
+
+
+def tasks_tables(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
+    """One row per subtask of the last attempt, and the counters its operators kept."""
+    tasks = report["tasks"]
+    shown = tasks[:TASK_ROWS]
+    tables = fitted(
+        _of("Tasks", shown, tasks, "first"),
         (
-            "Acknowledged",
-            "Trigger Time",
-            "Latest Acknowledgement",
-            "End to End Duration",
-            "Checkpointed Data Size",
-            "Full Checkpoint Data Size",
-            "Processed (persisted) in-flight data",
+            Column("Task", [task["name"] for task in shown], is_text=True),
+            Column("State", [task["state"] for task in shown], is_text=True),
+            Column("Records in", [format_count(task["records_in"]) for task in shown]),
+            Column("Records out", [format_count(task["records_out"]) for task in shown]),
         ),
-        last="Cut",
+        width,
     )
-    for row in shown:
-        latest = row["latest_acknowledgement_ns"]
-        in_flight = format_bytes(row["processed_in_flight_data_bytes"])
-        table.add_row(
-            str(row["id"]),
-            row["status"],
-            f"{row['acknowledged']}/{row['subtasks']}",
-            f"+{format_ns(row['trigger_time_ns'] - started_ns)}",
-            NOTHING if latest is None else f"+{format_ns(latest - started_ns)}",
-            format_ns(row["end_to_end_duration_ns"]),
-            format_bytes(row["checkpointed_data_size_bytes"]),
-            format_bytes(row["full_checkpoint_data_size_bytes"]),
-            f"{in_flight} ({format_bytes(row['persisted_in_flight_data_bytes'])})",
-            Text(_cut(row)),
+    operators: Mapping[str, Mapping[str, int]] = report["metrics"]["operators"]
+    counters = [(scope, *counter) for scope, counters in operators.items() for counter in counters.items()]
+    if counters:
+        shown_counters = counters[:TASK_ROWS]
+        tables += fitted(
+            _of("Counters", shown_counters, counters, "first"),
+            (
+                Column("Operator", [scope for scope, _, _ in shown_counters], is_text=True),
+                Column("Counter", [name for _, name, _ in shown_counters], is_text=True),
+                Column("Value", [format_count(value) for _, _, value in shown_counters]),
+            ),
+            width,
         )
-    return table
+    return tables
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def overview_lines(checkpoints: Mapping[str, Any]) -> list[str]:
+    """Flink's Overview: the counts, and the latest checkpoint of each sort."""
+    counts, latest = checkpoints["counts"], checkpoints["latest"]
+    names = {"Triggered": "total", "In Progress": "in_progress", "Completed": "completed", "Failed": "failed"}
+    told = [f"{name} {format_count(counts[key])}" for name, key in (*names.items(), ("Restored", "restored"))]
+    of_sort = {"Completed": "completed", "Failed": "failed", "Savepoint": "savepoint", "Restore": "restored"}
+    ids = [f"{name} {latest[key]['id']}" for name, key in of_sort.items() if latest[key] is not None]
+    return [f"Checkpoints: {', '.join(told)}", *([f"Latest: {', '.join(ids)}"] if ids else [])]
+
+
+def history_tables(history: Sequence[Mapping[str, Any]], started_ns: int, width: int = TABLE_WIDTH) -> list[Group]:
+    """Flink's History, newest first; times count from the start of the run."""
+    shown = history[:HISTORY_ROWS]
+    columns = [
+        Column("ID", [str(row["id"]) for row in shown]),
+        Column("Status", [row["status"] for row in shown], is_text=True),
+        Column("Acknowledged", [f"{row['num_acknowledged_subtasks']}/{row['num_subtasks']}" for row in shown]),
+        Column("Trigger Time", [f"+{format_ns(row['trigger_timestamp'] - started_ns)}" for row in shown]),
+        Column("End to End Duration", [_time(row["end_to_end_duration"]) for row in shown]),
+        Column("Checkpointed Data Size", [short_bytes(row["checkpointed_size"]) for row in shown]),
+    ]
+    if any(row["state_size"] != row["checkpointed_size"] for row in shown):
+        columns.append(Column("Full Checkpoint Data Size", [short_bytes(row["state_size"]) for row in shown]))
+    if any(row["processed_data"] or row["persisted_data"] for row in shown):
+        in_flight = [f"{short_bytes(row['processed_data'])} ({short_bytes(row['persisted_data'])})" for row in shown]
+        columns.append(Column("Processed (persisted) in-flight data", in_flight))
+    if any(row["checkpoint_type"] != "CHECKPOINT" for row in shown):
+        columns.append(Column("Type", [_words(row["checkpoint_type"]) for row in shown], is_text=True))
+    if any(row["orphans"] or row["in_transit"] for row in shown):
+        columns.append(Column("Cut", [_cut(row) for row in shown], is_text=True))
+    return fitted(_of("History", shown, history, "newest"), columns, width)
+
+
+def failure_lines(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why the failed checkpoints among the rows that are shown have failed."""
+    return [
+        f"checkpoint {row['id']} failed ({row['failure_reason']}): {row['failure_message']}"
+        for row in history[:HISTORY_ROWS]
+        if row["status"] == "FAILED"
+    ]
 
 
 def _cut(row: Mapping[str, Any]) -> str:
-    if row["status"] == "FAILED":
-        reason = (row["failure_reason"] or "failed").lower().replace("_", " ")
-        return ": ".join(text for text in (reason, row["failure_message"]) if text)
     if row["orphans"] is None:
         return NOTHING
     if not row["orphans"] and not row["in_transit"]:
@@ -141,29 +173,61 @@ def _cut(row: Mapping[str, Any]) -> str:
     return f"{row['orphans']} twice, {row['in_transit']} lost"
 
 
-def subtasks_table(row: Mapping[str, Any]) -> Table:
-    """One completed checkpoint, per operator and subtask, with Min / Avg / Max where there are several."""
-    titles = [title for title, _, _ in _SUBTASK_COLUMNS]
-    table = _table(f"Checkpoint {row['id']} by operator and subtask", ("Subtask",), titles)
-    for operator in row["operators"]:
-        for one in operator["subtasks"]:
-            cells = [show(one[name]) for _, name, show in _SUBTASK_COLUMNS]
-            table.add_row(Text(f"{operator['name']}[{one['subtask']}]"), *cells)
-        if len(operator["subtasks"]) > 1:
-            for which in ("min", "avg", "max"):
-                cells = [show(operator["spread"][name][which]) for _, name, show in _SUBTASK_COLUMNS]
-                table.add_row(Text(f"  {which.capitalize()}"), *cells, style="dim")
-    return table
+def subtask_tables(row: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
+    """One checkpoint by task and subtask, with minimum, average and maximum where there are more than two."""
+    shown = list(_SUBTASK_COLUMNS)
+    if row["state_size"] != row["checkpointed_size"]:
+        shown.append(_FULL_SIZE)
+    shown += [column for column in _IN_FLIGHT if _at(row["summary"], column[2])["max"]]
+    labels: list[str] = []
+    cells: list[list[str]] = [[] for _ in shown]
+    dim_rows = []
+    for task in row["tasks"].values():
+        for label, values, is_dim in _task_rows(task):
+            if is_dim:
+                dim_rows.append(len(labels))
+            labels.append(label)
+            for column, (_, in_subtask, in_summary, show) in zip(cells, shown, strict=True):
+                column.append("" if values is None else show(_number(values, in_subtask, in_summary)))
+    columns = [Column("Subtask", labels, is_text=True)]
+    columns += [Column(shown[index][0], column) for index, column in enumerate(cells)]
+    return fitted(f"Checkpoint {row['id']}, the slowest of these, by subtask", columns, width, dim_rows=dim_rows)
 
 
-def summary_table(checkpoints: Mapping[str, Any]) -> Table:
-    """Flink's Summary over the completed checkpoints."""
-    table = _table("Summary", ("",), _PERCENTILES)
+def _task_rows(task: Mapping[str, Any]) -> list[tuple[str, Any, bool]]:
+    """``(label, subtask or (summary, which), of less weight)`` for each line of a task; no numbers in a caption."""
+    reported = [one for one in task["subtasks"] if one["status"] == "completed"]
+    spread = [
+        (f"  {title}", (task["summary"], which), True) for title, which in _SPREAD_ROWS[:3] if len(reported) > 2
+    ]
+    if len(reported) > SUBTASK_ROWS:
+        return [(f"{task['name']}, {len(reported)} subtasks:", None, False), *spread]
+    return [(f"{task['name']}[{one['index']}]", one, False) for one in reported] + spread
+
+
+def _number(values: Any, in_subtask: Sequence[str], in_summary: Sequence[str]) -> Any:
+    if isinstance(values, tuple):
+        summary, which = values
+        return _at(summary, in_summary)[which]
+    return _at(values, in_subtask)
+
+
+def _at(values: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        values = values[name]
+    return values
+
+
+def summary_tables(checkpoints: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
+    """Flink's Summary over the completed checkpoints and savepoints."""
+    columns = [Column("", [title for title, _ in _SPREAD_ROWS], is_text=True)]
     for title, name, show in _SUMMARY:
         spread = checkpoints["summary"][name]
-        if spread is not None:
-            table.add_row(title, *(show(spread[which]) for which in _PERCENTILES))
-    return table
+        columns.append(Column(title, [show(spread[which]) for _, which in _SPREAD_ROWS]))
+    return fitted("Summary", columns, width)
+
+
+# --- lines --------------------------------------------------------------------------------------------------------
 
 
 def restore_lines(report: Mapping[str, Any]) -> list[str]:
@@ -187,12 +251,15 @@ def note_lines(notes: Sequence[str]) -> list[str]:
     return lines
 
 
-def _table(title: str, left: Sequence[str], right: Sequence[str], last: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in left:
-        table.add_column(heading, overflow="fold")
-    for heading in right:
-        table.add_column(heading, justify="right", overflow="fold")
-    if last is not None:
-        table.add_column(last, overflow="fold")
-    return table
+def _of(title: str, shown: Sequence[object], everything: Sequence[object], which: str) -> str:
+    if len(shown) == len(everything):
+        return title
+    return f"{title} ({which} {len(shown)} of {format_count(len(everything))})"
+
+
+def _time(value: int) -> str:
+    return NOTHING if value < 0 else short_ns(value)
+
+
+def _words(name: str) -> str:
+    return name.lower().replace("_", " ")

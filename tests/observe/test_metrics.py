@@ -10,6 +10,7 @@ from engine.observe.events import (
     Receive,
     RunStarted,
     Send,
+    SnapshotAcknowledged,
     SnapshotTaken,
     TimerFired,
     TraceEvent,
@@ -74,6 +75,34 @@ def test_checkpoints_are_counted_by_how_they_end() -> None:
     }
 
 
+def test_the_duration_ends_with_the_last_acknowledgement() -> None:
+    """Making it durable comes after that; acknowledgements of other checkpoints, or of ended ones, do not count."""
+    metrics = collect(
+        CheckpointTriggered(10 * MS, 1, 1),
+        CheckpointTriggered(11 * MS, 1, 2),
+        SnapshotAcknowledged(12 * MS, 1, 1, "map[0]", 100),
+        SnapshotAcknowledged(15 * MS, 1, 1, "count[0]", 100),
+        SnapshotAcknowledged(17 * MS, 1, 2, "map[0]", 100),
+        CheckpointCompleted(19 * MS, 1, 1, 200),
+        SnapshotAcknowledged(25 * MS, 1, 1, "count[1]", 100),
+    )
+
+    assert metrics.job["lastCheckpointDuration"] == 5
+
+
+def test_acknowledgements_of_an_ended_attempt_are_forgotten() -> None:
+    """An id that the next attempt uses again begins anew."""
+    metrics = collect(
+        CheckpointTriggered(10 * MS, 1, 1),
+        SnapshotAcknowledged(12 * MS, 1, 1, "map[0]", 100),
+        AttemptStarted(20 * MS, 2, None),
+        CheckpointTriggered(30 * MS, 2, 1),
+        CheckpointCompleted(34 * MS, 2, 1, 200),
+    )
+
+    assert metrics.job["lastCheckpointDuration"] == 4
+
+
 def test_a_restart_counts_and_starts_the_tasks_anew() -> None:
     """Task metrics belong to an attempt, metrics of the job to the job; a pending checkpoint ends with the attempt."""
     metrics = collect(
@@ -128,11 +157,13 @@ def test_every_metric_is_explained() -> None:
     everything = job_metrics(
         restarts=1, triggered=1, in_progress=0, completed=1, failed=0,
         last_completed_id=1, last_duration_ns=2 * MS, last_size_bytes=3, last_restore_ns=4 * MS,
+        last_full_bytes=5, last_processed_bytes=6, last_persisted_bytes=7,
     )  # fmt: skip
     metrics = collect(SnapshotTaken(1, 1, 1, "count[0]", 1, 1), TimerFired(1, 1, "count[0]", "w"))
 
     assert set(everything) == set(JOB_METRICS)
-    assert everything["lastCheckpointDuration"] == 2
+    sizes = [everything[f"lastCheckpoint{what}"] for what in ("Size", "FullSize", "ProcessedData", "PersistedData")]
+    assert (everything["lastCheckpointDuration"], sizes) == (2, [3, 5, 6, 7])
     assert set(metrics.tasks["count[0]"]) == set(TASK_METRICS)
 
 
