@@ -37,6 +37,7 @@ class RunOptions:
 
         Raises :class:`ConfigurationError` naming the option and what it may be.
         """
+        from engine.cli.restart_text import parse_restart
         from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 
         config = RunConfig(mode=self.mode, seed=self.seed, allow_non_restored_state=allow_non_restored_state)
@@ -82,25 +83,6 @@ class RunOptions:
             if value != field.default:
                 arguments += [f"--{field.name.replace('_', '-')}", str(value)]
         return arguments
-
-
-def parse_restart(text: str) -> Any:
-    """``'none'`` or ``'fixed:N:DELAY'`` as a restart strategy.
-
-    Raises :class:`ConfigurationError` on anything else.
-    """
-    from engine.checkpoint.restart import FixedDelayRestart, NoRestart
-    from engine.runtime.config import parse_duration_ns
-
-    if text == "none":
-        return NoRestart()
-    kind, _, rest = text.partition(":")
-    attempts, _, delay = rest.partition(":")
-    if kind != "fixed" or not attempts.isdecimal() or not delay:
-        raise ConfigurationError(
-            f"restart {text!r} is no restart strategy: write none, or fixed:ATTEMPTS:DELAY, for instance fixed:3:10ms"
-        )
-    return FixedDelayRestart(int(attempts), parse_duration_ns(delay, f"the delay of restart {text!r},"))
 
 
 def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
@@ -155,8 +137,9 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--restart",
-            metavar="none|fixed:N:DELAY",
-            help="After a failure. [default: fixed:3:10ms; none in mode none]",
+            metavar="STRATEGY",
+            help="After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. "
+            "[default: fixed:3:10ms; none in mode none]",
         ),
     )
     return _decorated(command, decorators)

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from engine.checkpoint.messages import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.runtime.channel import Channel
+from engine.runtime.loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.outputs import RecordWriter
 from engine.runtime.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.source_task import SourceTask
 from engine.runtime.task import Task
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from engine.graph.plan import ExecutionPlan, SubtaskPlan
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.restored_state import RestoredJob
@@ -25,38 +28,49 @@ def build_tasks(
     *,
     capacity: int,
     output_capacity: int,
+    only: Collection[TaskId] | None = None,
 ) -> dict[TaskId, Task]:
     """All tasks, wired, in plan order, with the restored records in flight in their channels; none is started.
 
     ``capacity`` and ``output_capacity``: records that each channel holds on the receiver's side, and beyond that on the
-    sender's.
+    sender's. ``only``: a region of the plan, to build no other tasks.
     """
+    chosen = frozenset(only) if only is not None else None
     tasks = [
         (SourceTask if plan.vertices[subtask.vertex].is_source else Task)(
             subtask, plan.vertices[subtask.vertex], environment
         )
         for subtask in plan.subtasks
+        if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
     by_id = {(task.plan.vertex, task.plan.subtask): task for task in tasks}
-    channels = [
-        Channel(
+    # Once per sender: there may be a thousand times as many channels.
+    latencies = {
+        task_id: environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)) for task_id, task in by_id.items()
+    }
+    classes = channel_classes(plan)
+    channels = {
+        channel.index: classes.get(channel.index, Channel)(
             channel,
-            sender := by_id[channel.sender_vertex, channel.sender_subtask],
+            by_id[channel.sender_vertex, channel.sender_subtask],
             by_id[channel.receiver_vertex, channel.receiver_subtask].name,
             kernel=environment.kernel,
             cost=environment.cost,
-            latency_ns=environment.cost.latency_ns(sender.vertex.names_of(sender.plan.subtask)),
+            latency_ns=latencies[channel.sender_vertex, channel.sender_subtask],
             capacity=capacity,
             output_capacity=output_capacity,
             attempt=environment.attempt,
             instrument=environment.instrument,
         )
         for channel in plan.channels
-    ]
+        if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
+    }
+    loops = build_loops(plan, by_id, channels)
     for task in tasks:
+        task.loop = loops.get(task.task_id)
         task.wire(
             (channels[index] for index in task.plan.input_channels),
-            _writers(plan, task.plan, channels, environment),
+            _writers(plan, task.plan, channels, environment, task.loop),
         )
     if restored is not None and restored.has_channel_state:
         _restore_channels(plan, tasks, channels, environment, restored)
@@ -66,13 +80,13 @@ def build_tasks(
 def _restore_channels(
     plan: ExecutionPlan,
     tasks: list[Task],
-    channels: list[Channel],
+    channels: Mapping[int, Channel],
     environment: TaskEnvironment,
     restored: RestoredJob,
 ) -> None:
     for vertex, key_type in restored.key_types.items():
         environment.key_type_agreement(vertex).adopt(key_type)
-    for channel in channels:
+    for channel in channels.values():
         in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
         channel.restore(in_flight.inputs, in_flight.outputs)
     for task in tasks:
@@ -81,9 +95,13 @@ def _restore_channels(
 
 
 def _writers(
-    plan: ExecutionPlan, subtask: SubtaskPlan, channels: list[Channel], environment: TaskEnvironment
+    plan: ExecutionPlan,
+    subtask: SubtaskPlan,
+    channels: Mapping[int, Channel],
+    environment: TaskEnvironment,
+    loop: Loop | None,
 ) -> list[RecordWriter]:
-    writers = []
+    writers: list[RecordWriter] = []
     for edge_index, indices in subtask.output_channels:
         edge = plan.edges[edge_index]
         source = plan.vertices[edge.source_vertex].operators[edge.source_position]
@@ -95,12 +113,15 @@ def _writers(
             receiver_max_parallelism=plan.vertices[edge.target_vertex].max_parallelism,
             key_type_agreement=environment.key_type_agreement(edge.target_vertex),
         )
-        writers.append(
-            RecordWriter(
-                edge_index,
-                edge.partitioner.router(context),
-                [channels[index] for index in indices],
-                supports_unaligned=edge.supports_unaligned,
+        router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
+        unaligned = edge.supports_unaligned
+        if edge.is_feedback:
+            assert loop is not None, edge
+            writers.append(
+                FeedbackWriter(
+                    edge_index, router, receivers, supports_unaligned=unaligned, operator=source.name, loop=loop
+                )
             )
-        )
+        else:
+            writers.append(RecordWriter(edge_index, router, receivers, supports_unaligned=unaligned))
     return writers

@@ -13,7 +13,9 @@ Rules.
    received when the consumer has taken it, whatever batch it travelled in.
 5. In-flight data of the input side is captured by arrival, not by consumption: what is queued when a checkpoint starts,
    up to its barrier if that is here, and what arrives after, until its barrier does.
-6. A link of limited bandwidth carries one element at a time. A priority event cuts the batch under transfer at the
+6. The receiver may change what it grants (buffer debloating); the sender's side is held to the same proportion. To
+   grant less drops nothing: there is no new credit until so much has been taken.
+7. A link of limited bandwidth carries one element at a time. A priority event cuts the batch under transfer at the
    record that is passing.
 """
 
@@ -25,7 +27,16 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event, Watermark
-from engine.observe.events import ChannelBlocked, ChannelResumed, Instrument, Receive, Send
+from engine.observe.events import (
+    ChannelBlocked,
+    ChannelResumed,
+    CreditChanged,
+    Departed,
+    Instrument,
+    Receive,
+    RecordsCaptured,
+    Send,
+)
 from engine.runtime.output_queue import Element, Numbered, OutputQueue
 
 if TYPE_CHECKING:
@@ -48,9 +59,11 @@ class Channel(OutputQueue):
         "_arrived",
         "_barrier_mark",
         "_cost",
+        "_full_credit",
         "_instrument",
         "_kernel",
         "_limited",
+        "_output_capacity",
         "_transfer",
         "_transfer_number",
         "attempt",
@@ -62,6 +75,7 @@ class Channel(OutputQueue):
         "gate",
         "index",
         "input_index",
+        "is_awaited",
         "latency_ns",
         "listed",
         "plan",
@@ -101,6 +115,8 @@ class Channel(OutputQueue):
         self.capture: ChannelCapture | None = None
         self.capturing = False
         self.capacity = capacity + output_capacity
+        self._full_credit = capacity
+        self._output_capacity = output_capacity
         self.attempt = attempt
         self.latency_ns = latency_ns
         self.queue: deque[Numbered] = deque()
@@ -113,6 +129,8 @@ class Channel(OutputQueue):
         self.received_records = 0
         self.blocked = False
         self.full = False
+        self.is_awaited = False
+        """The sender cannot finish before everything is consumed."""
         self.listed = False
         self._kernel = kernel
         self._cost = cost
@@ -170,6 +188,44 @@ class Channel(OutputQueue):
 
     def _slot_filled(self, checkpoint_id: int) -> None:
         self.sender.channel_state_changed(checkpoint_id)
+
+    def _captured_waiting(self, checkpoint_id: int, batches: Sequence[Batch]) -> None:
+        self.trace_captured(checkpoint_id, "output", batches)
+
+    def _departed(self, numbered: Numbered, records: int) -> None:
+        if self._instrument is not None:
+            number, element = numbered
+            self._instrument(
+                Departed(
+                    self._kernel.now_ns,
+                    self.attempt,
+                    self.index,
+                    number,
+                    kind_of(element),
+                    records,
+                    detail_of(element),
+                    self.queued_records,
+                )
+            )
+
+    def set_credit(self, records: int) -> None:
+        """Grant ``records`` (at least one) from now on, and hold the sender's side to the same proportion of what was
+        configured. More than that may be in the channel now: it stays, and is taken off as the consumer takes it."""
+        assert records >= 1, records
+        if records == self.input_credit:
+            return
+        self.input_credit = records
+        self.capacity = records + self._output_capacity * records // self._full_credit
+        if self._instrument is not None:
+            self._instrument(CreditChanged(self._kernel.now_ns, self.attempt, self.index, records))
+        is_full = self.queued_records >= self.capacity
+        if is_full != self.full:
+            self.full = is_full
+            if is_full:
+                self.sender.full_outputs += 1
+            else:
+                self.sender.credit_returned()
+        self.pump()
 
     # -- the link ---------------------------------------------------------------------------------------------
 
@@ -253,15 +309,23 @@ class Channel(OutputQueue):
 
     def promote_barrier(self, checkpoint_id: int) -> None:
         """Move the queued barrier of a checkpoint to the front. It keeps its form, and goes on to block its sender."""
-        for position, (number, element) in enumerate(self.queue):
-            if isinstance(element, CheckpointBarrier) and element.checkpoint_id == checkpoint_id:
-                break
-        else:
-            raise AssertionError(f"{self.name} holds no barrier {checkpoint_id} to promote")
+        position = next(
+            (
+                position
+                for position, (_, element) in enumerate(self.queue)
+                if isinstance(element, CheckpointBarrier) and element.checkpoint_id == checkpoint_id
+            ),
+            None,
+        )
+        assert position is not None, f"{self.name} holds no barrier {checkpoint_id} to promote"
         if position >= self.priority_events:
+            promoted = self.queue[position]
+            if len(self.queue) - position > self._arrived - self._barrier_mark:
+                # It was ahead of the mark, which moves up with everything else behind it.
+                self._barrier_mark -= 1
             del self.queue[position]
             self._arrived -= 1
-            self._insert_priority((number, element))
+            self._insert_priority(promoted)
 
     def head(self) -> Element:
         """The next element, still queued."""
@@ -303,6 +367,9 @@ class Channel(OutputQueue):
         if self.full and queued < self.capacity:
             self.full = False
             self.sender.credit_returned()
+        if self.is_awaited and not queued:
+            self.is_awaited = False
+            self.sender.output_consumed()
         if self._instrument is not None:
             self._trace_receive(number, None, count)
         if self.outgoing:
@@ -341,12 +408,20 @@ class Channel(OutputQueue):
 
     # -- in-flight data of the input side -----------------------------------------------------------------------
 
+    def trace_captured(self, checkpoint_id: int, side: str, batches: Sequence[Batch]) -> None:
+        """Tell the instrument of records that became part of a checkpoint, if there are any."""
+        if self._instrument is not None:
+            records = sum(map(len, batches))
+            if records:
+                now = self._kernel.now_ns
+                self._instrument(RecordsCaptured(now, self.attempt, checkpoint_id, self.index, side, records))
+
     def start_capture(self, checkpoint_id: int) -> Sequence[Batch]:
         """Capture for a checkpoint from now on; returns the records in front of its barrier that are here already."""
         assert self.capture is not None
         self.capture.start(checkpoint_id)
         self.capturing = self.capture.captures
-        waiting = list(self.queue)[self.priority_events :]
+        waiting = list(self.queue)
         if not self.capturing:
             # Its barrier is here: what came after it is behind the cut.
             behind = self._arrived - self._barrier_mark
@@ -367,7 +442,6 @@ class Channel(OutputQueue):
         for batch in inputs:
             count = len(batch)
             self.queue.append((self._restored_number(batch), batch))
-            self._arrived += 1
             self.restored_records += count
             self.incoming_records += count
         self._restore_outgoing([(self._restored_number(batch), batch) for batch in outputs])
@@ -411,6 +485,7 @@ class Channel(OutputQueue):
         """What is queued and whether it may be read."""
         return (
             self.blocked,
+            self.input_credit,
             self.sender_blocked,
             self.connected,
             self.queued_records,

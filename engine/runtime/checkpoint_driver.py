@@ -1,7 +1,9 @@
 """Carries out what the checkpoint coordinator says: timers on the kernel, files in storage, mail to tasks.
 
-The answers to an instruction (a location is ready, metadata is durable) are given while the coordinator's list is
-still being walked; the coordinator allows that, because its state is final when it returns.
+What is asked of storage is done at once, but the answer comes as an event of its own: between the two anything may
+happen that can happen, the death of the job manager included. Then the driver is dead with it, and nobody listens.
+(A deletion is answered while the coordinator's list is still being walked; the coordinator allows that, because its
+state is final when it returns.)
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from engine.checkpoint.messages import (
     WriteMetadata,
 )
 from engine.elements.errors import JobFailedError, StorageError, WeirError
+from engine.elements.events import SnapshotKind
 from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointCut, CheckpointTriggered, TraceEvent
 from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
@@ -54,6 +57,7 @@ class CheckpointDriver:
     def __init__(self, manager: JobManager) -> None:
         self._manager = manager
         self._kernel = manager.kernel
+        self._dead = False
         self._carry_out: dict[type[CoordinatorInstruction], Callable[[Any], None]] = {
             ArmPeriodicTimer: self._arm_periodic_timer,
             ArmTimeout: self._arm_timeout,
@@ -75,6 +79,10 @@ class CheckpointDriver:
             MessageIgnored: _nothing_to_do,
         }
 
+    def die(self) -> None:
+        """The job manager is dead: what was under way to it, timers included, reaches nobody."""
+        self._dead = True
+
     def execute(self, instructions: Iterable[CoordinatorInstruction]) -> None:
         """Carry out instructions in their order."""
         for instruction in instructions:
@@ -87,26 +95,41 @@ class CheckpointDriver:
 
     def on_timer(self, _payload: None = None) -> None:
         """The periodic timer fires (kernel event)."""
-        self.execute(self._manager.coordinator.on_timer(self._kernel.now_ns))
+        if not self._dead:
+            self.execute(self._manager.coordinator.on_timer(self._kernel.now_ns))
 
     def _arm_timeout(self, instruction: ArmTimeout) -> None:
         self._kernel.schedule(instruction.at_ns, "on_timeout", self, instruction.checkpoint_id)
 
     def on_timeout(self, checkpoint_id: int) -> None:
         """A checkpoint has taken too long (kernel event)."""
-        self.execute(self._manager.coordinator.on_timeout(checkpoint_id, self._kernel.now_ns))
+        if not self._dead:
+            self.execute(self._manager.coordinator.on_timeout(checkpoint_id, self._kernel.now_ns))
 
     # -- storage ------------------------------------------------------------------------------------------------
 
     def _initialize_location(self, instruction: InitializeLocation) -> None:
-        manager, now, checkpoint_id = self._manager, self._kernel.now_ns, instruction.checkpoint_id
-        error = _try_io(lambda: manager.files.initialize(checkpoint_id))
-        if error is None:
-            self.execute(manager.coordinator.on_location_ready(checkpoint_id, now))
+        files, checkpoint_id, label = self._manager.files, instruction.checkpoint_id, instruction.label
+        if instruction.kind is SnapshotKind.SAVEPOINT:
+            assert label is not None, "a savepoint is asked for by somebody"
+            target = self._manager.savepoints.target(label)
+            error = _try_io(lambda: files.initialize_savepoint(checkpoint_id, target))
+        else:
+            error = _try_io(lambda: files.initialize(checkpoint_id))
+        self._answer("location_answered", checkpoint_id, error)
+
+    def location_answered(self, answer: tuple[int, Exception | None]) -> None:
+        """The place for a snapshot was made, or could not be (kernel event)."""
+        if self._dead:
             return
-        manager.note(f"checkpoint {checkpoint_id}: {error}")
+        (checkpoint_id, error), now = answer, self._kernel.now_ns
+        coordinator = self._manager.coordinator
+        if error is None:
+            self.execute(coordinator.on_location_ready(checkpoint_id, now))
+            return
+        self._manager.note(f"checkpoint {checkpoint_id}: {error}")
         reason = CheckpointFailureReason.IO_EXCEPTION
-        self.execute(manager.coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
+        self.execute(coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
 
     def _write_metadata(self, instruction: WriteMetadata) -> None:
         manager, now, checkpoint_id = self._manager, self._kernel.now_ns, instruction.checkpoint_id
@@ -114,30 +137,41 @@ class CheckpointDriver:
         for acknowledgement in instruction.acknowledgements:
             assert isinstance(acknowledgement.state, TaskSnapshot)
             snapshots[acknowledgement.task] = acknowledgement.state
-        error = _try_io(lambda: manager.files.complete(checkpoint_id, instruction.timestamp_ns, snapshots))
-        if error is not None:
-            self._metadata_failed(checkpoint_id, error)
-            return
-        size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
-        self._trace(CheckpointCompleted(now, manager.attempt, checkpoint_id, size))
-        self._trace_cut(checkpoint_id, snapshots)
-        self.execute(manager.coordinator.on_metadata_written(checkpoint_id, now))
+        error = _try_io(lambda: manager.files.complete(instruction, snapshots))
+        if error is None:
+            size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
+            self._trace(CheckpointCompleted(now, manager.attempt, checkpoint_id, size))
+            self._trace_cut(checkpoint_id, snapshots)
+        else:
+            # It may exist nevertheless. The coordinator has it deleted, while nothing depends on the answer; if that
+            # fails too, the job manager settles it before the next attempt.
+            manager.failover.unsettled[checkpoint_id] = None
+        self._answer("metadata_answered", checkpoint_id, error)
 
-    def _metadata_failed(self, checkpoint_id: int, error: Exception) -> None:
+    def metadata_answered(self, answer: tuple[int, Exception | None]) -> None:
+        """A snapshot is durable, or could not be made so (kernel event)."""
+        if self._dead:
+            return
+        (checkpoint_id, error), now = answer, self._kernel.now_ns
         manager = self._manager
-        manager.note(f"checkpoint {checkpoint_id}: {error}")
-        # It may exist nevertheless. The coordinator has it deleted at once, while nothing depends on the answer; if
-        # that fails too, the job manager settles it before the next attempt.
-        manager.unsettled[checkpoint_id] = None
-        reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
-        now = self._kernel.now_ns
-        self.execute(manager.coordinator.on_metadata_failed(checkpoint_id, reason, now, cause=str(error)))
+        if error is None:
+            directory = manager.files.location(checkpoint_id).directory
+            self.execute(manager.coordinator.on_metadata_written(checkpoint_id, now, directory))
+            manager.files.savepoint_locations.pop(checkpoint_id, None)
+        else:
+            manager.note(f"checkpoint {checkpoint_id}: {error}")
+            reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
+            self.execute(manager.coordinator.on_metadata_failed(checkpoint_id, reason, now, cause=str(error)))
+        manager.failover.metadata_settled()
+
+    def _answer(self, operation: str, checkpoint_id: int, error: Exception | None) -> None:
+        self._kernel.schedule(self._kernel.now_ns, operation, self, (checkpoint_id, error))
 
     def _discard(self, instruction: DiscardPendingCheckpoint | DiscardCheckpoint) -> None:
         manager, checkpoint_id = self._manager, instruction.checkpoint_id
         error = _try_io(lambda: manager.files.discard(checkpoint_id))
         if error is None:
-            manager.unsettled.pop(checkpoint_id, None)
+            manager.failover.unsettled.pop(checkpoint_id, None)
         else:
             manager.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
         self.execute(manager.coordinator.on_discarded(checkpoint_id, self._kernel.now_ns))
@@ -150,6 +184,11 @@ class CheckpointDriver:
         for snapshot in snapshots.values():
             sent.update(snapshot.sent)
             received.update(snapshot.received)
+        for task_id, task in self._manager.tasks.items():
+            if task_id not in snapshots:
+                # It had finished before: its counters move no more.
+                sent.update((channel.index, channel.sent_records) for channel in task.checkpointing.output_channels())
+                received.update((channel.index, channel.received_records) for channel in task.inputs)
         assert sent.keys() == received.keys(), (sent.keys(), received.keys())
         differences = tuple(
             (channel, count, received[channel])
@@ -169,6 +208,7 @@ class CheckpointDriver:
     def _notify_complete(self, instruction: NotifyComplete) -> None:
         arguments = (instruction.checkpoint_id, instruction.last_subsumed_id)
         self._mail_to(instruction.tasks, "notify_checkpoint_complete", *arguments)
+        self._manager.checkpoint_completed(instruction.checkpoint_id)
 
     def _notify_aborted(self, instruction: NotifyAborted) -> None:
         now, attempt = self._kernel.now_ns, self._manager.attempt
@@ -185,20 +225,24 @@ class CheckpointDriver:
     def _request_completed(self, instruction: RequestCompleted) -> None:
         if instruction.label == FINAL_CHECKPOINT:
             self._final_checkpoint_completed()
+        else:
+            checkpoint_id = instruction.checkpoint_id
+            path = self._manager.files.location(checkpoint_id).directory
+            self._manager.savepoints.completed(instruction.label, checkpoint_id, path)
 
     def _final_checkpoint_completed(self) -> None:
         manager = self._manager
-        self._kernel.schedule(self._kernel.now_ns, "all_parts_confirmed", manager, manager.attempt)
+        self._kernel.schedule(self._kernel.now_ns, "all_parts_confirmed", manager, manager.deployment)
 
     def _request_failed(self, instruction: RequestFailed) -> None:
         if instruction.label != FINAL_CHECKPOINT:
-            return
-        if instruction.reason is CheckpointFailureReason.CHECKPOINT_SUBSUMED:
+            self._manager.savepoints.failed(instruction.label, instruction.reason, instruction.checkpoint_id)
+        elif instruction.reason is CheckpointFailureReason.CHECKPOINT_SUBSUMED:
             # A younger one has completed, and it began behind the end of all input just as well. Trying again could
             # go on forever when checkpoints take longer than their interval.
             self._final_checkpoint_completed()
         else:
-            self._manager.final_checkpoint_failed()
+            self._manager.final_checkpoint_failed(instruction.reason)
 
     def _fail_job(self, instruction: FailJob) -> None:
         manager = self._manager
@@ -207,7 +251,7 @@ class CheckpointDriver:
             f" {manager.config.tolerable_failures} failed checkpoints in a row"
         )
         self._kernel.schedule(
-            self._kernel.now_ns, "task_failed", manager, (manager.attempt, "checkpoints", failure)
+            self._kernel.now_ns, "checkpoints_failed", manager, (manager.deployment, failure)
         )
 
     def _trace(self, event: TraceEvent) -> None:

@@ -1,78 +1,212 @@
-"""The files of a job's checkpoints, as the job manager sees them: begin, complete, discard, find the newest."""
+"""The files of a job's snapshots, as the job manager sees them: begin, complete, discard, find the newest.
+
+Checkpoints lie in the job's storage. Savepoints lie where their user wants them, and so may the snapshot that the job
+was started from; who owns that one was said when it was given (Flink: ``RestoreMode``):
+
+* CLAIM     it is a checkpoint of this job from now on, and deleted once it is subsumed;
+* NO_CLAIM  it is nobody's business but the user's: nothing refers to it, so the first checkpoint is a full one;
+* LEGACY    it is referred to, and never deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.messages import TaskId
+from engine.checkpoint.messages import FinishedState, TaskId, WriteMetadata
+from engine.checkpoint.shared_state_registry import RestoreMode, SharingFilesStrategy
 from engine.elements.errors import StorageError
+from engine.elements.events import SnapshotKind
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
-from state_backends.storage import CheckpointMetadata, CheckpointStorage, OperatorSnapshot, SubtaskSnapshot
+from state_backends.savepoints import locate_snapshot, new_savepoint
+from state_backends.storage import (
+    CheckpointLocation,
+    CheckpointMetadata,
+    CheckpointStorage,
+    OperatorSnapshot,
+    SubtaskSnapshot,
+)
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
+    from state_backends.filesystem import FileSystem
+
+KIND, FORMAT, STOP = "kind", "format", "stop"
+"""Properties of a savepoint in its metadata; a checkpoint has none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRestore:
+    """The snapshot to start from: ``path`` of its directory or ``_metadata``, and whose it will be."""
+
+    path: str
+    mode: RestoreMode = RestoreMode.NO_CLAIM
+
+
+@dataclass(frozen=True, slots=True)
+class _Adopted:
+    location: CheckpointLocation
+    mode: RestoreMode
+    is_savepoint: bool
+
+    def entry(self) -> CompletedCheckpoint:
+        checkpoint_id, pointer = self.location.checkpoint_id, self.location.directory
+        if self.mode is RestoreMode.LEGACY:
+            return CompletedCheckpoint(checkpoint_id, SnapshotKind.SAVEPOINT, external_pointer=pointer)
+        if self.mode is RestoreMode.NO_CLAIM:
+            return CompletedCheckpoint(checkpoint_id, is_unclaimed=True, external_pointer=pointer)
+        sharing = SharingFilesStrategy.NO_SHARING if self.is_savepoint else None
+        return CompletedCheckpoint(checkpoint_id, external_pointer=pointer, restored_sharing=sharing)
 
 
 class CheckpointFiles:
-    """Checkpoint storage plus what the plan knows about operators."""
+    """Checkpoint storage plus what the plan knows about operators.
+
+    ``plan`` is the job's until a snapshot is restored whose max parallelism wins over a derived one; then it is the
+    job's with that.
+    """
 
     def __init__(
-        self, storage: CheckpointStorage, plan: ExecutionPlan, incarnation: int, allow_non_restored_state: bool
+        self,
+        storage: CheckpointStorage,
+        plan: ExecutionPlan,
+        incarnation: int,
+        allow_non_restored_state: bool,
+        file_system: FileSystem,
     ) -> None:
+        """``file_system``: where savepoints are written and read; a storage in memory is none for the user."""
         self.storage = storage
-        self._plan = plan
+        self.plan = plan
+        self.savepoint_locations: dict[int, CheckpointLocation] = {}
+        """Savepoints that are being written."""
         self._incarnation = incarnation
         self._allow_non_restored_state = allow_non_restored_state
+        self._file_system = file_system
+        self._adopted: dict[int, _Adopted] = {}
+
+    # -- writing ------------------------------------------------------------------------------------------------
 
     def initialize(self, checkpoint_id: int) -> None:
         """Make room for a checkpoint."""
         self.storage.initialize_location(checkpoint_id)
 
-    def complete(self, checkpoint_id: int, timestamp_ns: int, snapshots: Mapping[TaskId, TaskSnapshot]) -> None:
-        """Write the metadata: from here on the checkpoint exists."""
+    def initialize_savepoint(self, checkpoint_id: int, target: str) -> None:
+        """Make the directory of a savepoint below ``target``."""
+        # Its directory is not among the others, so only this tells that the number is used up.
+        self.storage.note_used(checkpoint_id)
+        self.savepoint_locations[checkpoint_id] = new_savepoint(
+            self._file_system,
+            target,
+            self.plan.job_name,
+            checkpoint_id,
+            self._incarnation,
+            self.storage.inline_threshold_bytes,
+        )
+
+    def complete(self, instruction: WriteMetadata, snapshots: Mapping[TaskId, TaskSnapshot]) -> str:
+        """Write the metadata: from here on the snapshot exists. Returns its directory."""
+        checkpoint_id, options = instruction.checkpoint_id, instruction.options
+        properties: dict[str, Any] = {"job": self.plan.job_name, "plan": self.plan.fingerprint}
+        if instruction.kind is SnapshotKind.SAVEPOINT:
+            properties[KIND] = instruction.kind.value
+            if options.savepoint_format is not None:
+                properties[FORMAT] = options.savepoint_format.value
+            if options.stop is not None:
+                properties[STOP] = options.stop.value
         metadata = CheckpointMetadata(
             checkpoint_id,
-            timestamp_ns,
+            instruction.timestamp_ns,
             self._incarnation,
-            {"job": self._plan.job_name, "plan": self._plan.fingerprint},
-            tuple(self._operators(snapshots)),
+            properties,
+            tuple(self._operators(snapshots, instruction.finished)),
         )
-        self.storage.location(checkpoint_id).write_metadata(metadata)
+        location = self.location(checkpoint_id)
+        location.write_metadata(metadata)
+        return location.directory
 
-    def _operators(self, snapshots: Mapping[TaskId, TaskSnapshot]) -> list[OperatorSnapshot]:
+    def _operators(self, snapshots: Mapping[TaskId, TaskSnapshot], finished: FinishedState) -> list[OperatorSnapshot]:
         operators = []
-        for vertex, operator in self._plan.operators():
+        for vertex, operator in self.plan.operators():
             subtasks: dict[int, SubtaskSnapshot] = {}
+            fully_finished = vertex.index in finished.fully_finished_vertices
             for subtask in range(vertex.parallelism):
-                snapshot = snapshots.get((vertex.index, subtask))
-                if snapshot is not None:
-                    subtasks[subtask] = snapshot.operators[operator.uid]
+                task = (vertex.index, subtask)
+                if fully_finished or task in finished.finished_subtasks:
+                    # What a finished operator had left is committed: nothing of it is needed again.
+                    subtasks[subtask] = SubtaskSnapshot(finished=True)
+                elif task in snapshots:
+                    subtasks[subtask] = snapshots[task].operators[operator.uid]
             operators.append(
                 OperatorSnapshot(operator.uid, operator.name, vertex.parallelism, vertex.max_parallelism, subtasks)
             )
         return operators
 
     def discard(self, checkpoint_id: int) -> None:
-        """Delete a checkpoint, complete or not."""
-        self.storage.discard(checkpoint_id)
+        """Delete a snapshot, complete or not."""
+        if checkpoint_id in self.savepoint_locations:
+            self.savepoint_locations.pop(checkpoint_id).discard()
+        elif checkpoint_id in self._adopted:
+            self._adopted.pop(checkpoint_id).location.discard()
+        else:
+            self.storage.discard(checkpoint_id)
+
+    def location(self, checkpoint_id: int) -> CheckpointLocation:
+        """Where a snapshot is, or will be."""
+        if checkpoint_id in self.savepoint_locations:
+            return self.savepoint_locations[checkpoint_id]
+        if checkpoint_id in self._adopted:
+            return self._adopted[checkpoint_id].location
+        return self.storage.location(checkpoint_id)
+
+    # -- what an earlier process, or job manager, has left ----------------------------------------------------------
+
+    def adopt(self, savepoint: SavepointRestore) -> None:
+        """Count a snapshot from elsewhere among those that the job may be restored from.
+
+        Raises :class:`state_backends.errors.StateBackendError` when there is none at its path, or its metadata is
+        damaged, and :class:`StorageError` when it cannot be read.
+        """
+        try:
+            location, metadata = locate_snapshot(self._file_system, savepoint.path)
+        except OSError as error:
+            raise unusable_storage(savepoint.path, error) from error
+        is_savepoint = metadata.properties.get(KIND) == SnapshotKind.SAVEPOINT.value
+        self._adopted[location.checkpoint_id] = _Adopted(location, savepoint.mode, is_savepoint)
 
     def next_checkpoint_id(self) -> int:
-        """Above every id found in this directory, by checkpoints that never completed too.
+        """Above every id ever used in this directory, by checkpoints that never completed too.
 
         Raises :class:`StorageError` when the directory cannot be read.
         """
         try:
-            return self.storage.highest_checkpoint_id() + 1
+            return self.storage.next_checkpoint_id()
         except OSError as error:
             raise unusable_storage(self.storage.job_dir, error) from error
 
     def retained(self, newest: int) -> list[CompletedCheckpoint]:
-        """The completed checkpoints up to ``newest`` that an earlier incarnation has left."""
-        return [CompletedCheckpoint(known) for known in self.storage.list_checkpoints() if known <= newest]
+        """The completed snapshots up to ``newest`` that there are to be restored from."""
+        found = [
+            CompletedCheckpoint(known, external_pointer=self.storage.location(known).directory)
+            for known in self.storage.list_checkpoints()
+        ]
+        found += [adopted.entry() for adopted in self._adopted.values()]
+        return sorted(
+            (entry for entry in found if entry.checkpoint_id <= newest), key=lambda entry: entry.checkpoint_id
+        )
+
+    def discard_leftovers(self) -> None:
+        """Delete what a job manager that has died had begun.
+
+        Raises :class:`StorageError` when that fails.
+        """
+        try:
+            self.storage.discard_leftovers()
+        except OSError as error:
+            raise unusable_storage(self.storage.job_dir, error) from error
 
     def discard_passed_over(self, restored: RestoredJob | None) -> None:
         """Delete the checkpoints that are newer than what an attempt starts from, because they could not be read.
@@ -92,9 +226,9 @@ class CheckpointFiles:
             raise unusable_storage(self.storage.job_dir, error) from error
 
     def latest(self, known: Collection[int] | None = None) -> tuple[RestoredJob | None, tuple[str, ...]]:
-        """The newest usable checkpoint, assigned to the plan's subtasks, and what was wrong with newer ones.
+        """The newest usable snapshot, assigned to the plan's subtasks, and what was wrong with newer ones.
 
-        ``known`` limits the choice to checkpoints whose completion was announced: one that may or may not have been
+        ``known`` limits the choice to those whose completion was announced: one that may or may not have been
         written must not be restored by the process that took it for failed.
 
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state, and
@@ -107,19 +241,23 @@ class CheckpointFiles:
         if metadata is None:
             return None, tuple(problems)
         restored = RestoredJob.assign(
-            metadata, self._plan, self.storage, allow_non_restored_state=self._allow_non_restored_state
+            metadata,
+            self.plan,
+            self.location(metadata.checkpoint_id),
+            allow_non_restored_state=self._allow_non_restored_state,
         )
+        self.plan = self.plan if restored.plan is None else restored.plan
         return restored, tuple(problems)
 
     def _newest_usable(self, known: Collection[int] | None) -> tuple[CheckpointMetadata | None, list[str]]:
-        if known is None:
-            return self.storage.latest_usable()
+        candidates = {*self.storage.list_checkpoints(), *self._adopted} if known is None else known
         problems: list[str] = []
-        for checkpoint_id in sorted(known, reverse=True):
+        for checkpoint_id in sorted(candidates, reverse=True):
             try:
-                return self.storage.verify(checkpoint_id), problems
+                return self.location(checkpoint_id).verify(), problems
             except (StateBackendError, OSError) as problem:
-                problems.append(f"checkpoint {checkpoint_id} cannot be used: {problem}")
+                what = "checkpoint" if checkpoint_id not in self._adopted else "the snapshot started from, number"
+                problems.append(f"{what} {checkpoint_id} cannot be used: {problem}")
         return None, problems
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.barrier_handler import BarrierHandler
 from engine.checkpoint.channel_capture import InputCapture
@@ -42,6 +42,9 @@ from engine.elements.events import (
 )
 from engine.runtime.channel import Channel
 from engine.runtime.output_queue import Element
+
+if TYPE_CHECKING:
+    from engine.runtime.debloating import TaskDebloater
 
 
 class GateOwner(Protocol):
@@ -105,6 +108,8 @@ class CheckpointedInputGate:
         self._priority: deque[Channel] = deque()
         self._recovery: UpstreamRecoveryTracker | None = None
         self._undrained = 0
+        self.debloater: TaskDebloater | None = None
+        """Learns when there is nothing to read."""
         for channel in self.channels:
             channel.gate = self
             if captures:
@@ -116,6 +121,8 @@ class CheckpointedInputGate:
         """``channel`` has an element and is not listed yet."""
         channel.listed = True
         self._readable.append(channel)
+        if self.debloater is not None:
+            self.debloater.input_available()
         self._owner.wake()
 
     def priority_arrived(self, channel: Channel) -> None:
@@ -133,7 +140,12 @@ class CheckpointedInputGate:
     def capture(self, channel: Channel, batches: Sequence[Batch]) -> None:
         """Records arrived on ``channel`` while it captures."""
         assert channel.capture is not None
-        self.state.add_input(channel.capture.last, channel.index, batches)
+        self._add_input(channel.capture.last, channel, batches)
+
+    def _add_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
+        self.state.add_input(checkpoint_id, channel.index, batches)
+        if self.state.is_open(checkpoint_id):
+            channel.trace_captured(checkpoint_id, "input", batches)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -163,6 +175,8 @@ class CheckpointedInputGate:
                 return channel
             channel.listed = False
             readable.popleft()
+        if self.debloater is not None:
+            self.debloater.input_idle()
         return None
 
     def pass_turn(self, channel: Channel) -> None:
@@ -233,7 +247,7 @@ class CheckpointedInputGate:
         self.state.open(checkpoint_id)
         for index in self.handler.captured_channels:
             channel = self.channels[index]
-            self.state.add_input(checkpoint_id, channel.index, channel.start_capture(checkpoint_id))
+            self._add_input(checkpoint_id, channel, channel.start_capture(checkpoint_id))
 
     def _stop_capture(self, checkpoint_id: int, failed: bool) -> None:
         for channel in self.channels:
@@ -282,7 +296,7 @@ class CheckpointedInputGate:
             for channel in resumed:
                 self.channels[channel].resume_sender()
 
-    # -- inspection -----------------------------------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
         """Assert what must hold between two events."""
@@ -290,6 +304,8 @@ class CheckpointedInputGate:
             channel.validate()
         self.handler.validate()
         self.state.validate()
+        if self.debloater is not None:
+            self.debloater.validate()
 
     def fingerprint(self) -> object:
         """Everything that decides how the input goes on."""
@@ -301,4 +317,5 @@ class CheckpointedInputGate:
             self.state.fingerprint(),
             None if self._recovery is None else self._recovery.fingerprint(),
             self._undrained,
+            None if self.debloater is None else self.debloater.fingerprint(),
         )

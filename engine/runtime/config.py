@@ -1,4 +1,8 @@
-"""How a job is run, apart from what it computes: mode, intervals, batch size, costs, restarts, seed."""
+"""How a job is run, apart from what it computes: mode, intervals, batch size, costs, restarts, seed.
+
+A setting that makes no sense, alone or beside another, is refused when the configuration is made: the error names the
+setting, says what it is and what to set instead. Nothing has been touched by then.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,13 @@ from engine.elements.errors import ConfigurationError
 from engine.protocols.interface import CheckpointProtocol
 from engine.protocols.registry import protocol_named
 from engine.runtime.cost import CostModel
+from engine.runtime.debloating import (
+    DEFAULT_SAMPLES,
+    DEFAULT_THRESHOLD_PERCENT,
+    PERIODS_PER_TARGET,
+    DebloatSettings,
+)
+from state_backends.storage import MAX_INLINE_THRESHOLD_BYTES
 
 _UNITS_NS = {
     "ns": 1,
@@ -25,8 +36,17 @@ _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*$")
 
 DEFAULT_INTERVAL_NS = 100_000_000
 DEFAULT_TIMEOUT_NS = 600_000_000_000
+DEFAULT_ALIGNED_TIMEOUT_NS = 10_000_000
 DEFAULT_RESTARTS = 3
 DEFAULT_RESTART_DELAY_NS = 10_000_000
+DEFAULT_MASTER_RECOVERY_NS = 10_000_000
+DEFAULT_FINAL_CHECKPOINT_ATTEMPTS = 10
+
+ALIGNED_TIMEOUT, UNALIGNED = "aligned-timeout", "unaligned"
+"""The modes that may store records in flight."""
+
+FAILOVERS = ("full", "region")
+"""What dies with a task: the whole job, or the tasks it exchanges records with."""
 
 
 def parse_duration_ns(text: str, what: str = "duration") -> int:
@@ -63,6 +83,46 @@ class CheckpointInterval:
         return cls(time_ns=parse_duration_ns(text, "checkpoint interval"))
 
 
+_LEAST = (
+    ("batch_size", 1),
+    ("checkpoint_timeout_ns", 1),
+    ("min_pause_ns", 0),
+    ("max_concurrent", 1),
+    ("retained", 1),
+    ("tolerable_failures", 0),
+    ("channel_capacity", 1),
+    ("output_capacity", 0),
+    ("inline_state_bytes", 0),
+    ("aligned_timeout_ns", 1),
+    ("interval_during_backlog_ns", 0),
+    ("master_recovery_ns", 0),
+    ("final_checkpoint_attempts", 1),
+    ("debloat_target_ns", 1),
+    ("debloat_period_ns", 1),
+    ("debloat_min_records", 1),
+    ("debloat_threshold_percent", 0),
+    ("debloat_samples", 1),
+)
+
+_OPTIONAL = (
+    "channel_capacity",
+    "aligned_timeout_ns",
+    "interval_during_backlog_ns",
+    "debloat_target_ns",
+    "debloat_period_ns",
+)
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if value is None and name in _OPTIONAL:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        hint = "; times are whole virtual nanoseconds, see parse_duration_ns" if name.endswith("_ns") else ""
+        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number{hint}")
+    if value < least:
+        raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig:
     """Settings of one run.
@@ -77,11 +137,29 @@ class RunConfig:
     ``retained``                 completed checkpoints kept in storage (Flink: 1; with 2, one may be damaged);
     ``tolerable_failures``       failed checkpoints in a row that do not fail the job;
     ``channel_capacity``         credit of a channel in records, ``None`` = two batches;
+    ``output_capacity``          records that a channel holds on the sender's side beyond that credit;
     ``seeded_schedule``          whether the order of tasks within an instant is drawn from the seed, or is the
                                  order in which they were woken;
     ``restart``                  restart strategy, ``None`` = three attempts 10 ms apart when the mode takes
                                  checkpoints, else none;
-    ``inline_state_bytes``       state up to this size is stored inside the checkpoint's metadata.
+    ``inline_state_bytes``       state up to this size is stored inside the checkpoint's metadata;
+    ``aligned_timeout_ns``       in mode ``aligned-timeout``: an older barrier turns unaligned, ``None`` = 10 ms;
+    ``checkpoints_after_tasks_finish``  whether tasks may finish before the job does; if not, a task that has reached
+                                 its end stays until the last checkpoint of the job;
+    ``interval_during_backlog_ns``  takes the place of the checkpoint interval while a source works off a backlog;
+                                 0 = no periodic checkpoints meanwhile, ``None`` = the interval as always;
+    ``random_first_delay``       whether the first periodic checkpoint comes after a delay drawn from the seed, between
+                                 the pause and the interval (as in Flink), or after one interval;
+    ``failover``                 ``full``: a failed task takes all others with it; ``region``: only those that it is
+                                 connected with by channels, however many tasks away;
+    ``master_recovery_ns``       time between the death of the job manager and its successor;
+    ``final_checkpoint_attempts``  failures in a row of the last checkpoint of a job that fail the job;
+    ``debloat_target_ns``        buffer debloating: the credit of channels is cut to what their task takes in this time;
+                                 ``None`` = it is always ``channel_capacity``;
+    ``debloat_period_ns``        how often it is computed, ``None`` = a fifth of the target;
+    ``debloat_min_records``      the least credit of a channel;
+    ``debloat_threshold_percent``  changes of the credit below this are left;
+    ``debloat_samples``          periods over which it is smoothed.
     """
 
     mode: str = "aligned"
@@ -96,24 +174,116 @@ class RunConfig:
     retained: int = 2
     tolerable_failures: int = 0
     channel_capacity: int | None = None
+    output_capacity: int = 0
     seeded_schedule: bool = True
     restart: RestartStrategy | None = None
     cost: CostModel = field(default_factory=CostModel)
     inline_state_bytes: int = 20 * 1024
     allow_non_restored_state: bool = False
+    aligned_timeout_ns: int | None = None
+    checkpoints_after_tasks_finish: bool = True
+    interval_during_backlog_ns: int | None = None
+    random_first_delay: bool = False
+    failover: str = "full"
+    master_recovery_ns: int = DEFAULT_MASTER_RECOVERY_NS
+    final_checkpoint_attempts: int = DEFAULT_FINAL_CHECKPOINT_ATTEMPTS
+    debloat_target_ns: int | None = None
+    debloat_period_ns: int | None = None
+    debloat_min_records: int = 1
+    debloat_threshold_percent: int = DEFAULT_THRESHOLD_PERCENT
+    debloat_samples: int = DEFAULT_SAMPLES
 
     def __post_init__(self) -> None:
-        protocol_named(self.mode)
-        for name in ("batch_size", "max_concurrent", "retained"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.channel_capacity is not None and self.channel_capacity < 1:
-            raise ConfigurationError(f"channel_capacity is {self.channel_capacity}; it must be at least 1")
+        mode = protocol_named(self.mode).name
+        for name, least in _LEAST:
+            _check_whole(name, getattr(self, name), least)
+        if not 0 <= self.inline_state_bytes <= MAX_INLINE_THRESHOLD_BYTES:
+            raise ConfigurationError(
+                f"inline_state_bytes is {self.inline_state_bytes}; it must be from 0 to {MAX_INLINE_THRESHOLD_BYTES}"
+            )
+        if self.failover not in FAILOVERS:
+            raise ConfigurationError(f"failover is {self.failover!r}; it must be one of {', '.join(FAILOVERS)}")
+        if mode in (UNALIGNED, ALIGNED_TIMEOUT) and self.max_concurrent > 1:
+            raise ConfigurationError(
+                f"max_concurrent is {self.max_concurrent}, but in mode {mode} checkpoints store records in flight and"
+                " cannot overlap; set max_concurrent to 1, or use mode aligned"
+            )
+        self._check_aligned_timeout(mode)
+        self._check_backlog_interval()
+        self._check_debloating()
+
+    def _check_aligned_timeout(self, mode: str) -> None:
+        timeout_ns = self.aligned_timeout_ns
+        if mode != ALIGNED_TIMEOUT:
+            if timeout_ns is not None:
+                raise ConfigurationError(
+                    f"aligned_timeout_ns is {timeout_ns}, but in mode {mode} no barrier turns unaligned; leave it out,"
+                    f" or use mode {ALIGNED_TIMEOUT}"
+                )
+        elif timeout_ns is not None and timeout_ns > self.checkpoint_timeout_ns:
+            raise ConfigurationError(
+                f"aligned_timeout_ns is {timeout_ns}, which is longer than checkpoint_timeout_ns"
+                f" ({self.checkpoint_timeout_ns}): a checkpoint would be given up before its barriers may overtake"
+                " records; set a shorter aligned_timeout_ns, or a longer checkpoint_timeout_ns"
+            )
+
+    def _check_backlog_interval(self) -> None:
+        slow_ns, interval = self.interval_during_backlog_ns, self.checkpoint_interval
+        if slow_ns is None:
+            return
+        if interval is None or interval.time_ns is None:
+            raise ConfigurationError(
+                f"interval_during_backlog_ns is {slow_ns}, but checkpoint_interval is no time that it could replace;"
+                " set a checkpoint_interval in time, or leave interval_during_backlog_ns out"
+            )
+        if 0 < slow_ns < interval.time_ns:
+            raise ConfigurationError(
+                f"interval_during_backlog_ns is {slow_ns}, which is shorter than checkpoint_interval"
+                f" ({interval.time_ns}); set it to at least that, or to 0 for no periodic checkpoints during a backlog"
+            )
+
+    def _check_debloating(self) -> None:
+        if self.debloat_target_ns is None and self.debloat_period_ns is not None:
+            raise ConfigurationError(
+                f"debloat_period_ns is {self.debloat_period_ns}, but nothing is debloated without a debloat_target_ns:"
+                " set it to the time in which a task should be able to take what is in flight to it, or leave"
+                " debloat_period_ns out"
+            )
+        if self.debloat_min_records > self.capacity:
+            raise ConfigurationError(
+                f"debloat_min_records is {self.debloat_min_records}, which is more than channel_capacity"
+                f" ({self.capacity}) ever grants; set it to at most that, or a larger channel_capacity"
+            )
+
+    @property
+    def debloating(self) -> DebloatSettings | None:
+        """How channels are kept short, ``None`` when they are not."""
+        if self.debloat_target_ns is None:
+            return None
+        period_ns = self.debloat_period_ns
+        return DebloatSettings(
+            self.debloat_target_ns,
+            max(1, self.debloat_target_ns // PERIODS_PER_TARGET) if period_ns is None else period_ns,
+            self.debloat_min_records,
+            self.debloat_threshold_percent,
+            self.debloat_samples,
+        )
 
     @property
     def protocol(self) -> CheckpointProtocol:
         """The protocol that ``mode`` names."""
-        return protocol_named(self.mode)
+        return protocol_named(
+            self.mode,
+            checkpoints_after_tasks_finish=self.checkpoints_after_tasks_finish,
+            aligned_timeout_ns=self.effective_aligned_timeout_ns,
+        )
+
+    @property
+    def effective_aligned_timeout_ns(self) -> int:
+        """``aligned_timeout_ns``, or its default, which is cut to the timeout of the whole checkpoint."""
+        if self.aligned_timeout_ns is None:
+            return min(DEFAULT_ALIGNED_TIMEOUT_NS, self.checkpoint_timeout_ns)
+        return self.aligned_timeout_ns
 
     @property
     def capacity(self) -> int:

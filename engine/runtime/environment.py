@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +11,7 @@ from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.events import Instrument
 from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.cost import CostModel
+from engine.runtime.debloating import DebloatSettings
 from engine.runtime.kernel import Kernel
 from state_backends.filesystem import FileSystem
 from state_backends.handles import ChannelName
@@ -41,6 +43,9 @@ class Master(Protocol):
     def receive_decline(self, message: Decline) -> None:
         """A task could not take its part of a checkpoint (kernel event)."""
 
+    def source_backlog(self, task: Task, is_backlog: bool) -> None:
+        """A source has begun, or ended, to work off a backlog."""
+
     def source_emitted(self, records: int) -> None:
         """A source has emitted further records."""
 
@@ -53,7 +58,10 @@ class Master(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """Shared by the tasks of one attempt; read-only."""
+    """Shared by the tasks of one attempt; read-only.
+
+    ``savepoint_locations``: where the savepoints lie that are being taken, by number.
+    """
 
     plan: ExecutionPlan
     attempt: int
@@ -63,11 +71,13 @@ class TaskEnvironment:
     protocol: CheckpointProtocol
     cost: CostModel
     storage: CheckpointStorage
+    savepoint_locations: Mapping[int, CheckpointLocation]
     file_system: FileSystem
     output_dir: str
     instrument: Instrument | None
     counters: dict[tuple[str, int], dict[str, int]]
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
+    debloating: DebloatSettings | None = None
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
 
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:
@@ -84,8 +94,9 @@ class TaskEnvironment:
         return ChannelName(edge.name, channel.sender_subtask, channel.receiver_subtask)
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
-        """Where tasks write their part of a checkpoint."""
-        return self.storage.location(checkpoint_id)
+        """Where tasks write their part of a snapshot."""
+        savepoint = self.savepoint_locations.get(checkpoint_id)
+        return self.storage.location(checkpoint_id) if savepoint is None else savepoint
 
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""

@@ -9,21 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.messages import TaskId
 from engine.checkpoint.statistics import CheckpointStatistics
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.events import SavepointFormat, StopMode
 from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.job_manager import JobManager, Restore
+from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS, Kernel
+from engine.runtime.savepoints import SavepointOrder, SavepointReport
+from state_backends.errors import StateBackendError
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
 from state_backends.storage import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan
+    from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.restored_state import RestoredJob
     from state_backends.filesystem import FileSystem
 
 _PROGRESS_EVERY_EVENTS = 2_000
+
+JOB_MANAGER = "job manager"
+"""What a kill calls the job manager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ class ExecutionResult:
     """What came of a run. Times are virtual."""
 
     state: str
-    """``finished`` or ``failed``."""
+    """``finished``, ``stopped`` (with a savepoint) or ``failed``."""
     error: Exception | None
     attempts: int
     incarnation: int
@@ -68,6 +77,8 @@ class ExecutionResult:
     choices: ChoiceRecorder
     notes: tuple[str, ...]
     events_executed: int
+    savepoints: tuple[SavepointReport, ...] = ()
+    """What came of each savepoint that was asked for, in the order of asking."""
 
     def raise_on_failure(self) -> ExecutionResult:
         """Raise the job's error if it failed."""
@@ -98,6 +109,7 @@ class Execution:
         incarnation: int = 1,
         instruments: Sequence[Instrument] = (),
         restore: bool = False,
+        restore_from: SavepointRestore | None = None,
         choices: ChoiceRecorder | None = None,
     ) -> None:
         """Prepare a run.
@@ -106,6 +118,8 @@ class Execution:
         ``file_system``  of sources and sinks, ``None`` = the real one;
         ``output_dir``   relative paths of sinks are below it;
         ``restore``      start from the newest usable checkpoint in ``storage`` (from nothing if there is none);
+        ``restore_from`` the savepoint or checkpoint to start from, on ``file_system``. With ``restore`` it is one more
+                         to choose from, and may be gone: the job was started from it once;
         ``choices``      a recording to replay, ``None`` = draw from ``config.seed``.
         """
         self.plan = plan
@@ -127,18 +141,49 @@ class Execution:
             output_dir=output_dir,
             incarnation=incarnation,
             instrument=self._instrument,
+            choices=self.choices,
         )
-        self._kills: list[tuple[int, tuple[TaskId, ...], str]] = []
+        self._restore_from = restore_from
+        self._orders: list[tuple[int, str, object]] = []
+        """What is to happen to the job manager: when, which operation, with what payload."""
 
     def kill(self, target: str, at_ns: int, cause: str = "killed") -> None:
-        """Kill tasks ``at_ns`` after the start of the run.
+        """Kill tasks, or the job manager, ``at_ns`` after the start of the run.
 
         ``target`` names a subtask (``count[1]``) or all subtasks of a vertex (``count``); an operator stands for the
-        vertex it is chained into.
+        vertex it is chained into. ``job manager`` is the job manager.
         """
         if at_ns < 0:
             raise ConfigurationError(f"kill of {target!r} at {at_ns} ns: a run starts at 0")
-        self._kills.append((at_ns, self._tasks_named(target), cause))
+        if target == JOB_MANAGER:
+            self._orders.append((at_ns, "kill_master", cause))
+        else:
+            self._orders.append((at_ns, "kill", (self._tasks_named(target), cause)))
+
+    def savepoint(
+        self,
+        at_ns: int,
+        target: str,
+        *,
+        savepoint_format: SavepointFormat = SavepointFormat.CANONICAL,
+        stop: StopMode | None = None,
+    ) -> None:
+        """Take a savepoint ``at_ns`` after the start of the run, in a directory of its own below ``target``, on the
+        file system of the sinks. ``stop``: the job stops with it.
+
+        Raises :class:`ConfigurationError` when the mode takes no snapshots, or the job would stop twice.
+        """
+        what = "a savepoint" if stop is None else "stopping with a savepoint"
+        if at_ns < 0:
+            raise ConfigurationError(f"{what} at {at_ns} ns: a run starts at 0")
+        if not self.config.protocol.takes_checkpoints:
+            raise ConfigurationError(
+                f"{what} needs a mode that takes snapshots; in mode {self.config.mode} there are none"
+            )
+        if stop is not None and any(one.order.stop is not None for one in self.manager.savepoints.reports):
+            raise ConfigurationError(f"{what} is asked for twice; a job stops once, so leave one out")
+        number = self.manager.savepoints.order(SavepointOrder(at_ns, target, savepoint_format, stop))
+        self._orders.append((at_ns, "trigger_savepoint", number))
 
     def _tasks_named(self, target: str) -> tuple[TaskId, ...]:
         tasks: dict[str, list[TaskId]] = {}
@@ -147,16 +192,16 @@ class Execution:
                 tasks.setdefault(name, []).append((subtask.vertex, subtask.subtask))
         if target in tasks:
             return tuple(tasks[target])
-        close = get_close_matches(target, tasks, n=1)
+        close = get_close_matches(target, (*tasks, JOB_MANAGER), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         names = [subtask.name for subtask in self.plan.subtasks]
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise ConfigurationError(f"there is no task {target!r}{hint} Tasks: {shown}")
+        raise ConfigurationError(f"there is no task {target!r}{hint} Tasks: {shown}; or {JOB_MANAGER!r}")
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> ExecutionResult:
         """Run to the end. A failed job is a result, not an exception; a bug of Weir is an ``AssertionError``."""
         manager, kernel = self.manager, self.kernel
-        restored, problems = manager.files.latest() if self._restore else (None, ())
+        restored, problems = self._starting_point()
         if restored is not None:
             # The clock goes on where the checkpoint was taken: restored timers must not lie in the future twice.
             kernel.now_ns = max(START_NS, restored.timestamp_ns)
@@ -171,15 +216,31 @@ class Execution:
                 manager.incarnation,
             )
         )
-        for at_ns, targets, cause in self._kills:
-            kernel.schedule(started_ns + at_ns, "kill", manager, (targets, cause))
+        for at_ns, operation, payload in self._orders:
+            kernel.schedule(started_ns + at_ns, operation, manager, payload)
         manager.start(restored, problems)
         self._run_kernel(progress)
-        assert manager.state in ("finished", "failed"), (
+        assert manager.state in ENDED, (
             f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
         )
         self._trace(RunEnded(kernel.now_ns, manager.state))
         return self._result(started_ns)
+
+    def _starting_point(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
+        files, gone = self.manager.files, []
+        if self._restore_from is not None:
+            try:
+                files.adopt(self._restore_from)
+            except (StateBackendError, StorageError) as error:
+                if not self._restore:
+                    raise
+                gone = [f"the snapshot that the job was started from cannot be used: {error}"]
+        if not self._restore and self._restore_from is None:
+            return None, ()
+        restored, problems = files.latest()
+        if restored is None and self._restore_from is not None:
+            raise StorageError("\n  ".join(["there is nothing to start from", *problems, *gone]))
+        return restored, problems
 
     def _run_kernel(self, progress: Callable[[Progress], None] | None) -> None:
         # Reports come between events, never as events: whoever watches must not change what happens.
@@ -218,6 +279,7 @@ class Execution:
             choices=self.choices,
             notes=tuple(manager.notes),
             events_executed=self.kernel.executed,
+            savepoints=tuple(manager.savepoints.reports),
         )
 
     def _who_waits(self) -> str:

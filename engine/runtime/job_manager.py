@@ -1,14 +1,14 @@
-"""The job manager: deploys attempts, drives the checkpoint coordinator, restarts after failures.
+"""The job manager: deploys attempts, drives the checkpoint coordinator, hears what tasks report.
 
 Theory of operation.
 
-* An *attempt* is one deployment of all tasks. When a task fails, the attempt is over: every task is cancelled, what
-  is still under way to or from them is ignored (acknowledgements by their attempt number, elements and mail because
-  a dead task takes none), and after the restart strategy's delay the next attempt starts from the newest usable
-  completed checkpoint, or from nothing.
-* The coordinator is a pure machine; the checkpoint driver carries out its instructions.
-* A bounded job ends in order: when all tasks have reached the end of their input, one last checkpoint is taken; once
-  it is confirmed, sinks have committed everything and the tasks finish. Without checkpoints they finish at once.
+* An *attempt* is one deployment of tasks. After a failure what has failed is deployed anew, as the next attempt, from
+  the newest usable completed checkpoint, or from nothing (:mod:`engine.runtime.failover`). What is still under way to
+  or from tasks of an older attempt is ignored: acknowledgements by their attempt number, elements and mail because a
+  dead task takes none.
+* The coordinator is a pure machine; the checkpoint driver carries out its instructions. Checkpoints begin once all
+  tasks run: one with restored records in flight does not yet.
+* A bounded job ends in order, see :mod:`engine.runtime.end_of_input`. Without checkpoints its tasks finish at once.
 """
 
 from __future__ import annotations
@@ -19,27 +19,25 @@ from typing import TYPE_CHECKING
 from engine.checkpoint.completed_store import JobStatus
 from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.coordinator_config import CoordinatorConfig
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import Acknowledge, Decline, TaskId
-from engine.checkpoint.plan import CheckpointGraph
-from engine.elements.errors import (
-    ConfigurationError,
-    JobChangedError,
-    JobFailedError,
-    JobGraphError,
-    MissingDependencyError,
-    StorageError,
-    WeirError,
-)
+from engine.checkpoint.plan import CheckpointGraph, TaskStatus
 from engine.observe.events import AttemptStarted, Instrument
 from engine.runtime.attempt import build_tasks
 from engine.runtime.checkpoint_driver import CheckpointDriver
 from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
+from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
-from state_backends.errors import StateBackendError
+from engine.runtime.failover import Failover, FinalCheckpointError, TaskKilledError
+from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
+from engine.runtime.regions import Region
+from engine.runtime.savepoints import Savepoints
 
 if TYPE_CHECKING:
+    from engine.checkpoint.statistics import CheckpointStatistics
     from engine.graph.plan import ExecutionPlan
+    from engine.runtime.choices import ChoiceRecorder
     from engine.runtime.kernel import Kernel
     from engine.runtime.restored_state import RestoredJob
     from engine.runtime.task import Task
@@ -49,28 +47,20 @@ if TYPE_CHECKING:
 _FINAL_RETRY_NS = 10_000_000
 
 
-NO_RESTART_HELPS = (MissingDependencyError, JobChangedError, JobGraphError, ConfigurationError)
-"""Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
-
-
-class TaskKilledError(WeirError):
-    """A task was killed on purpose."""
-
-    exit_code = JobFailedError.exit_code
-
-
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """How one attempt began: from ``checkpoint_id``, or from nothing; ``problems`` are checkpoints passed over."""
+    """How one attempt began: from ``checkpoint_id``, or from nothing; ``problems`` are checkpoints passed over;
+    ``tasks``: which were deployed, ``None`` = all."""
 
     attempt: int
     checkpoint_id: int | None
     time_ns: int
     problems: tuple[str, ...] = ()
+    tasks: tuple[str, ...] | None = None
 
 
 class JobManager:
-    """Runs one job on one kernel until it has finished or failed."""
+    """Runs one job on one kernel until it has finished, stopped or failed."""
 
     name = "job manager"
 
@@ -85,24 +75,46 @@ class JobManager:
         output_dir: str,
         incarnation: int,
         instrument: Instrument | None,
+        choices: ChoiceRecorder,
     ) -> None:
-        self.plan = plan
         self.config = config
         self.kernel = kernel
-        self.files = CheckpointFiles(storage, plan, incarnation, config.allow_non_restored_state)
+        self.files = CheckpointFiles(storage, plan, incarnation, config.allow_non_restored_state, file_system)
         self.incarnation = incarnation
         self.instrument = instrument
         self.attempt = 0
-        self.state = "created"
+        self.deployment = 0
+        """The attempt in which all tasks were deployed together."""
+        self.state = CREATED
         self.error: Exception | None = None
         self.restores: list[Restore] = []
         self.notes: list[str] = []
         self.source_records = 0
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
         self.tasks: dict[TaskId, Task] = {}
+        self._graph = CheckpointGraph.of(plan)
+        self.coordinator = self._new_coordinator()
+        self.driver = CheckpointDriver(self)
+        self.savepoints = Savepoints(self)
+        self._file_system = file_system
+        self._output_dir = output_dir
+        self.choices = choices
+        self.failover = Failover(self)
         interval = config.checkpoint_interval
-        self.coordinator = CheckpointCoordinator(
-            CheckpointGraph.of(plan),
+        self._records_interval = None if interval is None else interval.records
+        self._records_to_trigger = self._records_interval or 0
+        tasks = self._graph.tasks()
+        self.end = EndOfInput(
+            tasks,
+            [[task for task in tasks if task[0] == vertex.index] for vertex in plan.vertices if vertex.is_source],
+            finish_early=config.checkpoints_after_tasks_finish and config.protocol.takes_checkpoints,
+            final_attempts=config.final_checkpoint_attempts,
+        )
+
+    def _new_coordinator(self, statistics: CheckpointStatistics | None = None) -> CheckpointCoordinator:
+        config, interval = self.config, self.config.checkpoint_interval
+        return CheckpointCoordinator(
+            self._graph,
             CoordinatorConfig(
                 interval_ns=None if interval is None else interval.time_ns,
                 timeout_ns=config.checkpoint_timeout_ns,
@@ -110,58 +122,77 @@ class JobManager:
                 max_concurrent=config.max_concurrent,
                 num_retained=config.retained,
                 tolerable_failures=config.tolerable_failures,
+                after_tasks_finish=config.checkpoints_after_tasks_finish,
+                interval_during_backlog_ns=config.interval_during_backlog_ns,
             ),
             config.protocol.options(),
+            statistics,
         )
-        self.driver = CheckpointDriver(self)
-        self._file_system = file_system
-        self._output_dir = output_dir
-        self._restart = config.restart_strategy()
-        self._failure_times_ns: list[int] = []
-        self._records_interval = None if interval is None else interval.records
-        self._records_to_trigger = self._records_interval or 0
-        self._ended: set[TaskId] = set()
-        self._finished: set[TaskId] = set()
-        self._final_requested = False
-        self.unsettled: dict[int, None] = {}
-        """Checkpoints that failed while they were made durable, and may exist."""
 
-    # -- attempts -----------------------------------------------------------------------------------------------
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The job, with the max parallelism of restored state where its own was only derived."""
+        return self.files.plan
+
+    # -- deployment ---------------------------------------------------------------------------------------------
 
     def start(self, restored: RestoredJob | None, problems: tuple[str, ...] = ()) -> None:
         """Deploy the first attempt, from ``restored`` or from nothing."""
+        self.take_over(restored)
+        self.deploy_all(restored, problems)
+
+    def take_over(self, restored: RestoredJob | None) -> None:
+        """Begin with what storage holds, up to ``restored``."""
         retained = [] if restored is None else self.files.retained(restored.checkpoint_id)
         # Also on a fresh start: what lies there may all be damaged, and no number is used twice.
         next_id = self.files.next_checkpoint_id()
         self.files.discard_passed_over(restored)
         self.driver.execute(self.coordinator.recover(retained, self.kernel.now_ns, next_id))
-        self._deploy(restored, problems)
 
-    def _deploy(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
-        self.attempt += 1
-        self.state = "running"
-        now = self.kernel.now_ns
-        checkpoint_id = None if restored is None else restored.checkpoint_id
-        self.restores.append(Restore(self.attempt, checkpoint_id, now, problems))
-        if self.instrument is not None:
-            self.instrument(AttemptStarted(now, self.attempt, checkpoint_id))
-        self._ended.clear()
-        self._finished.clear()
-        self._final_requested = False
+    def deploy_all(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
+        """Deploy all tasks, from ``restored`` or from nothing; ``problems``: checkpoints passed over."""
+        self.state = RUNNING
+        self.deployment = self.attempt + 1
         if self._records_interval is not None:
             self._records_to_trigger = self._records_interval
         if restored is not None and restored.dropped:
             self.note(f"state of operators that the job does not have was dropped: {', '.join(restored.dropped)}")
-        self.tasks = build_tasks(self.plan, self._environment(), self.config.capacity)
-        for task in self.tasks.values():
+        self.deploy(self._graph.tasks(), restored, problems)
+
+    def deploy(self, ids: Region, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
+        """Deploy these tasks, which are all or a region, as the next attempt."""
+        self.attempt += 1
+        now = self.kernel.now_ns
+        checkpoint_id = None if restored is None else restored.checkpoint_id
+        everything = len(ids) == len(self._graph.tasks())
+        tasks = build_tasks(
+            self.plan,
+            self._environment(),
+            restored,
+            capacity=self.config.capacity,
+            output_capacity=self.config.output_capacity,
+            only=None if everything else ids,
+        )
+        names = None if everything else tuple(task.name for task in tasks.values())
+        self.restores.append(Restore(self.attempt, checkpoint_id, now, problems, names))
+        if self.instrument is not None:
+            self.instrument(AttemptStarted(now, self.attempt, checkpoint_id))
+        self.tasks = tasks if everything else {**self.tasks, **tasks}
+        self.end.deployed(ids)
+        self.driver.execute(
+            self.coordinator.restored(checkpoint_id, now, self.attempt, TaskStatus.DEPLOYING, tasks=ids)
+        )
+        for task in tasks.values():
+            if restored is not None and task.plan.vertex in restored.finished_vertices:
+                task.start_finished()
+                continue
             uids = {context.uid for context in task.contexts}
-            states = {} if restored is None else restored.for_task(task.plan.subtask, uids)
-            task.start(states, checkpoint_id)
-        if self.config.protocol.takes_checkpoints:
-            self.driver.execute(self.coordinator.start(now, self.attempt, checkpoint_id))
+            task.start({} if restored is None else restored.for_task(task.plan.subtask, uids), checkpoint_id)
+        self._begin_to_checkpoint()
 
     def _environment(self) -> TaskEnvironment:
         return TaskEnvironment(
+            plan=self.plan,
             attempt=self.attempt,
             incarnation=self.incarnation,
             kernel=self.kernel,
@@ -169,92 +200,87 @@ class JobManager:
             protocol=self.config.protocol,
             cost=self.config.cost,
             storage=self.files.storage,
+            savepoint_locations=self.files.savepoint_locations,
             file_system=self._file_system,
             output_dir=self._output_dir,
             instrument=self.instrument,
             counters=self.counters,
+            debloating=self.config.debloating,
         )
 
-    def task_failed(self, report: tuple[int, str, Exception]) -> None:
-        """A task of the current attempt is dead: end the attempt (kernel event)."""
-        attempt, name, error = report
-        if attempt != self.attempt or self.state != "running":
-            return
-        self._end_attempt(_told(name, error), error)
+    def _begin_to_checkpoint(self) -> None:
+        # A task with restored records in flight does not run yet: it could not say which of them its state holds.
+        for task_id, task in self.tasks.items():
+            if task.state == "running" and task.gate.is_recovered:
+                self.coordinator.on_task_status(task_id, TaskStatus.RUNNING)
+        ready = (TaskStatus.RUNNING, TaskStatus.FINISHED)
+        if self.config.protocol.takes_checkpoints and all(
+            self.coordinator.status_of(task_id) in ready for task_id in self.tasks
+        ):
+            self._start_schedule()
 
-    def _end_attempt(self, why: str, error: Exception) -> None:
-        now = self.kernel.now_ns
-        self.state = "restarting"
+    def _start_schedule(self) -> None:
+        if not self.coordinator.is_scheduling:
+            now, first_ns = self.kernel.now_ns, None
+            interval_ns = self.coordinator.config.effective_interval_ns
+            if self.config.random_first_delay and interval_ns is not None:
+                earliest_ns = min(self.config.min_pause_ns, interval_ns)
+                first_ns = earliest_ns + self.choices.draw("first checkpoint", interval_ns - earliest_ns + 1)
+            self.driver.execute(self.coordinator.start(now, self.attempt, first_delay_ns=first_ns))
+
+    def cancel_tasks(self) -> None:
+        """No task goes on."""
         for task in self.tasks.values():
             task.cancel()
-        self.driver.execute(self.coordinator.on_job_failure(now))
-        self.note(f"attempt {self.attempt} ended: {why}")
-        self._failure_times_ns.append(now)
-        delay = None
-        if not isinstance(error, NO_RESTART_HELPS):
-            delay = self._restart.restart_delay_ns(self._failure_times_ns)
-        if delay is None:
-            self._fail(why, error)
-        else:
-            self.kernel.schedule(now + delay, "restart", self)
 
-    def restart(self, _payload: None = None) -> None:
-        """The restart delay is over (kernel event)."""
-        assert self.state == "restarting", self.state
-        try:
-            self._settle()
-            completed = self.coordinator.completed_ids
-            restored, problems = self.files.latest(completed)
-            if completed and restored is None:
-                # Beginning again would commit a second time what these checkpoints have committed.
-                raise StorageError("none of the completed checkpoints can be used\n  " + "\n  ".join(problems))
-            self.files.discard_passed_over(restored)
-        except (WeirError, StateBackendError, OSError) as error:
-            self._fail(f"no state to restart from: {error}", error)
-            return
-        self._deploy(restored, problems)
-
-    def _settle(self) -> None:
-        # A checkpoint that failed while it was made durable may exist nevertheless. It must not come back once this
-        # attempt has done anything: a resume would take it for the newest, and what it refers to would be gone.
-        for checkpoint_id in list(self.unsettled):
-            self.files.discard(checkpoint_id)
-            del self.unsettled[checkpoint_id]
-
-    def _fail(self, why: str, error: Exception) -> None:
-        self.state = "failed"
-        allowed = "no restart can help" if isinstance(error, NO_RESTART_HELPS) else self._restart.description
-        failure = JobFailedError(f"job {self.plan.job_name!r} failed in attempt {self.attempt} ({allowed}): {why}")
-        failure.__cause__ = error
-        self.error = failure
-        if isinstance(error, WeirError):
-            failure.exit_code = error.exit_code
-        self._shut_down(JobStatus.FAILED)
-
-    def _shut_down(self, status: JobStatus) -> None:
+    def shut_down(self, status: JobStatus) -> None:
+        """The job is over."""
         self.driver.execute(self.coordinator.shut_down(status, self.kernel.now_ns))
-        self.kernel.stop()
+        if not self.failover.waits("job_is_over", None):
+            self.kernel.stop()
+
+    def replace_coordinator(self) -> None:
+        """The job manager has died: its successor remembers nothing."""
+        self.driver.die()
+        self.files.savepoint_locations.clear()
+        self.coordinator = self._new_coordinator(self.coordinator.statistics)
+        self.coordinator.begin_attempt(self.attempt, TaskStatus.FAILED)
+        self.driver = CheckpointDriver(self)
 
     # -- what tasks report ----------------------------------------------------------------------------------------
 
+    def task_failed(self, report: tuple[int, str, Exception]) -> None:
+        """``(attempt, task, error)``: a task is dead (kernel event)."""
+        self.failover.task_failed(*report)
+
+    def checkpoints_failed(self, report: tuple[int, Exception]) -> None:
+        """``(deployment, error)``: more checkpoints have failed than the job tolerates (kernel event)."""
+        deployment, error = report
+        if deployment == self.deployment:
+            self.failover.fail_globally(f"checkpoints: {error}", error)
+
+    def task_recovered(self, task: Task) -> None:
+        """All restored records in flight are behind a task; when that is true of all, checkpoints begin."""
+        if self.state == RUNNING and task.state == "running":
+            self._begin_to_checkpoint()
+
     def task_reached_end(self, task: Task) -> None:
         """All input of a task has ended."""
-        self._ended.add(task.task_id)
-        if len(self._ended) == len(self.tasks):
-            self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.attempt)
+        self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)
+        if self.end.all_ended:
+            self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.deployment)
 
-    def all_input_ended(self, attempt: int) -> None:
+    def all_input_ended(self, deployment: int) -> None:
         """Every task has reached its end: take the last checkpoint (kernel event)."""
-        if attempt != self.attempt or self.state != "running":
+        if deployment != self.deployment or self.state != RUNNING or self.savepoints.is_stopping:
             return
         if not self.config.protocol.takes_checkpoints:
             self._end_of_job()
-        elif not self._final_requested:
-            self._final_requested = True
+        elif self.end.request_final():
             self.driver.execute(self.coordinator.trigger_final(self.kernel.now_ns))
 
     def _end_of_job(self) -> None:
-        # No further checkpoint: one with finished sources would restore them to their beginning.
+        # No further checkpoint: the next thing any task does is to close.
         self.driver.execute(self.coordinator.stop(self.kernel.now_ns))
         for task in self.tasks.values():
             if not task.inputs:
@@ -262,18 +288,34 @@ class JobManager:
 
     def task_finished(self, task: Task) -> None:
         """A task is closed; when all are, the job has finished."""
-        self._finished.add(task.task_id)
-        if len(self._finished) == len(self.tasks):
-            self.state = "finished"
-            self._shut_down(JobStatus.FINISHED)
+        self.end.task_finished(task.task_id)
+        self.coordinator.on_task_status(task.task_id, TaskStatus.FINISHED)
+        if self.end.all_finished:
+            stopped = self.savepoints.tasks_terminated({task_id: one.state for task_id, one in self.tasks.items()})
+            self.state = STOPPED if stopped else FINISHED
+            self.shut_down(JobStatus.FINISHED)
 
     def receive_acknowledge(self, message: Acknowledge) -> None:
         """A task's part of a checkpoint is durable (kernel event)."""
-        self.driver.execute(self.coordinator.on_acknowledge(message, self.kernel.now_ns))
+        if self.state != RECOVERING:
+            self.driver.execute(self.coordinator.on_acknowledge(message, self.kernel.now_ns))
 
     def receive_decline(self, message: Decline) -> None:
         """A task could not take its part (kernel event)."""
-        self.driver.execute(self.coordinator.on_decline(message, self.kernel.now_ns))
+        if self.state != RECOVERING:
+            self.driver.execute(self.coordinator.on_decline(message, self.kernel.now_ns))
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Tasks are being told that a checkpoint is complete: sources whose end it holds may finish."""
+        if not self.savepoints.is_stopping:
+            for task_id in self.end.checkpoint_completed(checkpoint_id):
+                self.mail(self.tasks[task_id], "end_of_job")
+
+    def source_backlog(self, task: Task, is_backlog: bool) -> None:
+        """A source has begun, or ended, to work off a backlog."""
+        if task.state == "running" and self.state == RUNNING:
+            now = self.kernel.now_ns
+            self.driver.execute(self.coordinator.on_backlog(task.task_id, is_backlog, now))
 
     def source_emitted(self, records: int) -> None:
         """Count towards a checkpoint interval given in records."""
@@ -282,11 +324,11 @@ class JobManager:
             self._records_to_trigger -= records
             if self._records_to_trigger <= 0:
                 self._records_to_trigger += self._records_interval
-                self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.attempt)
+                self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.deployment)
 
-    def records_interval_over(self, attempt: int) -> None:
+    def records_interval_over(self, deployment: int) -> None:
         """The sources have emitted enough for the next periodic checkpoint (kernel event)."""
-        if attempt == self.attempt and self.state == "running":
+        if deployment == self.deployment and self.state == RUNNING:
             self.driver.execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
 
     def slice_records(self) -> int:
@@ -300,54 +342,87 @@ class JobManager:
         """Keep something worth knowing for the report."""
         self.notes.append(text)
 
+    # -- what users ask -------------------------------------------------------------------------------------------
+
     def kill(self, order: tuple[tuple[TaskId, ...], str]) -> None:
         """Kill tasks (kernel event of a fault plan)."""
         targets, cause = order
         for task_id in targets:
             task = self.tasks.get(task_id)
-            if task is None or self.state != "running":
+            if task is None or self.state != RUNNING:
                 self.note(f"nothing to kill at {self.kernel.now_ns}: the job is {self.state}")
+            elif task.state != "running":
+                self.note(f"nothing to kill at {self.kernel.now_ns}: {task.name} is {task.state}")
             else:
                 self.mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 
-    def all_parts_confirmed(self, attempt: int) -> None:
+    def kill_master(self, cause: str) -> None:
+        """Kill the job manager itself (kernel event of a fault plan)."""
+        self.failover.kill_master(cause)
+
+    def trigger_savepoint(self, number: int) -> None:
+        """The time of an order of a savepoint has come (kernel event)."""
+        self.savepoints.trigger(number)
+
+    def resume_schedule_soon(self) -> None:
+        """Go on with periodic checkpoints once the coordinator has said what it has to say."""
+        self.kernel.schedule(self.kernel.now_ns, "resume_schedule", self, self.deployment)
+
+    def resume_schedule(self, deployment: int) -> None:
+        """The job goes on after it was about to stop (kernel event), if it still runs."""
+        if deployment == self.deployment and self.state == RUNNING:
+            self._begin_to_checkpoint()
+            if self.end.all_ended:
+                self.all_input_ended(deployment)
+
+    def all_parts_confirmed(self, deployment: int) -> None:
         """The last checkpoint is complete: let the sources end (kernel event)."""
-        if attempt == self.attempt and self.state == "running":
+        if deployment == self.deployment and self.state == RUNNING:
             self._end_of_job()
 
-    def final_checkpoint_failed(self) -> None:
-        """Try another one, a little later."""
-        self._final_requested = False
-        if self.state == "running":
-            self.kernel.schedule(self.kernel.now_ns + _FINAL_RETRY_NS, "all_input_ended", self, self.attempt)
+    def final_checkpoint_failed(self, reason: CheckpointFailureReason) -> None:
+        """Try another one, a little later; but not for ever."""
+        may_retry = self.end.final_failed()
+        if self.state != RUNNING:
+            return
+        now = self.kernel.now_ns
+        if may_retry:
+            self.kernel.schedule(now + _FINAL_RETRY_NS, "all_input_ended", self, self.deployment)
+            return
+        error = FinalCheckpointError(
+            f"the last checkpoint of the job failed {self.end.final_failures} times in a row, at last with"
+            f" {reason.name} ({reason.value})\n"
+            "  all input was read, but what came after the newest completed checkpoint is not committed; see the"
+            " checkpoint table and the notes for what is wrong, then resume from that checkpoint"
+        )
+        self.kernel.schedule(now, "checkpoints_failed", self, (self.deployment, error))
 
     def mail(self, task: Task, operation: str, *arguments: object) -> None:
         """Send a message to a task."""
         self.kernel.schedule(self.kernel.now_ns, "receive_mail", task, (operation, arguments))
 
+    # -- inspection -----------------------------------------------------------------------------------------------
+
     def validate(self) -> None:
         """Assert what must hold between two events."""
         self.coordinator.validate()
+        self.end.validate()
         for task in self.tasks.values():
             if task.state == "running":
                 task.validate()
 
     def fingerprint(self) -> object:
         """Everything that decides how the job goes on."""
+        now = self.kernel.now_ns
         return (
             self.attempt,
+            self.deployment,
             self.state,
-            tuple(sorted(self._ended)),
-            tuple(sorted(self._finished)),
-            self._final_requested,
+            self.end.fingerprint(),
+            self.savepoints.fingerprint(),
+            self.failover.fingerprint(),
             self._records_to_trigger,
-            tuple(self.unsettled),
-            tuple(self.kernel.now_ns - failed_ns for failed_ns in self._failure_times_ns),
-            self.coordinator.fingerprint(self.kernel.now_ns),
+            self.coordinator.fingerprint(now),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )
 
-
-def _told(name: str, error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text if name in text else f"{name}: {text}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
@@ -67,6 +67,14 @@ class OutputQueue(ABC):
     def _slot_filled(self, checkpoint_id: int) -> None:
         """Tell the sender that the reserved slot of a checkpoint is filled, or failed."""
 
+    @abstractmethod
+    def _captured_waiting(self, checkpoint_id: int, batches: Sequence[Batch]) -> None:
+        """Waiting records became part of a checkpoint (for the trace)."""
+
+    @abstractmethod
+    def _departed(self, numbered: Numbered, records: int) -> None:
+        """An element leaves that had to wait (for the trace)."""
+
     # --- adding ---------------------------------------------------------------------------------------------------
 
     def _send(self, numbered: Numbered, records: int) -> None:
@@ -97,6 +105,7 @@ class OutputQueue(ABC):
         if state is not None:
             waiting = [one for _, one in overtaken if isinstance(one, Batch)]
             state.add_output(barrier.checkpoint_id, self.index, waiting)
+            self._captured_waiting(barrier.checkpoint_id, waiting)
         self._queue().extend([*earlier, (number, barrier), *overtaken])
         self.pump()
 
@@ -147,6 +156,7 @@ class OutputQueue(ABC):
                     break
                 numbered = self.poll()
                 assert numbered is not None
+                self._departed(numbered, records)
                 self.incoming_records += records
                 self._depart(numbered, records)
         self._direct = not queue and self.connected and not self.sender_blocked and self._link_is_free()
@@ -193,6 +203,7 @@ class OutputQueue(ABC):
         checkpoint_id, state = self._slot
         self._slot = None
         state.fill_output(checkpoint_id, self.index, batches)
+        self._captured_waiting(checkpoint_id, batches)
         self._slot_filled(checkpoint_id)
 
     def _fail_slot(self) -> None:

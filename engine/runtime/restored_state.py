@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.restore import RestoreTarget, plan_restore
+from engine.checkpoint.plan import CheckpointGraph
+from engine.checkpoint.restore import (
+    RestorePlan,
+    RestoreTarget,
+    RestoreVertex,
+    check_finished_markers,
+    plan_restore,
+)
+from engine.elements.errors import JobChangedError
 from engine.runtime.restored_channels import InFlight, restore_channels
 from state_backends.handles import KeyedStateHandle, OperatorStateHandle
 from state_backends.heap import HeapKeyedStateBackend
@@ -16,7 +24,7 @@ from state_backends.snapshot import StateReader
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
-    from state_backends.storage import CheckpointMetadata, CheckpointStorage
+    from state_backends.storage import CheckpointLocation, CheckpointMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +60,18 @@ class RestoredJob:
     """Records in flight, by index of the channel."""
     key_types: Mapping[int, KeyType] = field(default_factory=dict)
     """By vertex: the type of the keys among its records in flight."""
+    plan: ExecutionPlan | None = None
+    """The plan to go on with when it is not the one that was asked for: state keeps its number of key groups, and a
+    vertex whose number was only derived from its parallelism takes that over."""
+    finished_vertices: frozenset[int] = frozenset()
+    """Vertices that had finished as a whole: they are not run again."""
 
     @classmethod
     def assign(
         cls,
         metadata: CheckpointMetadata,
         plan: ExecutionPlan,
-        storage: CheckpointStorage,
+        location: CheckpointLocation,
         *,
         allow_non_restored_state: bool,
     ) -> RestoredJob:
@@ -79,11 +92,12 @@ class RestoredJob:
         restore = plan_restore(
             metadata.operators, targets, allow_non_restored_state=allow_non_restored_state
         )
-        reader = storage.reader(metadata.checkpoint_id)
+        adapted = plan.with_max_parallelism(_max_parallelism(plan, restore))
+        reader = location.reader()
         operators = {
             key: RestoredOperator(state.keyed, state.operator, reader) for key, state in restore.subtasks.items()
         }
-        in_flight = restore_channels(metadata, plan, reader, allow_non_restored_state=allow_non_restored_state)
+        in_flight = restore_channels(metadata, adapted, reader, allow_non_restored_state=allow_non_restored_state)
         return cls(
             metadata.checkpoint_id,
             metadata.timestamp,
@@ -92,8 +106,41 @@ class RestoredJob:
             in_flight.any,
             in_flight.channels,
             in_flight.key_types,
+            None if adapted is plan else adapted,
+            _finished_vertices(metadata, plan),
         )
 
     def for_task(self, subtask: int, uids: Iterable[str]) -> dict[str, RestoredOperator]:
         """What the operators ``uids`` of one subtask get back."""
         return {uid: self.operators[uid, subtask] for uid in uids if (uid, subtask) in self.operators}
+
+
+def _max_parallelism(plan: ExecutionPlan, restore: RestorePlan) -> dict[int, int]:
+    """By vertex, the number of key groups to go on with where it is another one.
+
+    Raises :class:`JobChangedError` when operators that one chain holds now were written with different numbers.
+    """
+    changed: dict[int, int] = {}
+    for vertex in plan.vertices:
+        stateful = [operator for operator in vertex.operators if (operator.uid, 0) in restore.subtasks]
+        wanted = {restore.max_parallelism[operator.uid]: operator.name for operator in stateful}
+        if len(wanted) > 1:
+            told = ", ".join(f"{name!r} with {number}" for number, name in sorted(wanted.items()))
+            raise JobChangedError(
+                f"the operators of {vertex.name!r} run in one task now, but their state was written with different "
+                f"max parallelisms: {told}\n  give one of them a task of its own with chain=False"
+            )
+        for number in wanted:
+            if number != vertex.max_parallelism:
+                changed[vertex.index] = number
+    return changed
+
+
+def _finished_vertices(metadata: CheckpointMetadata, plan: ExecutionPlan) -> frozenset[int]:
+    """Raises :class:`JobChangedError` when the graph does not go with the tasks that had finished."""
+    if not any(subtask.finished for operator in metadata.operators for subtask in operator.subtasks.values()):
+        return frozenset()
+    vertices = [
+        RestoreVertex(vertex.name, tuple(operator.uid for operator in vertex.operators)) for vertex in plan.vertices
+    ]
+    return frozenset(check_finished_markers(metadata.operators, vertices, CheckpointGraph.of(plan).edges))

@@ -7,6 +7,7 @@ mail cuts it, so the position in a snapshot is exactly that of the last record s
 from __future__ import annotations
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.elements.events import CheckpointBarrier, StopMode
 from engine.runtime.task import RUNNING, Task
 from operators.source_operator import SourceOperator
 
@@ -38,8 +39,7 @@ class SourceTask(Task):
             count = emit_next(records - emitted)
             if count is None:
                 self._count(emitted)
-                self.operators[0].output.emit_watermark(MAX_TIMESTAMP_MS)
-                self.end_input()
+                self._end_stream()
                 return
             if count == 0:
                 self._count(emitted)
@@ -48,6 +48,16 @@ class SourceTask(Task):
             emitted += count
         self._count(emitted)
         self.wake()
+
+    def _end_stream(self) -> None:
+        self.operators[0].output.emit_watermark(MAX_TIMESTAMP_MS)
+        self.end_input()
+
+    def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """The coordinator triggers the source. When the job shall stop and drain, its input ends here."""
+        if barrier.options.stop is StopMode.TERMINATE and not self.input_ended:
+            self._end_stream()
+        super().trigger_checkpoint(barrier)
 
     def _pause(self) -> None:
         now = self.kernel.now_ns

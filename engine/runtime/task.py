@@ -30,6 +30,7 @@ from engine.elements.operator import Operator, TwoInputOperator
 from engine.observe.events import TaskState, TimerFired
 from engine.runtime.channel import Channel
 from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
+from engine.runtime.debloating import TaskDebloater
 from engine.runtime.output_queue import Element
 from engine.runtime.outputs import ChainOutput, RecordWriter
 from engine.runtime.task_checkpoint import TaskCheckpointing
@@ -67,7 +68,10 @@ class Task:
         self.full_outputs = 0
         self.records_out = 0
         self.input_ended = False
+        self.is_stopping = False
+        """A savepoint that stops the job was taken: no element is processed any more."""
         self._finish_when_confirmed = False
+        self._finish_when_consumed = False
         self.record_cost_ns = environment.cost.record_cost_ns(
             vertex.names_of(plan.subtask), is_source=vertex.is_source
         )
@@ -106,6 +110,8 @@ class Task:
             self.checkpointing.channel_state,
             captures=protocol.stores_channel_state,
         )
+        if self.environment.debloating is not None and self.inputs:
+            self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, self.inputs)
         self._build_chain()
         self._receivers = [self._receiver(channel) for channel in self.inputs]
 
@@ -149,6 +155,7 @@ class Task:
             self.fail(error)
             return
         self._set_state(RUNNING)
+        self._debloat_later()
         self.wake()
 
     # -- waking up and choosing an element --------------------------------------------------------------------
@@ -172,7 +179,7 @@ class Task:
     def run(self, _payload: None = None) -> None:
         """Handle one element, if there is one and it may be started."""
         self._woken = False
-        if self.state is not RUNNING:
+        if self.state is not RUNNING or self.is_stopping:
             return
         if self._slice_records and not (self.inputs and self.gate.has_priority_event):
             return
@@ -337,6 +344,17 @@ class Task:
         """All restored records in flight are behind us."""
         self.environment.master.task_recovered(self)
 
+    def debloat(self) -> None:
+        """A period of buffer debloating is over (mail)."""
+        if self.gate.debloater is not None and not self.input_ended:
+            self.gate.debloater.period_over()
+            self._debloat_later()
+
+    def _debloat_later(self) -> None:
+        if self.gate.debloater is not None:
+            due_ns = self.kernel.now_ns + self.gate.debloater.settings.period_ns
+            self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))
+
     def broadcast(self, event: Event) -> None:
         """Send ``event`` on all outputs."""
         for writer in self.writers:
@@ -365,6 +383,28 @@ class Task:
             # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part.
             self._finish_when_confirmed = True
             return
+        if not self._is_output_consumed():
+            self._finish_when_consumed = True
+            return
+        self._finish_now()
+
+    def _is_output_consumed(self) -> bool:
+        """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
+        have overtaken records that are still on their way (Flink: ``allDataProcessed``)."""
+        if not self.environment.protocol.stores_channel_state:
+            return True
+        left = [channel for channel in self.checkpointing.output_channels() if channel.queued_records]
+        for channel in left:
+            channel.is_awaited = True
+        return not left
+
+    def output_consumed(self) -> None:
+        """An output channel for which the task has waited is empty."""
+        if self._finish_when_consumed:
+            self._finish_when_consumed = False
+            self.finish()
+
+    def _finish_now(self) -> None:
         self.broadcast(EndOfPartition())
         self.checkpointing.abandon()
         try:
@@ -378,6 +418,28 @@ class Task:
         self.environment.master.task_finished(self)
 
     # -- mail -----------------------------------------------------------------------------------------------------
+
+    def start_finished(self) -> None:
+        """The restored checkpoint says that this task had finished: its operators are not run, and whoever reads from
+        it learns that nothing comes (Flink: ``FinishedOperatorChain``)."""
+        self.input_ended = True
+        self.broadcast(Watermark(MAX_TIMESTAMP_MS))
+        self.broadcast(EndOfData())
+        self.broadcast(EndOfPartition())
+        self._set_state(FINISHED)
+        self.environment.master.task_reached_end(self)
+        self.environment.master.task_finished(self)
+
+    def await_stop(self) -> None:
+        """The snapshot of a savepoint that stops the job was taken: wait for its completion, process nothing more.
+        Timers are in it already; firing them here would make their effects happen twice."""
+        self.is_stopping = True
+        self._timers.clear()
+        self._registered.clear()
+
+    def stop(self) -> None:
+        """The savepoint that stops the job is complete: end, without any of the end-of-input effects."""
+        self._finish_now()
 
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
         """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``."""
@@ -420,7 +482,7 @@ class Task:
 
     def register_timer(self, time_ns: int, position: int) -> None:
         """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``; not after the end of data."""
-        if self.input_ended:
+        if self.input_ended or self.is_stopping:
             return
         time_ns = max(time_ns, self.kernel.now_ns)
         entry = (time_ns, position)
@@ -512,7 +574,9 @@ class Task:
             self.name,
             self.state,
             self.input_ended,
+            self.is_stopping,
             self._finish_when_confirmed,
+            self._finish_when_consumed,
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             self._half_done_ns if self._interrupted_at_ns == now else 0,

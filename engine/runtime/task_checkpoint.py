@@ -22,9 +22,11 @@ from engine.checkpoint.instructions import (
     CancelSnapshot,
     DeclineCheckpoint,
     DiscardSnapshot,
+    FailTask,
     NotifyOperatorsAborted,
     NotifyOperatorsComplete,
     NotifyOperatorsSubsumed,
+    StopTask,
     TakeSnapshot,
     TaskInstructions,
     TriggerSnapshot,
@@ -58,6 +60,16 @@ class ChannelStateLostError(WeirError):
         super().__init__(
             f"{task}: the barrier of a later checkpoint is queued behind that of checkpoint {checkpoint_id}, whose "
             "records in flight can therefore not be stored; one checkpoint at a time can have channel state"
+        )
+
+
+class StopAbortedError(WeirError):
+    """The savepoint that was to stop the job was aborted, and this task has already done its part of stopping."""
+
+    def __init__(self, task: str, checkpoint_id: int) -> None:
+        super().__init__(
+            f"{task}: savepoint {checkpoint_id}, with which the job was to stop, was aborted; the task cannot go on "
+            "from where it has stopped, so the job goes back to its newest checkpoint"
         )
 
 
@@ -213,6 +225,10 @@ class TaskCheckpointing:
                 case NotifyOperatorsAborted(checkpoint_id):
                     for operator in task.operators:
                         operator.notify_checkpoint_aborted(checkpoint_id)
+                case StopTask():
+                    task.stop()
+                case FailTask(checkpoint_id):
+                    task.fail(StopAbortedError(task.name, checkpoint_id))
                 case NotifyOperatorsSubsumed():
                     # The heap backend writes self-contained snapshots: nothing of an older one is in use.
                     pass
@@ -247,6 +263,8 @@ class TaskCheckpointing:
                 )
             )
         snapshot.start()
+        if options.stop is not None:
+            task.await_stop()
 
     def _open_channel_state(self, barrier: CheckpointBarrier) -> ChannelStateWriter:
         state, checkpoint_id = self.channel_state, barrier.checkpoint_id
@@ -287,7 +305,7 @@ class _Piece:
     result: SnapshotResult[Any] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _AsyncSnapshot:
     """Synchronous part at :meth:`start`, then one step of the asynchronous part per kernel event."""
 

@@ -11,18 +11,23 @@ Rules.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+
 from engine.elements.batch import MIN_TIMESTAMP_MS
 
 
 class WatermarkValve:
     """Watermarks and status of ``channels`` inputs in, those of the task out."""
 
-    __slots__ = ("_active", "_aligned", "_watermarks", "idle", "watermark_ms")
+    __slots__ = ("_active", "_aligned", "_lowest", "_watermarks", "idle", "watermark_ms")
 
     def __init__(self, channels: int) -> None:
         self._watermarks = [MIN_TIMESTAMP_MS] * channels
         self._active = [True] * channels
         self._aligned = [True] * channels
+        # (watermark, channel) of every aligned channel, and what was true of some of them earlier: with a thousand
+        # channels nobody looks at all of them for each watermark of one.
+        self._lowest = [(MIN_TIMESTAMP_MS, channel) for channel in range(channels)]
         self.watermark_ms = MIN_TIMESTAMP_MS
         self.idle = False
 
@@ -33,6 +38,8 @@ class WatermarkValve:
         self._watermarks[channel] = timestamp_ms
         if not self._aligned[channel] and timestamp_ms >= self.watermark_ms:
             self._aligned[channel] = True
+        if self._aligned[channel]:
+            self._count(channel)
         return self._advance_to_minimum()
 
     def on_status(self, channel: int, idle: bool) -> tuple[int | None, bool | None]:
@@ -52,14 +59,29 @@ class WatermarkValve:
             return (self._advance_to_minimum() if held_back else None), None
         self._active[channel] = True
         self._aligned[channel] = self._watermarks[channel] >= self.watermark_ms
+        if self._aligned[channel]:
+            self._count(channel)
         if self.idle:
             self.idle = False
             return None, False
         return None, None
 
+    def _count(self, channel: int) -> None:
+        lowest = self._lowest
+        heappush(lowest, (self._watermarks[channel], channel))
+        if len(lowest) > 2 * len(self._watermarks) + 16:
+            # One channel holds the others back: their outdated entries would pile up behind its own.
+            lowest[:] = [(mark, at) for at, mark in enumerate(self._watermarks) if self._aligned[at]]
+            heapify(lowest)
+
     def _advance_to_minimum(self) -> int | None:
-        aligned = [mark for mark, counts in zip(self._watermarks, self._aligned, strict=True) if counts]
-        return self._advance(min(aligned)) if aligned else None
+        lowest, watermarks, aligned = self._lowest, self._watermarks, self._aligned
+        while lowest:
+            mark, channel = lowest[0]
+            if aligned[channel] and watermarks[channel] == mark:
+                return self._advance(mark)
+            heappop(lowest)
+        return None
 
     def _advance(self, timestamp_ms: int) -> int | None:
         if timestamp_ms <= self.watermark_ms:

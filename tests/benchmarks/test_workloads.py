@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
-from benchmarks import files, heap, kernel, keyed_sum
+from benchmarks import files, heap, kernel, keyed_sum, measure, scale
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
 
 COUNT = 12_000
@@ -85,3 +86,54 @@ def test_file_benchmarks_read_and_write_every_row() -> None:
     results = files.compare([(i, f"name-{i}", i / 2) for i in range(500)], rounds=1)
 
     assert [len(result.samples) for result in results] == [1] * 4
+
+
+@pytest.mark.parametrize(("shape", "size", "subtasks", "channels"), [("all_to_all", 8, 16, 64), ("chains", 40, 40, 32)])
+def test_large_graphs_are_what_they_say(shape: str, size: int, subtasks: int, channels: int) -> None:
+    """Every subtask takes part in the one checkpoint, every record arrives, and the parts of the time add up."""
+    run = scale.run_once(shape, size)
+
+    assert (run.subtasks, run.channels) == (subtasks, channels)
+    assert 0 < run.checkpoint_s < run.run_s < run.total_s
+    assert run.peak_mib > 1
+
+
+def test_a_checkpoint_without_everybody_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do lost records: the benchmark checks what it has measured."""
+    monkeypatch.setattr(scale, "_RECORDS_PER_SOURCE", 3)
+    plan, _ = scale.all_to_all(2)
+    monkeypatch.setattr(scale, "all_to_all", lambda _: (plan, scale.CountedRecords()))
+
+    with pytest.raises(AssertionError, match=r"^0$"):
+        scale.run_once("all_to_all", 2)
+
+
+def test_a_run_in_its_own_process_is_measured_by_the_same_clock(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the process prints is what comes back, on the clock that is in use here."""
+    monkeypatch.setattr(measure, "_clock", [measure.CLOCKS["wall"]])
+    measure.use_clock("cpu")
+    scale.print_run("chains", 10, measure.clock_in_use())
+
+    assert measure.clock_in_use() == "cpu"
+    assert scale.Measured(**json.loads(capsys.readouterr().out)).subtasks == 10
+
+
+def test_scale_has_a_line_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick runs stop at ten thousand channels; full ones go to a million, with goals for time and memory."""
+    asked: list[tuple[str, int]] = []
+
+    def fake(shape: str, size: int) -> scale.Measured:
+        asked.append((shape, size))
+        return scale.Measured(2 * size, size * size, 0.5, 4.0, 2.0, 100.0)
+
+    monkeypatch.setattr(scale, "_in_own_process", fake)
+    quick, full = scale.measure(True), scale.measure(False)
+
+    assert [size for shape, size in asked[:4]] == [10, 32, 100, 1_000]
+    assert [result.goal.bound for result in full if result.goal is not None] == [20.0, 4096.0, 10.0]
+    per_channel = [result for result in full if result.unit == "µs"]
+    assert [result.median for result in per_channel] == [2e6 / (side * side) for side in (10, 32, 100, 316, 1_000)]
+    assert [result.median for result in full[-3:]] == [2.0, 100.0, 4.5]
+    assert all(result.goal is None for result in quick[:-1])

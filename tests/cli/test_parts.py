@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
 from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
-from engine.cli.options import RunOptions, parse_params, parse_restart
+from engine.cli.options import RunOptions, parse_params
+from engine.cli.restart_text import FORMS, parse_restart
 from engine.cli.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
 from engine.cli.run_directory import claim_directory, next_run_directory, write_report
 from engine.elements import errors
@@ -59,17 +60,59 @@ def test_options_survive_the_descriptor_and_can_be_typed_again() -> None:
     assert RunOptions().as_arguments() == []
 
 
-@pytest.mark.parametrize("text", ["fixed", "fixed:3", "fixed::1ms", "fixed:x:1ms", "fixed:-1:1ms", "exponential:3:1ms"])
-def test_an_unknown_restart_strategy_says_what_there_is(text: str) -> None:
-    """Each strategy with an example."""
-    with pytest.raises(ConfigurationError, match="fixed:ATTEMPTS:DELAY"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fixed", "attempts must be a whole number; write fixed:ATTEMPTS:DELAY, for instance fixed:3:10ms"),
+        ("fixed:3", "the delay is missing; write fixed:ATTEMPTS:DELAY"),
+        ("fixed::1ms", "attempts is empty; write fixed:"),
+        ("fixed:x:1ms", "attempts must be a whole number, not 'x'"),
+        ("fixed:-1:1ms", "not '-1'"),
+        ("fixed:1:1ms:2", "fixed takes at most 2 settings, and these are 3"),
+        ("fixed:3:soon", "the delay of restart 'fixed:3:soon', 'soon' is not a time"),
+        ("none:1", "none takes at most 0 settings"),
+        ("exponential:3:1ms", "the initial delay of restart 'exponential:3:1ms', '3' is not a time"),
+        ("exponential:1s:1ms", "restart max_ns is 1000000; it must be at least initial_ns"),
+        ("exponential:1ms:1s:1", "restart multiplier is 1.0; it must be above 1"),
+        ("exponential:1ms:1s:two", "multiplier must be a number, not 'two'; write exponential:INITIAL:MAX:"),
+        ("exponential:1ms:1s:2:1m:3", "restart jitter is 3.0; it must be from 0 to 1"),
+        ("rate:0", "restart max_failures is 0; it must be 1 or more"),
+        ("rate:1:1m:1s:1", "rate takes at most 3 settings, and these are 4"),
+        ("exponental:1ms", "no restart strategy: write exponential:INITIAL:MAX"),
+        ("often", "no restart strategy: write none; or fixed:ATTEMPTS:DELAY, .*; or exponential:.*; or rate:"),
+        ("", "no restart strategy"),
+    ],
+)
+def test_a_wrong_restart_strategy_says_how_it_is_written(text: str, message: str) -> None:
+    """What is wrong with it, and the form that was probably meant with an example."""
+    with pytest.raises(ConfigurationError, match=message):
         parse_restart(text)
 
 
-def test_restart_strategies() -> None:
-    """None, or so many times."""
-    assert parse_restart("none") == NoRestart()
-    assert parse_restart("fixed:0:1ms") == FixedDelayRestart(0, 1_000_000)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none", NoRestart()),
+        ("fixed:0:1ms", FixedDelayRestart(0, 1_000_000)),
+        ("exponential", ExponentialDelayRestart()),
+        ("exponential:2m", ExponentialDelayRestart(120_000_000_000, 120_000_000_000)),
+        (
+            "exponential:10ms:1s:2:1m:0.5",
+            ExponentialDelayRestart(10_000_000, 1_000_000_000, 2.0, 60_000_000_000, 0.5),
+        ),
+        ("rate", FailureRateRestart()),
+        (" rate:2:1m:10ms ", FailureRateRestart(2, 60_000_000_000, 10_000_000)),
+    ],
+)
+def test_restart_strategies(text: str, expected: object) -> None:
+    """All four, with what is left out by default."""
+    assert parse_restart(text) == expected
+
+
+@pytest.mark.parametrize("form", FORMS.values())
+def test_the_examples_of_restart_strategies_can_be_typed(form: str) -> None:
+    """An error never shows an example that is an error itself."""
+    assert parse_restart(form.rpartition("for instance ")[2])
 
 
 def test_parameters_are_names_with_values() -> None:

@@ -2,130 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.channel_state import ChannelStateWriter
+from engine.checkpoint.channel_capture import CaptureStatus
 from engine.elements.batch import Batch
 from engine.elements.events import (
-    AlignmentType,
+    BarrierAnnouncement,
     CancelCheckpointMarker,
     CheckpointBarrier,
-    CheckpointOptions,
+    EndOfChannelState,
     EndOfData,
     Watermark,
 )
-from engine.graph.plan import ChannelPlan
-from engine.observe.events import ChannelBlocked, ChannelResumed, Receive, Send
+from engine.observe.events import ChannelBlocked, ChannelResumed, CreditChanged, Receive, Send
 from engine.runtime.channel import Channel
-from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.cost import CostModel
-from engine.runtime.kernel import START_NS, Kernel
+from engine.runtime.kernel import START_NS
 from engine.runtime.output_queue import Element, Numbered
-
-PRIORITY = CheckpointOptions(AlignmentType.UNALIGNED)
-
-
-class End:
-    """Both ends of a channel in one: counts the calls that a channel makes to its tasks."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.full_outputs = 0
-        self.credit_returns = 0
-        self.readable_calls = 0
-        self.priority_calls = 0
-        self.captured: list[Any] = []
-        self.slots_filled: list[int] = []
-        self.drained = 0
-
-    def credit_returned(self) -> None:
-        """As a task does."""
-        self.full_outputs -= 1
-        self.credit_returns += 1
-
-    def channel_readable(self, channel: Channel) -> None:
-        """As a gate does, without waking anybody."""
-        channel.listed = True
-        self.readable_calls += 1
-
-    def priority_arrived(self, channel: Channel) -> None:
-        """As a gate does."""
-        self.priority_calls += 1
-
-    def announces(self, channel: Channel) -> bool:
-        """Timeoutable barriers are announced."""
-        return True
-
-    def capture(self, channel: Channel, batches: Sequence[Batch]) -> None:
-        """Records that arrived while the channel captures."""
-        self.captured += [value for batch in batches for value in batch.values]
-
-    def channel_state_changed(self, checkpoint_id: int) -> None:
-        """As a task is told."""
-        self.slots_filled.append(checkpoint_id)
-
-    def input_state_drained(self) -> None:
-        """As a gate is told."""
-        self.drained += 1
-
-
-class Link:
-    """A channel between two ends, with its kernel and what an instrument saw."""
-
-    def __init__(
-        self, *, capacity: int = 10, cost: CostModel | None = None, latency_ns: int = 0, seed: int = 0
-    ) -> None:
-        self.sender, self.receiver = End("map[0]"), End("sink[1]")
-        self.kernel = Kernel(choices=ChoiceRecorder(str(seed)))
-        self.state = ChannelStateWriter()
-        self.seen: list[Any] = []
-        plan = ChannelPlan(7, 0, 0, 0, 0, 1, 1, 3)
-        self.channel = Channel(
-            plan,
-            self.sender,  # type: ignore[arg-type]
-            self.receiver.name,
-            kernel=self.kernel,
-            cost=CostModel() if cost is None else cost,
-            latency_ns=latency_ns,
-            capacity=capacity,
-            attempt=1,
-            instrument=self.seen.append,
-        )
-        self.channel.gate = self.receiver  # type: ignore[assignment]
-
-    def put(self, *elements: Element) -> None:
-        """Send batches and events."""
-        for element in elements:
-            if isinstance(element, Batch):
-                self.channel.put_batch(element)
-            elif isinstance(element, CheckpointBarrier):
-                if element.is_priority:
-                    self.state.open(element.checkpoint_id)
-                self.channel.put_barrier(element, self.state)
-            else:
-                self.channel.put_event(element)
-
-    def take_all(self) -> list[Element]:
-        """Receive everything that has arrived, and what comes as credit returns."""
-        taken = []
-        while self.channel.queue:
-            taken.append(self.channel.take())
-        return taken
-
-
-def records(*values: Any) -> Batch:
-    """A batch."""
-    return Batch(list(values))
-
-
-def flat(elements: list[Element]) -> list[Any]:
-    """Records and events in order, whatever batches they travelled in."""
-    return [one for element in elements for one in (element.values if isinstance(element, Batch) else [element])]
+from tests.runtime.links import INDEX, Link, aligned, flat, records, timeoutable, unaligned
 
 
 def test_a_channel_knows_its_place() -> None:
@@ -241,10 +139,8 @@ def test_a_blocked_channel_announces_nothing() -> None:
 
     assert link.receiver.readable_calls == 2
     assert flat(link.take_all()) == ["a", "b"]
-    assert [type(one) for one in link.seen if not isinstance(one, (Send, Receive))] == [
-        ChannelBlocked,
-        ChannelResumed,
-    ]
+    assert link.of(ChannelBlocked) == [ChannelBlocked(START_NS, 1, INDEX)]
+    assert link.of(ChannelResumed) == [ChannelResumed(START_NS, 1, INDEX)]
 
 
 def test_resuming_an_empty_channel_announces_nothing() -> None:
@@ -280,7 +176,7 @@ def test_a_channel_is_announced_once_while_it_is_listed() -> None:
 def test_priority_events_overtake_data_but_not_each_other() -> None:
     """Unaligned barriers come first, in their own order; everything else keeps its place."""
     link = Link()
-    first, second = CheckpointBarrier(1, 0, PRIORITY), CheckpointBarrier(2, 0, PRIORITY)
+    first, second = unaligned(1), unaligned(2)
 
     link.put(records("a"), Watermark(1), first, records("b"), second)
 
@@ -414,7 +310,7 @@ def test_fingerprints_tell_contents_and_blocking_apart() -> None:
 def test_a_priority_event_may_overtake_a_batch_that_is_being_worked_on(count: int) -> None:
     """The consumer still gets its records of the batch it began with, and the event stays in front of the rest."""
     link = Link()
-    barrier = CheckpointBarrier(1, START_NS, PRIORITY)
+    barrier = unaligned(1)
     link.put(Batch([1, 2, 3]), Batch([4]), barrier)
 
     assert link.channel.take_records(count) == Batch([1, 2, 3][:count])
@@ -422,3 +318,619 @@ def test_a_priority_event_may_overtake_a_batch_that_is_being_worked_on(count: in
     link.channel.validate()
     rest = [Batch([3])] if count == 2 else []
     assert link.take_all() == [barrier, *rest, Batch([4])]
+
+
+# --- announcements and promotion --------------------------------------------------------------------------------------
+
+
+def test_a_timeoutable_barrier_is_announced_ahead_of_the_records() -> None:
+    """The announcement overtakes what is queued, the barrier keeps its place; the trace shows only the barrier."""
+    link = Link()
+
+    link.put(records(1), timeoutable(1))
+
+    assert flat(link.take_all()) == [BarrierAnnouncement(timeoutable(1)), 1, timeoutable(1)]
+    assert link.receiver.priority_calls == 1
+    assert [one.kind for one in link.of(Receive)] == ["records", "CheckpointBarrier"]
+
+
+@pytest.mark.parametrize("barrier", [aligned(1), unaligned(1)])
+def test_other_barriers_are_not_announced(barrier: CheckpointBarrier) -> None:
+    """Only what may still overtake needs a notice."""
+    link = Link()
+
+    link.put(barrier)
+
+    assert link.arrived == [barrier]
+
+
+def test_a_receiver_without_a_queue_of_its_own_gets_no_announcements() -> None:
+    """A local channel announces nothing."""
+    link = Link()
+    link.receiver.has_announcements = False
+
+    link.put(records(1), timeoutable(1))
+
+    assert link.arrived == [1, timeoutable(1)]
+
+
+def test_a_promoted_barrier_overtakes_and_goes_on_to_block() -> None:
+    """It keeps its form: the sender, blocked since the barrier left, still waits for the resume."""
+    link = Link()
+    link.receiver.has_announcements = False
+    link.put(records(1), timeoutable(1))
+
+    link.channel.promote_barrier(1)
+
+    assert flat(link.take_all()) == [timeoutable(1), 1]
+    assert link.channel.sender_blocked
+    link.channel.validate()
+
+
+def test_a_barrier_in_front_is_promoted_behind_other_priority_events_only() -> None:
+    """Promoting twice, or what is a priority event already, changes nothing."""
+    link = Link()
+    link.put(unaligned(1))
+    link.put(records(1), unaligned(2))
+    link.channel.promote_barrier(2)
+    link.channel.promote_barrier(2)
+
+    assert flat(link.take_all()) == [unaligned(1), unaligned(2), 1]
+    link.channel.validate()
+
+
+def test_promoting_a_barrier_that_is_not_here_is_a_bug() -> None:
+    """Only what was announced can be promoted, and it is announced because it is queued."""
+    link = Link()
+    link.put(records(1), timeoutable(1))
+
+    with pytest.raises(AssertionError, match="holds no barrier 2"):
+        link.channel.promote_barrier(2)
+
+
+# --- capturing the input side -----------------------------------------------------------------------------------------
+
+
+def start(link: Link, checkpoint_id: int) -> list[Any]:
+    """Start the capture and give the records that it begins with."""
+    return flat(link.channel.start_capture(checkpoint_id))
+
+
+def test_capture_begins_with_what_is_queued_and_goes_on_with_what_arrives() -> None:
+    """Every record that arrives before the barrier is in flight, whether it was taken meanwhile or not; events are
+    not, and nothing behind the barrier is."""
+    link = Link()
+    link.put(records(1, 2), Watermark(1))
+    link.channel.take_records(1)
+
+    assert start(link, 1) == [2]
+    link.put(records(3))
+    link.take_all()
+    link.put(Watermark(2), records(4), unaligned(1), records(5))
+
+    assert link.receiver.captured == [3, 4]
+    link.channel.stop_capture(1)
+    link.put(records(6))
+    assert link.receiver.captured == [3, 4]
+
+
+def test_what_the_barrier_overtook_in_the_receivers_queue_is_captured() -> None:
+    """A barrier that triggers the snapshot delimits at the place where it arrived."""
+    link = Link()
+    link.put(records(1), unaligned(1), records(2))
+
+    assert link.channel.take() == unaligned(1)
+    assert start(link, 1) == [1]
+    assert link.receiver.captured == []
+
+
+def test_an_aligned_barrier_in_the_queue_delimits_at_its_place() -> None:
+    """Another channel has timed out; this one holds its barrier, with records ahead of it."""
+    link = Link()
+    link.put(records(1), timeoutable(1), records(2))
+    link.channel.resume_sender()
+    assert link.arrived[-1] == 2
+
+    assert start(link, 1) == [1]
+
+
+def test_a_promoted_barrier_delimits_where_it_was() -> None:
+    """The records it jumped over are in flight, those behind its old place are not."""
+    link = Link()
+    link.put(records(1), timeoutable(1), records(2))
+    link.channel.resume_sender()
+
+    link.channel.promote_barrier(1)
+
+    assert start(link, 1) == [1]
+
+
+def test_the_barrier_of_an_older_checkpoint_delimits_nothing() -> None:
+    """Records behind it are ahead of the new barrier, queued or still to come, and so in flight."""
+    link = Link()
+    link.put(records(1), aligned(1), records(2))
+    link.channel.resume_sender()
+
+    assert start(link, 3) == [1, 2]
+    link.put(records(3), aligned(2))
+    link.channel.resume_sender()
+    link.put(records(4), unaligned(3), records(5))
+
+    assert link.receiver.captured == [3, 4]
+
+
+def test_a_promotion_ahead_of_the_mark_moves_the_mark() -> None:
+    """An older barrier is promoted after a newer one has arrived, and given up; then the newer one is promoted: still
+    nothing behind its old place is in flight."""
+    link = Link()
+    link.receiver.has_announcements = False
+    link.put(records(1), timeoutable(1), records(2), timeoutable(2), records(3))
+    link.channel.resume_sender()
+    link.channel.resume_sender()
+
+    link.channel.promote_barrier(1)
+    link.channel.promote_barrier(2)
+
+    assert start(link, 2) == [1, 2]
+
+
+def test_a_taken_barrier_leaves_nothing_to_capture() -> None:
+    """Its channel has delivered all that is ahead of it, and what is queued now is behind it."""
+    link = Link()
+    link.put(records(1), timeoutable(1))
+    link.take_all()
+    link.channel.resume_sender()
+    link.put(records(2))
+
+    assert start(link, 1) == []
+
+
+def test_what_came_behind_a_taken_barrier_is_never_captured() -> None:
+    """However much of it was taken already."""
+    link = Link()
+    link.put(timeoutable(1))
+    link.channel.resume_sender()
+    link.put(*(records(number) for number in range(8)))
+    assert [type(link.channel.take()) for _ in range(4)][-1] is Batch
+
+    assert start(link, 1) == []
+
+
+def test_a_barrier_that_comes_after_the_end_of_its_checkpoint_is_nothing_new() -> None:
+    """The checkpoint was given up while its barrier was on its way."""
+    link = Link()
+    start(link, 1)
+    link.channel.stop_capture(1)
+
+    link.put(unaligned(1))
+
+    assert link.channel.capture is not None
+    assert link.channel.capture.status is CaptureStatus.IDLE
+
+
+def test_a_stopped_capture_leaves_a_newer_barrier_alone() -> None:
+    """The end of an old checkpoint does not make the channel forget that the next one's barrier is here."""
+    link = Link()
+    start(link, 1)
+    link.put(records(1), unaligned(2), records(2))
+
+    link.channel.stop_capture(1)
+
+    assert link.channel.capture is not None
+    assert link.channel.capture.status is CaptureStatus.RECEIVED
+    assert start(link, 2) == [1]
+
+
+# --- changing the credit ----------------------------------------------------------------------------------------------
+
+
+def test_less_credit_drops_nothing() -> None:
+    """What is there stays; nothing new comes until less than the new credit is left."""
+    link = Link(capacity=10)
+    link.put(records(1), records(2), records(3))
+
+    link.channel.set_credit(2)
+    link.put(records(4))
+    assert (link.arrived, link.waiting) == ([1, 2, 3], [4])
+    link.channel.take()
+    assert link.waiting == [4]
+    link.channel.take()
+
+    assert (link.arrived, link.waiting) == ([3, 4], [])
+
+
+def test_less_credit_fills_the_channel_and_more_empties_it() -> None:
+    """The sender may start no element while the channel holds more than it should now, and is told when it may."""
+    link = Link(capacity=10)
+    link.put(records(1, 2, 3))
+
+    link.channel.set_credit(3)
+    assert (link.channel.full, link.sender.full_outputs, link.sender.credit_returns) == (True, 1, 0)
+    link.channel.set_credit(2)
+    assert link.sender.full_outputs == 1
+    link.channel.set_credit(4)
+
+    assert (link.channel.full, link.sender.full_outputs, link.sender.credit_returns) == (False, 0, 1)
+    link.channel.validate()
+
+
+def test_more_credit_lets_waiting_records_leave_at_once() -> None:
+    """Nobody has to take anything first."""
+    link = Link(capacity=10)
+    link.channel.set_credit(1)
+    link.put(records(1), records(2), records(3))
+    assert link.arrived == [1]
+
+    link.channel.set_credit(2)
+
+    assert link.arrived == [1, 2]
+
+
+def test_the_senders_side_is_held_to_the_same_proportion() -> None:
+    """Half the credit is half of what may wait on the sender's side, too; the same credit again changes nothing."""
+    link = Link(capacity=10, output_capacity=30)
+    assert link.channel.capacity == 40
+
+    link.channel.set_credit(5)
+    link.channel.set_credit(5)
+    assert link.channel.capacity == 20
+    link.channel.set_credit(10)
+
+    assert link.channel.capacity == 40
+    assert link.of(CreditChanged) == [CreditChanged(START_NS, 1, INDEX, 5), CreditChanged(START_NS, 1, INDEX, 10)]
+
+
+def test_there_is_always_some_credit() -> None:
+    """No credit at all would be a channel that nothing ever passes."""
+    with pytest.raises(AssertionError):
+        Link().channel.set_credit(0)
+
+
+# --- restored records -------------------------------------------------------------------------------------------------
+
+
+def test_restored_input_is_read_first_and_counts_as_sent_and_received() -> None:
+    """The receiver's part is in its queue at once, the sender's behind it; the counters treat both like new records."""
+    link = Link()
+    link.channel.restore([records(1, 2)], [records(3)])
+
+    assert (link.arrived, link.waiting) == ([1, 2], [3, EndOfChannelState()])
+    assert (link.channel.sent_records, link.channel.received_records) == (3, 0)
+    link.channel.validate()
+    assert [(one.records, one.kind) for one in link.of(Send)] == [
+        (2, "records"),
+        (1, "records"),
+        (0, "EndOfChannelState"),
+    ]
+
+
+def test_the_gate_learns_when_the_restored_input_is_read() -> None:
+    """Once, at its last record, however it is cut; a channel without any never says so."""
+    link, other = Link(), Link()
+    link.channel.restore([records(1, 2), records(3)], [])
+    other.channel.restore([], [records(1)])
+
+    link.channel.take_records(1)
+    link.channel.take()
+    assert link.receiver.drained == 0
+    link.channel.take()
+    assert link.receiver.drained == 1
+    link.channel.pump()
+    link.take_all()
+    other.channel.pump()
+    other.take_all()
+
+    assert (link.receiver.drained, other.receiver.drained) == (1, 0)
+
+
+def test_restored_records_use_up_credit() -> None:
+    """A channel that is full of restored records lets its sender start nothing."""
+    link = Link(capacity=2)
+
+    link.channel.restore([records(1)], [records(2)])
+    assert link.sender.full_outputs == 1
+    link.take_all()
+
+    assert link.sender.full_outputs == 0
+
+
+# --- any order of it all ----------------------------------------------------------------------------------------------
+
+
+class Model:
+    """The same channel by brute force: lists of elements, searched from the front, on a link that takes no time."""
+
+    def __init__(self, credit: int) -> None:
+        self.credit = credit
+        self.sending: list[Element] = []
+        self.queue: list[Any] = []
+        """What is at the receiver; a ``("mark", id)`` stands where a barrier of that id has arrived."""
+        self.urgent: list[Element] = []
+        self.is_blocked = False
+        self.slot: int | None = None
+        self.inputs: dict[int, list[Any]] = {}
+        self.outputs: dict[int, list[Any]] = {}
+        self.failed: set[int] = set()
+        self.capturing: int | None = None
+        self.last = -1
+        self.barrier_here = False
+
+    def put(self, element: Element) -> None:
+        """Send."""
+        if isinstance(element, CheckpointBarrier) and element.is_priority:
+            self._overtake(element, list(self.sending))
+            return
+        self.sending.append(element)
+        if isinstance(element, CheckpointBarrier) and element.options.timeoutable:
+            before = self._settle(element.checkpoint_id)
+            if not before:
+                if self.slot is not None:
+                    self.failed.add(self.slot)
+                self.slot = element.checkpoint_id
+        self._settle()
+
+    def _overtake(self, barrier: CheckpointBarrier, ahead: list[Element]) -> None:
+        urgent = [one for one in self.sending if isinstance(one, CheckpointBarrier) and one.is_priority]
+        rest = [one for one in self.sending if not (isinstance(one, CheckpointBarrier) and one.is_priority)]
+        captured = [one for one in ahead if isinstance(one, Batch)]
+        self.outputs[barrier.checkpoint_id] = flat(captured)
+        self.sending = [*urgent, barrier, *rest]
+        self._settle()
+
+    def time_out(self, checkpoint_id: int) -> None:
+        """A barrier goes to the front."""
+        if self.slot != checkpoint_id:
+            return
+        self.slot = None
+        at, barrier = next(
+            (at, one)
+            for at, one in enumerate(self.sending)
+            if isinstance(one, CheckpointBarrier) and one.checkpoint_id == checkpoint_id
+        )
+        ahead = self.sending[:at]
+        del self.sending[at]
+        self._overtake(barrier.as_unaligned(), ahead)
+
+    def abandon(self, checkpoint_id: int) -> None:
+        """No slot any more."""
+        if self.slot == checkpoint_id:
+            self.slot = None
+
+    def resume(self) -> None:
+        """Go on."""
+        self.is_blocked = False
+        self._settle()
+
+    def set_credit(self, credit: int) -> None:
+        """Grant another number."""
+        self.credit = credit
+        self._settle()
+
+    def take(self, count: int | None) -> list[Any]:
+        """An event, or some records of the first batch."""
+        while self.queue and isinstance(self.queue[0], tuple):
+            del self.queue[0]
+        if self.urgent:
+            return [self.urgent.pop(0)]
+        head = self.queue.pop(0)
+        if not isinstance(head, Batch):
+            return [head]
+        taken = head.values[:count]
+        if len(taken) < len(head):
+            self.queue.insert(0, Batch(head.values[len(taken) :]))
+        self._settle()
+        return taken
+
+    def promote(self, checkpoint_id: int) -> None:
+        """To the front; its mark stays."""
+        barrier = next(one for one in self.queue if _is_barrier(one, checkpoint_id))
+        self.queue.remove(barrier)
+        self.urgent.append(barrier)
+
+    def start(self, checkpoint_id: int) -> None:
+        """Capture what is ahead of the barrier, or everything."""
+        self.inputs[checkpoint_id] = []
+        marked = self.barrier_here and self.last == checkpoint_id
+        if not marked:
+            self.capturing, self.last, self.barrier_here = checkpoint_id, checkpoint_id, False
+        end = len(self.queue)
+        if marked:
+            marks = [at for at, one in enumerate(self.queue) if one == ("mark", checkpoint_id)]
+            end = marks[0] if marks else 0
+        self.inputs[checkpoint_id] += flat([one for one in self.queue[:end] if isinstance(one, Batch)])
+
+    def stop(self, checkpoint_id: int) -> None:
+        """No capture any more."""
+        if checkpoint_id >= self.last:
+            self.capturing, self.barrier_here = None, False
+
+    @property
+    def incoming(self) -> int:
+        """Records at the receiver."""
+        return sum(len(one) for one in self.queue if isinstance(one, Batch))
+
+    def _settle(self, looked_for: int | None = None) -> bool:
+        """Let everything leave that may. Whether the barrier looked for was part of it."""
+        found = False
+        while self.sending and not self.is_blocked:
+            element = self.sending[0]
+            if isinstance(element, Batch) and self.incoming >= self.credit:
+                break
+            del self.sending[0]
+            if isinstance(element, CheckpointBarrier):
+                found = found or element.checkpoint_id == looked_for
+                if self.slot == element.checkpoint_id:
+                    self.slot = None
+                self.is_blocked = element.blocks_sender
+                self._barrier_arrives(element)
+            else:
+                self.queue.append(element)
+                if isinstance(element, Batch) and self.capturing is not None:
+                    self.inputs[self.capturing] += element.values
+        return found
+
+    def _barrier_arrives(self, barrier: CheckpointBarrier) -> None:
+        idle = self.capturing is None and not self.barrier_here
+        if barrier.checkpoint_id > self.last or (barrier.checkpoint_id == self.last and not idle):
+            self.capturing, self.last, self.barrier_here = None, barrier.checkpoint_id, True
+        self.queue.append(("mark", barrier.checkpoint_id))
+        if barrier.is_priority:
+            self.urgent.append(barrier)
+        else:
+            self.queue.append(barrier)
+
+
+def _is_barrier(element: Any, checkpoint_id: int) -> bool:
+    return isinstance(element, CheckpointBarrier) and element.checkpoint_id == checkpoint_id
+
+
+class Pair:
+    """A channel and its model, driven by the same steps."""
+
+    def __init__(self, credit: int, instrumented: bool) -> None:
+        self.link = Link(capacity=credit, output_capacity=5)
+        self.link.receiver.has_announcements = False
+        if not instrumented:
+            self.link.channel._instrument = None
+        self.model = Model(credit)
+        self.inputs: dict[int, list[Any]] = {}
+        self.sent = 0
+        self.barriers = 0
+        self.started = -1
+        self.sent_order: list[int] = []
+        self.taken_order: list[int] = []
+
+    def put_records(self, count: int) -> None:
+        """A batch of new numbers."""
+        batch = records(*range(self.sent, self.sent + count))
+        self.sent += count
+        self.link.put(batch)
+        self.model.put(batch)
+
+    def put_event(self, number: int) -> None:
+        """A watermark."""
+        self.link.put(Watermark(number))
+        self.model.put(Watermark(number))
+
+    def put_barrier(self, kind: int) -> None:
+        """The next barrier, of one of three kinds."""
+        self.barriers += 1
+        barrier = (aligned, timeoutable, unaligned)[kind % 3](self.barriers)
+        self.link.put(barrier)
+        self.model.put(barrier)
+
+    def take(self, count: int) -> None:
+        """The next event, or at most ``count`` records."""
+        channel = self.link.channel
+        if not channel.queue:
+            return
+        head = channel.head()
+        if isinstance(head, Batch):
+            taken = channel.take_records(min(count, len(head))).values
+            self.taken_order += taken
+            assert self.model.take(count) == taken
+        else:
+            assert self.model.take(None) == [channel.take()]
+
+    def resume(self, _: int) -> None:
+        """Let a blocked sender go on, if its barrier has been taken or not."""
+        if self.link.channel.sender_blocked:
+            self.link.channel.resume_sender()
+            self.model.resume()
+
+    def time_out(self, back: int) -> None:
+        """The timer of one of the latest barriers."""
+        self.link.channel.barrier_timeout(self.barriers - back % 3)
+        self.model.time_out(self.barriers - back % 3)
+
+    def abandon(self, back: int) -> None:
+        """The abort of one of the latest checkpoints, at the sender."""
+        self.link.channel.abandon_slot(self.barriers - back % 3)
+        self.model.abandon(self.barriers - back % 3)
+
+    def set_credit(self, credit: int) -> None:
+        """Debloating."""
+        self.link.channel.set_credit(credit)
+        self.model.set_credit(credit)
+
+    def promote(self, back: int) -> None:
+        """One of the latest barriers, if it is queued."""
+        checkpoint_id = self.barriers - back % 3
+        if any(_is_barrier(element, checkpoint_id) for _, element in self.link.channel.queue):
+            if not any(_is_barrier(one, checkpoint_id) for one in self.model.urgent):
+                self.model.promote(checkpoint_id)
+            self.link.channel.promote_barrier(checkpoint_id)
+
+    def start(self, ahead: int) -> None:
+        """The capture of a checkpoint later than all before, whose barrier may be here or not."""
+        capture = self.link.channel.capture
+        assert capture is not None
+        checkpoint_id = max(self.started + 1, capture.last) + ahead % 2
+        if capture.can_start(checkpoint_id):
+            self.started = checkpoint_id
+            self.link.receiver.captured = []
+            self.inputs[checkpoint_id] = self.link.receiver.captured
+            self.inputs[checkpoint_id] += start(self.link, checkpoint_id)
+            self.model.start(checkpoint_id)
+            # A barrier that comes later has a number above.
+            self.barriers = max(self.barriers, checkpoint_id - 1)
+
+    def stop(self, _: int) -> None:
+        """The end of the capture started last."""
+        self.link.channel.stop_capture(self.started)
+        self.model.stop(self.started)
+
+    def agree(self) -> None:
+        """Both are in the same state."""
+        link, model = self.link, self.model
+        link.channel.validate()
+        assert link.waiting == flat(model.sending)
+        assert link.arrived == flat([*model.urgent, *(one for one in model.queue if not isinstance(one, tuple))])
+        assert link.channel.sender_blocked == model.is_blocked
+        assert link.channel.incoming_records == model.incoming
+        assert link.sender.full_outputs == int(link.channel.full)
+        assert self.inputs == model.inputs
+        for checkpoint_id in range(1, self.barriers + 1):
+            assert link.outputs(checkpoint_id) == model.outputs.get(checkpoint_id, [])
+            assert link.state.is_failed(checkpoint_id) == (checkpoint_id in model.failed)
+
+
+STEPS = (
+    "put_records",
+    "put_records",
+    "put_event",
+    "put_barrier",
+    "take",
+    "take",
+    "resume",
+    "time_out",
+    "abandon",
+    "set_credit",
+    "promote",
+    "start",
+    "stop",
+)
+
+
+@settings(max_examples=400)
+@given(
+    st.integers(1, 6),
+    st.booleans(),
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 5)), max_size=60),
+)
+def test_any_order_of_steps_agrees_with_lists(
+    credit: int, instrumented: bool, steps: list[tuple[str, int]]
+) -> None:
+    """Whatever is sent, taken, blocked, resumed, timed out, given up, captured and promoted in any order: what waits,
+    what has arrived and what is captured is what a plain list says, and no record is lost or comes twice."""
+    pair = Pair(credit, instrumented)
+    for step, number in steps:
+        getattr(pair, step)(number)
+        pair.agree()
+
+    while pair.link.channel.queue or pair.link.waiting:
+        pair.take(10)
+        pair.resume(0)
+    pair.agree()
+
+    assert pair.taken_order == list(range(pair.sent))

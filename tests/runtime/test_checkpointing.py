@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint.messages import Acknowledge
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -92,6 +93,11 @@ def test_the_steps_of_a_snapshot_come_in_order() -> None:
     assert witness_log() == ["pre-barrier hook", "records", "barrier sent", "state captured"]
 
 
+def snapshot_files(files: MemoryFileSystem) -> list[str]:
+    """Every file in storage but the one that remembers which numbers are used up."""
+    return [path for path in files_below(files) if not path.endswith("/checkpoint-ids")]
+
+
 def two_inputs(into: Any, records: int = 60) -> Job:
     """Two sources of one count; one of them has a slow link."""
     job = Job("inputs")
@@ -154,7 +160,9 @@ def test_alignment_is_measured() -> None:
 
     run(two_inputs([]), instruments=[trace], batch_size=1, checkpoint_interval=every(ns=20 * US), cost=SLOW_LINK)
 
-    counts = [one for one in trace.of(SnapshotTaken) if one.task.endswith("out[0]")]
+    # Behind the end of the fast source its channel takes no part any more.
+    ended = min(one.time_ns for one in trace.of(TaskState) if one.state == "finished")
+    counts = [one for one in trace.of(SnapshotTaken) if one.task.endswith("out[0]") and one.time_ns < ended]
     assert {(one.start_delay_ns, one.alignment_ns) for one in counts} == {(0, 8 * US)}
 
 
@@ -268,6 +276,7 @@ def test_no_checkpoint_begins_behind_the_last_one(latency_us: int) -> None:
             checkpoint_interval=every(ns=10 * US),
             cost=CostModel(link_latency_ns=latency_us * US),
             max_concurrent=3,
+            checkpoints_after_tasks_finish=False,
         )
 
         kinds = (CheckpointTriggered, CheckpointCompleted, TaskState)
@@ -298,10 +307,24 @@ class LateRequest:
             kernel.schedule(kernel.now_ns, "records_interval_over", self._manager, 1)
 
 
+def delay_acknowledgement(made: Execution, checkpoint_id: int, by_ns: int) -> None:
+    """Let the first acknowledgement of a checkpoint come later."""
+    manager, delayed = made.manager, []
+    receive_at_once = manager.receive_acknowledge
+
+    def receive(message: Acknowledge) -> None:
+        if message.checkpoint_id == checkpoint_id and not delayed:
+            delayed.append(message)
+            made.kernel.schedule(made.kernel.now_ns + by_ns, "receive_acknowledge", manager, message)
+        else:
+            receive_at_once(message)
+
+    manager.receive_acknowledge = receive  # type: ignore[method-assign]
+
+
 def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
     """When a younger checkpoint completes before the last one, it began behind the end as well, and the job ends."""
-    subsumed = 0
-    for seed in range(60):
+    for seed in range(20):
         results, trace = CollectedResults(), Trace()
         made = execution(
             two_inputs(results, 12),
@@ -312,15 +335,14 @@ def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
             max_concurrent=2,
             cost=CostModel(slow_links={"slow": 3 * US}),
         )
+        delay_acknowledgement(made, 1, 9 * US)
         # The instant at which the input has ended.
         made.kernel.schedule(START_NS + 27 * US, "strike", LateRequest(made.manager, 5))
         result = checked(made).raise_on_failure()
 
-        reasons = [one.reason for one in trace.of(CheckpointAborted)]
-        subsumed += reasons == ["CHECKPOINT_SUBSUMED"]
+        assert [one.reason for one in trace.of(CheckpointAborted)] == ["CHECKPOINT_SUBSUMED"], f"seed {seed}"
         assert len(results.records) == 24
         assert result.ended_ns - START_NS < 1_000 * US, "another last checkpoint was taken later"
-    assert subsumed
 
 
 def delay_notifications(made: Execution, task_name: str, by_ns: int) -> None:
@@ -360,7 +382,9 @@ def test_a_finished_task_leaves_no_snapshot_behind() -> None:
         inline_state_bytes=0,
         checkpoint_interval=every(ns=3 * US),
         retained=1,
+        max_concurrent=2,
         cost=CostModel(storage_latency_ns=10 * US),
+        checkpoints_after_tasks_finish=False,
     )
     delay_notifications(made, "out[0]", 2 * US)
 
@@ -372,7 +396,7 @@ def test_a_finished_task_leaves_no_snapshot_behind() -> None:
     assert len(taken - acknowledged) == 1, "no snapshot was under way at the end: this test tested nothing"
     assert {one.checkpoint_id for one in trace.of(SnapshotAcknowledged) if one.task == "out[0]"} == acknowledged
     newest = max(one.checkpoint_id for one in trace.of(CheckpointCompleted))
-    assert all(f"/chk-{newest}/" in path for path in files_below(files))
+    assert all(f"/chk-{newest}/" in path for path in snapshot_files(files))
 
 
 def test_storage_takes_virtual_time() -> None:
@@ -433,7 +457,7 @@ def test_only_the_retained_checkpoints_are_kept(retained: int) -> None:
     newest = [row.checkpoint_id for row in result.checkpoints.rows() if row.status.value.lower() == "completed"]
     assert listed == newest[-retained:]
     kept = {f"{BASE_DIR}/kept/chk-{checkpoint_id}" for checkpoint_id in listed}
-    assert {path.rsplit("/", 1)[0] for path in files_below(files)} == kept
+    assert {path.rsplit("/", 1)[0] for path in snapshot_files(files)} == kept
 
 
 def test_a_checkpoint_that_takes_too_long_is_given_up() -> None:
@@ -459,4 +483,4 @@ def test_a_checkpoint_that_takes_too_long_is_given_up() -> None:
     assert result.attempts == 1
     assert Counter(results.records) == expected_counts(400)
     newest = max(one.checkpoint_id for one in trace.of(CheckpointCompleted))
-    assert all(f"/chk-{newest}/" in path for path in files_below(files))
+    assert all(f"/chk-{newest}/" in path for path in snapshot_files(files))

@@ -22,7 +22,7 @@ def test_killed_in_the_middle_of_alignment() -> None:
     """A task that dies while one input is blocked leaves no checkpoint; the attempt before it counts."""
     story = Story()
     a = story.source("a", "x", CHECKPOINT, Wait(20), "x", CHECKPOINT, "y", Wait(3), Kill("count"), Wait(30))
-    b = story.source("b", "x", delay_ms=10)
+    b = story.source("b", "x", Wait(40), delay_ms=10)
     story.count(a.union(b))
 
     told = story.tell()
