@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import checkpoint_cost, files, heap, kernel, table, w1
+from benchmarks import checkpoint_cost, files, heap, kernel, scale, table, w1
 from benchmarks.measure import CLOCKS, Result, use_clock
 
 BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "heap": heap.measure,
     "kernel": kernel.measure,
     "files": files.measure,
+    "scale": scale.measure,
 }
 """Every benchmark takes whether it should be quick and returns the lines of its table."""
 

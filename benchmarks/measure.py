@@ -27,6 +27,11 @@ def use_clock(name: str) -> None:
     _clock[0] = CLOCKS[name]
 
 
+def clock_in_use() -> str:
+    """The name of the clock in use, for a process that measures on our behalf."""
+    return next(name for name, clock in CLOCKS.items() if clock is _clock[0])
+
+
 def now() -> float:
     """Seconds on the clock in use; only differences mean anything."""
     return _clock[0]()

@@ -70,7 +70,8 @@ class CheckpointGraph:
 
     @classmethod
     def of(cls, plan: ExecutionPlan) -> CheckpointGraph:
-        """The part of an execution plan that matters here."""
+        """The part of an execution plan that matters here. No task waits for what comes back to it: feedback edges are
+        none of its predecessors."""
         feeders: dict[int, dict[int, list[int]]] = {}
         for edge in plan.edges:
             if edge.partitioner.pointwise:
@@ -80,6 +81,8 @@ class CheckpointGraph:
                 feeders[channel.edge].setdefault(channel.receiver_subtask, []).append(channel.sender_subtask)
         edges = []
         for edge in plan.edges:
+            if edge.is_feedback:
+                continue
             connections = None
             if edge.index in feeders:
                 by_target = feeders[edge.index]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.cli.options import RunOptions
@@ -18,6 +18,7 @@ from state_backends.filesystem import FileSystem, write_atomically
 
 if TYPE_CHECKING:
     from engine.cli.job_file import LoadedJob
+    from engine.runtime.checkpoint_files import SavepointRestore
 
 DESCRIPTOR_NAME = "weir-job.json"
 DESCRIPTOR_FORMAT = "weir-job"
@@ -26,8 +27,15 @@ DESCRIPTOR_VERSION = 1
 OUTPUT_NAME = "out"
 """Where relative sink paths of a job with a storage directory land, inside it, unless ``--out`` says otherwise."""
 
-RESERVED_NAMES = (DESCRIPTOR_NAME, OUTPUT_NAME, "lock")
+SAVEPOINTS_NAME = "savepoints"
+"""Where savepoints land unless told otherwise: in the storage directory if there is one, else in the output's."""
+
+RESERVED_NAMES = (DESCRIPTOR_NAME, OUTPUT_NAME, SAVEPOINTS_NAME, "lock")
 """Names in a storage directory that no job may have: its checkpoints lie in a directory of its name."""
+
+
+CLAIM_MODES = ("no-claim", "claim", "legacy")
+"""Whose a snapshot is that a job is started from; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,9 @@ class JobDescriptor:
     """Which job a storage directory belongs to and how it runs. Paths are absolute.
 
     ``output_dir``   relative to the storage directory when it lies inside it;
-    ``working_dir``  where the run was started: relative paths of the job's sources mean files there.
+    ``working_dir``  where the run was started: relative paths of the job's sources mean files there;
+    ``restore_path``, ``claim_mode``  the snapshot it was started from, if any, and whose that is;
+    ``stopped_with``  the savepoint that it was stopped with: what is here is not to go on.
     """
 
     job_file: str
@@ -45,14 +55,34 @@ class JobDescriptor:
     output_dir: str
     working_dir: str
     weir_version: str
+    restore_path: str | None = None
+    claim_mode: str | None = None
+    stopped_with: str | None = None
 
     @classmethod
     def of(
-        cls, loaded: LoadedJob, options: RunOptions, *, output_dir: str, working_dir: str, weir_version: str
+        cls,
+        loaded: LoadedJob,
+        options: RunOptions,
+        *,
+        output_dir: str,
+        working_dir: str,
+        weir_version: str,
+        restore_from: SavepointRestore | None = None,
     ) -> JobDescriptor:
         """The descriptor of a job that is about to start."""
         name, params = loaded.job.name, dict(loaded.params)
-        return cls(loaded.path, name, params, options, output_dir, working_dir, weir_version)
+        restored = (None, None) if restore_from is None else (restore_from.path, restore_from.mode.value)
+        return cls(loaded.path, name, params, options, output_dir, working_dir, weir_version, *restored)
+
+    def restore_from(self) -> SavepointRestore | None:
+        """The snapshot that the job was started from."""
+        from engine.checkpoint.shared_state_registry import RestoreMode
+        from engine.runtime.checkpoint_files import SavepointRestore
+
+        if self.restore_path is None:
+            return None
+        return SavepointRestore(self.restore_path, RestoreMode(self.claim_mode))
 
     def to_json(self) -> str:
         """The content of the file."""
@@ -66,6 +96,9 @@ class JobDescriptor:
             "options": self.options.as_dict(),
             "output_dir": self.output_dir,
             "working_dir": self.working_dir,
+            "restore_path": self.restore_path,
+            "claim_mode": self.claim_mode,
+            "stopped_with": self.stopped_with,
         }
         return json.dumps(state, indent=2, ensure_ascii=False) + "\n"
 
@@ -90,6 +123,9 @@ class JobDescriptor:
                 output_dir=_text(state, "output_dir"),
                 working_dir=_text(state, "working_dir"),
                 weir_version=_text(state, "weir_version"),
+                restore_path=_text_or_none(state, "restore_path"),
+                claim_mode=_claim_mode(state),
+                stopped_with=_text_or_none(state, "stopped_with"),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
@@ -103,6 +139,19 @@ def _text(state: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, not a text")
     return value
+
+
+def _text_or_none(state: Mapping[str, Any], name: str) -> str | None:
+    return None if state.get(name) is None else _text(state, name)
+
+
+def _claim_mode(state: Mapping[str, Any]) -> str | None:
+    mode = _text_or_none(state, "claim_mode")
+    if mode not in (None, *CLAIM_MODES):
+        raise ValueError(f"claim_mode {mode!r} is none of {', '.join(CLAIM_MODES)}")
+    if (mode is None) != (state.get("restore_path") is None):
+        raise ValueError("restore_path and claim_mode belong together")
+    return mode
 
 
 def _params(state: Mapping[str, Any]) -> dict[str, str]:
@@ -129,6 +178,19 @@ def write_descriptor(file_system: FileSystem, directory: str, descriptor: JobDes
     """
     path = descriptor_path(directory)
     assert not file_system.exists(path), f"{path} would be overwritten"
+    _write(file_system, path, descriptor)
+
+
+def note_stopped(file_system: FileSystem, directory: str, savepoint: str) -> None:
+    """Remember, durably, that the job of a storage directory was stopped with a savepoint. The caller holds it.
+
+    Raises :class:`StorageError` when it cannot be written.
+    """
+    descriptor = read_descriptor(file_system, directory)
+    _write(file_system, descriptor_path(directory), replace(descriptor, stopped_with=savepoint))
+
+
+def _write(file_system: FileSystem, path: str, descriptor: JobDescriptor) -> None:
     try:
         write_atomically(file_system, path, descriptor.to_json().encode())
     except OSError as error:

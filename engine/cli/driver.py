@@ -11,15 +11,17 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import engine
+from engine.cli.descriptor import SAVEPOINTS_NAME, note_stopped
 from engine.cli.failures import failure_text, is_expected
 from engine.cli.options import RunOptions
 from engine.cli.run_directory import report_json, write_report
+from engine.cli.savepoint_options import SavepointWishes
 from engine.cli.terminal import error_console, progress_line, say
 from engine.elements.errors import ConfigurationError
 from engine.faults.plan import FaultPlan, KillTask
@@ -31,6 +33,7 @@ from engine.report.text import print_report
 from engine.report.units import format_ns, plural
 from engine.report.verdict import Verdict, judge_run
 from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.job_state import STOPPED
 from state_backends.filesystem import LocalFileSystem
 from state_backends.storage import CheckpointStorage
 
@@ -39,7 +42,9 @@ if TYPE_CHECKING:
 
     from engine.cli.job_file import LoadedJob
     from engine.graph.plan import ExecutionPlan
+    from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.config import RunConfig
+    from engine.runtime.savepoints import SavepointReport
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
@@ -47,7 +52,8 @@ class RunOrder:
 
     ``output_dir``   absolute; relative sink paths and ``run.json`` land there;
     ``storage``      ``None`` = checkpoints in memory; ``storage_dir`` is the directory it was opened in;
-    ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file.
+    ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file;
+    ``restore``      go on from the newest checkpoint in the storage; ``restore_from``: or from this snapshot.
     """
 
     loaded: LoadedJob
@@ -61,6 +67,13 @@ class RunOrder:
     incarnation: int = 1
     restore: bool = False
     allow_non_restored_state: bool = False
+    restore_from: SavepointRestore | None = None
+    savepoints: SavepointWishes = field(default_factory=SavepointWishes)
+
+    @property
+    def savepoint_dir(self) -> str:
+        """Where savepoints go that were given no directory."""
+        return os.path.join(self.storage_dir or self.output_dir, SAVEPOINTS_NAME)
 
 
 class _Watcher:
@@ -82,9 +95,13 @@ class _Watcher:
                 say(self._console, f"restored checkpoint {event.restored_checkpoint}")
 
 
-def check_faults(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan) -> None:
-    """Raise :class:`ConfigurationError` when a fault aims at no task, before anything is created for the run."""
-    faults.install(Execution(plan, config))
+def check_orders(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan, savepoints: SavepointWishes) -> None:
+    """Raise :class:`ConfigurationError` when a fault aims at no task, or a savepoint cannot be taken, before anything
+    is created for the run."""
+    savepoints.check()
+    execution = Execution(plan, config)
+    faults.install(execution)
+    savepoints.install(execution, SAVEPOINTS_NAME)
 
 
 def drive(order: RunOrder) -> int:
@@ -97,7 +114,8 @@ def drive(order: RunOrder) -> int:
     config = order.options.to_config(allow_non_restored_state=order.allow_non_restored_state)
     plan = order.loaded.job.plan()
     say(console, first_line(order))
-    oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, order.restore)
+    announces = order.restore or order.restore_from is not None
+    oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, announces)
     trace_path = _trace_path(order)
     with _trace_writer(trace_path) as writers:
         execution = Execution(
@@ -108,8 +126,10 @@ def drive(order: RunOrder) -> int:
             incarnation=order.incarnation,
             instruments=[oracle, digest, watcher, *writers],
             restore=order.restore,
+            restore_from=order.restore_from,
         )
         order.faults.install(execution)
+        order.savepoints.install(execution, order.savepoint_dir)
         write_report(order.output_dir, _running(order))
         result = _run(execution, order, console, watcher)
     if result.error is not None and not is_expected(result.error):
@@ -129,6 +149,8 @@ def drive(order: RunOrder) -> int:
         trace_digest=digest.hexdigest(),
     )
     report = build_report(result, plan, config, oracle, verdict, facts)
+    report["savepoints"] = [_savepoint(one) for one in result.savepoints]
+    _note_stopped(order, result)
     write_report(order.output_dir, report)
     _tell(order, console, report, result, verdict)
     return verdict.exit_code
@@ -169,27 +191,68 @@ def _tell(
         # A fault that did not happen must not pass for one that was survived.
         if kill.at_ns > run["duration_ns"]:
             say(console, f"note: --kill {kill} never struck: the run was over at +{format_ns(run['duration_ns'])}")
+    for number, savepoint in enumerate(result.savepoints):
+        option = order.savepoints.option_of(number)
+        if savepoint.path is not None:
+            say(console, f"savepoint {savepoint.checkpoint_id} in {savepoint.path}")
+        if savepoint.error is not None:
+            say(console, f"warning: {option} failed: {savepoint.error}")
+        elif savepoint.path is None:
+            say(console, f"note: {option} never came: the run was over at +{format_ns(run['duration_ns'])}")
     say(console, f"output in {order.output_dir}")
     if result.error is not None:
         say(console, failure_text(result.error))
-    say(console, f"{verdict.name}: {verdict.reason}. Next: {next_command(order, verdict, run['duration_ns'])}")
+    following = next_command(order, verdict, run["duration_ns"], _stopped_with(result))
+    say(console, f"{verdict.name}: {verdict.reason}. Next: {following}")
 
 
-def next_command(order: RunOrder, verdict: Verdict, duration_ns: int) -> str:
-    """What to type next, after a run of that length."""
+def _note_stopped(order: RunOrder, result: ExecutionResult) -> None:
+    stopped_with = _stopped_with(result)
+    if order.storage_dir is not None and stopped_with is not None:
+        note_stopped(LocalFileSystem(), order.storage_dir, stopped_with)
+
+
+def _stopped_with(result: ExecutionResult) -> str | None:
+    """The savepoint with which the job has stopped."""
+    if result.state != STOPPED:
+        return None
+    return next(one.path for one in result.savepoints if one.order.stop is not None)
+
+
+def _savepoint(report: SavepointReport) -> dict[str, Any]:
+    """What came of one savepoint, as plain data."""
+    order = report.order
+    return {
+        "at_ns": order.at_ns,
+        "format": order.savepoint_format.value,
+        "stop": None if order.stop is None else order.stop.value,
+        "checkpoint_id": report.checkpoint_id,
+        "path": report.path,
+        "error": report.error,
+    }
+
+
+def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_with: str | None = None) -> str:
+    """What to type next, after a run of that length, which perhaps stopped with a savepoint."""
+    if stopped_with is not None:
+        return shlex.join([*_run_command(order), "--from", stopped_with])
     if order.storage_dir is not None:
         verb = "resume" if verdict.name == "failed" else "inspect"
         return shlex.join(["weir", verb, order.storage_dir])
-    command = ["weir", "run", order.loaded.path]
-    for name, value in order.loaded.params.items():
-        command += ["--param", f"{name}={value}"]
-    command += order.options.as_arguments()
+    command = _run_command(order)
     if verdict.name == "valid" and not order.faults.kills:
         # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
         return shlex.join([*command, "--kill", str(KillTask(_somebody(order), duration_ns // 2))])
     command += order.faults.options()
     more = {"valid": ["--storage", "state"], "failed": []}
     return shlex.join([*command, *more.get(verdict.name, ["--trace"])])
+
+
+def _run_command(order: RunOrder) -> list[str]:
+    command = ["weir", "run", order.loaded.path]
+    for name, value in order.loaded.params.items():
+        command += ["--param", f"{name}={value}"]
+    return command + order.options.as_arguments()
 
 
 def _somebody(order: RunOrder) -> str:

@@ -18,6 +18,7 @@ _VERBS = {
     "run": "engine.cli.run_verb",
     "resume": "engine.cli.resume_verb",
     "inspect": "engine.cli.inspect_verb",
+    "savepoint": "engine.cli.savepoint_verb",
 }
 """Verb -> the module whose ``command`` it is; imported when the verb is used."""
 
@@ -30,6 +31,7 @@ Examples:
   weir run wordcount.py --storage state/        keep checkpoints on disk
   weir resume state/                            go on after a crash
   weir inspect state/                           look into the newest checkpoint
+  weir savepoint state/                         copy it to where nothing deletes it
 """
 
 

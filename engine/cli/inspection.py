@@ -20,13 +20,13 @@ from state_backends.filesystem import FileSystem
 from state_backends.full_snapshot import DecodedBlock, FullSnapshotReader
 from state_backends.handles import FileStateHandle, KeyedStateHandle, OperatorStateHandle, StreamStateHandle
 from state_backends.operator_state import OperatorStateBackend, OperatorStateMode
+from state_backends.savepoints import SAVEPOINT_PREFIX, checkpoint_id_of
 from state_backends.snapshot import StateReader
-from state_backends.storage import METADATA_FILE_NAME, CheckpointLocation, CheckpointStorage
+from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME, CheckpointLocation, CheckpointStorage
 
 INSPECTION_SCHEMA = "weir-checkpoint"
 INSPECTION_SCHEMA_VERSION = 1
 
-_CHECKPOINT_PREFIX = "chk-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class FoundCheckpoint:
 
     def location(self) -> CheckpointLocation:
         """The checkpoint, ready to be read. Raises :class:`state_backends.errors.StateBackendError` when damaged."""
-        checkpoint_id = _checkpoint_id(self.directory)
+        checkpoint_id = checkpoint_id_of(self.directory)
         if self.job_dir is None or checkpoint_id is None:
             return CheckpointStorage(self.file_system, self.directory, "savepoint").savepoint_location(self.directory)
         return CheckpointLocation(self.file_system, checkpoint_id, self.directory, self.job_dir)
@@ -67,13 +67,30 @@ def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
         path = posixpath.dirname(path)
     elif not file_system.is_dir(path):
         raise StorageError(f"{path}: is a file, but no {METADATA_FILE_NAME}\n  fix: name the checkpoint's directory")
-    is_checkpoint = _checkpoint_id(path) is not None
+    is_checkpoint = checkpoint_id_of(path) is not None
     if file_system.exists(posixpath.join(path, METADATA_FILE_NAME)):
         # A savepoint is never called chk-N: that name says that shared files may lie beside it.
         return FoundCheckpoint(file_system, path, posixpath.dirname(path) if is_checkpoint else None)
     if is_checkpoint:
         raise StorageError(f"{path}: has no {METADATA_FILE_NAME}, so this checkpoint was never completed")
+    if posixpath.basename(path).startswith(SAVEPOINT_PREFIX):
+        raise StorageError(f"{path}: has no {METADATA_FILE_NAME}, so this savepoint was never completed")
+    savepoint = _only_savepoint(file_system, path)
+    if savepoint is not None:
+        return FoundCheckpoint(file_system, savepoint, None)
     return _newest(file_system, _job_directory(file_system, path))
+
+
+def _only_savepoint(file_system: FileSystem, path: str) -> str | None:
+    """The savepoint in a directory of savepoints; ``None`` when it is none.
+
+    Raises :class:`StorageError` when there are several.
+    """
+    below = [posixpath.join(path, name) for name in file_system.list_dir(path) if name.startswith(SAVEPOINT_PREFIX)]
+    found = sorted(one for one in below if file_system.exists(posixpath.join(one, METADATA_FILE_NAME)))
+    if len(found) > 1:
+        raise StorageError(f"{path}: holds several savepoints ({', '.join(found)})\n  fix: name one of them")
+    return found[0] if found else None
 
 
 def _job_directory(file_system: FileSystem, path: str) -> str:
@@ -95,7 +112,7 @@ def _newest(file_system: FileSystem, job_dir: str) -> FoundCheckpoint:
     ids = _checkpoint_ids(file_system, job_dir)
     if not ids:
         raise StorageError(f"{job_dir}: holds no completed checkpoint yet")
-    return FoundCheckpoint(file_system, posixpath.join(job_dir, f"{_CHECKPOINT_PREFIX}{ids[-1]}"), job_dir)
+    return FoundCheckpoint(file_system, posixpath.join(job_dir, f"{CHECKPOINT_PREFIX}{ids[-1]}"), job_dir)
 
 
 def _checkpoint_ids(file_system: FileSystem, directory: str) -> list[int]:
@@ -103,18 +120,11 @@ def _checkpoint_ids(file_system: FileSystem, directory: str) -> list[int]:
     if not file_system.is_dir(directory):
         return []
     found = [
-        _checkpoint_id(name)
+        checkpoint_id_of(name)
         for name in file_system.list_dir(directory)
         if file_system.exists(posixpath.join(directory, name, METADATA_FILE_NAME))
     ]
     return sorted(number for number in found if number is not None)
-
-
-def _checkpoint_id(directory: str) -> int | None:
-    """``N`` of a directory called ``chk-N``, else ``None``."""
-    name = posixpath.basename(directory)
-    number = name.removeprefix(_CHECKPOINT_PREFIX)
-    return int(number) if name != number and number.isdecimal() else None
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -136,6 +146,7 @@ def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str
         "schema_version": INSPECTION_SCHEMA_VERSION,
         "path": found.directory,
         "checkpoint_id": metadata.checkpoint_id,
+        "kind": metadata.properties.get("kind", "checkpoint"),
         "timestamp_ns": metadata.timestamp,
         "incarnation": metadata.incarnation,
         "properties": {name: plain(value) for name, value in metadata.properties.items()},

@@ -13,7 +13,7 @@ from engine.runtime.kernel import START_NS
 def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
     """The whole text, line by line."""
     yield (
-        f"checkpoint {inspected['checkpoint_id']} of job {inspected['properties'].get('job', '?')}"
+        f"{_kind(inspected)} {inspected['checkpoint_id']} of job {inspected['properties'].get('job', '?')}"
         f" (incarnation {inspected['incarnation']},"
         f" triggered {format_ns(inspected['timestamp_ns'] - START_NS)} of virtual time after the first start)"
     )
@@ -25,6 +25,14 @@ def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
     )
     for operator in inspected["operators"]:
         yield from _operator(operator)
+
+
+def _kind(inspected: Mapping[str, Any]) -> str:
+    properties = inspected["properties"]
+    if inspected["kind"] != "savepoint":
+        return "checkpoint"
+    ending = {"suspend": ", the job stopped with it,", "terminate": ", the job drained and stopped with it,"}
+    return f"{properties.get('format', 'canonical')} savepoint{ending.get(properties.get('stop'), '')}"
 
 
 def _operator(operator: Mapping[str, Any]) -> Iterator[str]:

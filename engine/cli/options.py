@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 import click
@@ -31,6 +31,11 @@ class RunOptions:
     retain: int | None = None
     tolerable_failures: int | None = None
     restart: str | None = None
+    aligned_timeout: str | None = None
+    max_concurrent: int | None = None
+    failover: str | None = None
+    interval_during_backlog: str | None = None
+    checkpoints_after_tasks_finish: bool = True
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
         """The :class:`engine.runtime.config.RunConfig` for these options.
@@ -40,24 +45,37 @@ class RunOptions:
         from engine.cli.restart_text import parse_restart
         from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 
-        config = RunConfig(mode=self.mode, seed=self.seed, allow_non_restored_state=allow_non_restored_state)
-        changes: dict[str, Any] = {}
-        if self.batch_size is not None:
-            changes["batch_size"] = self.batch_size
-        if self.retain is not None:
-            changes["retained"] = self.retain
-        if self.tolerable_failures is not None:
-            changes["tolerable_failures"] = self.tolerable_failures
+        changes: dict[str, Any] = {
+            name: value
+            for name, value in (
+                ("batch_size", self.batch_size),
+                ("retained", self.retain),
+                ("tolerable_failures", self.tolerable_failures),
+                ("max_concurrent", self.max_concurrent),
+                ("failover", self.failover),
+            )
+            if value is not None
+        }
+        for name, text, what in (
+            ("checkpoint_timeout_ns", self.checkpoint_timeout, "checkpoint timeout"),
+            ("min_pause_ns", self.min_pause, "min pause"),
+            ("aligned_timeout_ns", self.aligned_timeout, "aligned timeout"),
+            ("interval_during_backlog_ns", self.interval_during_backlog, "interval during backlog"),
+        ):
+            if text is not None:
+                changes[name] = parse_duration_ns(text, what)
         if self.checkpoint_interval is not None:
             none = self.checkpoint_interval == "none"
             changes["checkpoint_interval"] = None if none else CheckpointInterval.parse(self.checkpoint_interval)
-        if self.checkpoint_timeout is not None:
-            changes["checkpoint_timeout_ns"] = parse_duration_ns(self.checkpoint_timeout, "checkpoint timeout")
-        if self.min_pause is not None:
-            changes["min_pause_ns"] = parse_duration_ns(self.min_pause, "min pause")
         if self.restart is not None:
             changes["restart"] = parse_restart(self.restart)
-        return replace(config, **changes)
+        return RunConfig(
+            mode=self.mode,
+            seed=self.seed,
+            allow_non_restored_state=allow_non_restored_state,
+            checkpoints_after_tasks_finish=self.checkpoints_after_tasks_finish,
+            **changes,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for the descriptor and the report."""
@@ -141,6 +159,33 @@ def config_options(command: CommandT) -> CommandT:
             help="After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. "
             "[default: fixed:3:10ms; none in mode none]",
         ),
+        click.option(
+            "--failover",
+            type=click.Choice(["full", "region"]),
+            help="What a failed task takes with it: all tasks, or those it exchanges records with. [default: full]",
+        ),
+        click.option(
+            "--aligned-timeout",
+            metavar="TIME",
+            help="In mode aligned-timeout: a barrier older than this overtakes records. [default: 10ms]",
+        ),
+        click.option(
+            "--max-concurrent",
+            type=click.IntRange(min=1),
+            help="Checkpoints that may be under way together. [default: 1]",
+        ),
+        click.option(
+            "--interval-during-backlog",
+            metavar="TIME",
+            help="Checkpoint interval while a source works off a backlog; 0s = no checkpoints then.",
+        ),
+        click.option(
+            "--checkpoints-after-tasks-finish",
+            type=bool,
+            default=True,
+            show_default=True,
+            help="Whether tasks may finish before the job does.",
+        ),
     )
     return _decorated(command, decorators)
 
@@ -153,7 +198,8 @@ def run_options(command: CommandT) -> CommandT:
             "kills",
             multiple=True,
             metavar="NAME@TIME",
-            help="Kill a subtask ('count[1]@3ms') or all of an operator ('count@3ms') then. Repeatable.",
+            help="Kill a subtask ('count[1]@3ms'), all of an operator ('count@3ms') or the 'job manager@3ms' then. "
+            "Repeatable.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output."),
         click.option(

@@ -9,9 +9,10 @@ import click
 
 from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.descriptor import JobDescriptor, read_descriptor
-from engine.cli.driver import RunOrder, check_faults, drive
+from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import LoadedJob, load_job
 from engine.cli.options import run_options
+from engine.cli.savepoint_options import SavepointWishes, savepoint_options
 from engine.cli.storage import hold_directory, newest_usable
 from engine.cli.terminal import error_console, say
 from engine.elements.errors import JobChangedError, JobFileError, StorageError
@@ -39,22 +40,36 @@ Examples:
     is_flag=True,
     help="Drop state of operators that the job has no more, instead of refusing.",
 )
+@savepoint_options
 @run_options
 def command(
-    directory: str, allow_non_restored_state: bool, kills: tuple[str, ...], as_json: bool, trace: str | None
+    directory: str,
+    allow_non_restored_state: bool,
+    savepoint_times: tuple[str, ...],
+    savepoint_dir: str | None,
+    savepoint_format: str,
+    stop_time: str | None,
+    drain: bool,
+    kills: tuple[str, ...],
+    as_json: bool,
+    trace: str | None,
 ) -> int:
     """See the help text."""
     faults = FaultPlan.parse(kills)
+    if savepoint_dir is not None:
+        savepoint_dir = os.path.abspath(savepoint_dir)
+    wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     file_system = LocalFileSystem()
     directory = os.path.abspath(directory)
     trace = os.path.abspath(trace) if trace else trace
     read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
     with hold_directory(file_system, directory):
         descriptor = read_descriptor(file_system, directory)
+        _refuse_stopped(descriptor, directory)
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
         config = descriptor.options.to_config()
-        check_faults(loaded.job.plan(), config, faults)
+        check_orders(loaded.job.plan(), config, faults, wishes)
         with open_storage(directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes) as opened:
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)
@@ -71,6 +86,8 @@ def command(
                 storage_dir=directory,
                 incarnation=opened.incarnation,
                 restore=True,
+                restore_from=descriptor.restore_from(),
+                savepoints=wishes,
                 allow_non_restored_state=allow_non_restored_state,
             )
             return _drive(order, directory)
@@ -83,6 +100,19 @@ def _drive(order: RunOrder, directory: str) -> int:
         # The room that found out knows no command line.
         error.add_note(f"here: {shlex.join(['weir', 'resume', directory, '--allow-non-restored-state'])}")
         raise
+
+
+def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:
+    """What a savepoint has committed would be taken back, and done again, from an older checkpoint."""
+    if descriptor.stopped_with is None:
+        return
+    again = shlex.join(
+        ["weir", "run", descriptor.job_file, "--from", descriptor.stopped_with, "--storage", "NEW"]
+    )
+    raise StorageError(
+        f"{directory}: the job was stopped with savepoint {descriptor.stopped_with}, which is newer than every"
+        f" checkpoint here\n  fix: go on from it: {again}"
+    )
 
 
 def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:

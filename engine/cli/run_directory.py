@@ -42,8 +42,9 @@ def next_run_directory(job_name: str, root: str = DEFAULT_ROOT) -> str:
         raise _not_writable(str(parent), error) from error
 
 
-def claim_directory(directory: str) -> str:
-    """Create ``directory`` for one run and return its absolute path.
+def claim_directory(directory: str, continues: str | None = None) -> str:
+    """Create ``directory`` for one run and return its absolute path. ``continues``: the name of a job that goes on
+    from a snapshot, and may go on with the output of a run of the same job.
 
     Raises :class:`StorageError` when it cannot be created or belongs to another run.
     """
@@ -52,12 +53,21 @@ def claim_directory(directory: str) -> str:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(str(path), error) from error
-    if (path / REPORT_NAME).exists():
+    if (path / REPORT_NAME).exists() and (continues is None or _job_of(path / REPORT_NAME) != continues):
         raise StorageError(
             f"{directory}: holds the output of another run ({REPORT_NAME})\n"
             "  fix: choose a new directory, or delete this one if you do not need it any more"
         )
     return str(path)
+
+
+def _job_of(report: Path) -> str | None:
+    """Whose output a run directory holds."""
+    try:
+        name = json.loads(report.read_text())["job"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
 
 
 def write_report(directory: str, report: dict[str, Any]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 
 import click
 
 import engine
 from engine.cli.descriptor import OUTPUT_NAME, JobDescriptor, write_descriptor
-from engine.cli.driver import RunOrder, check_faults, drive
-from engine.cli.job_file import LoadedJob, load_job
+from engine.cli.driver import RunOrder, check_orders, drive
+from engine.cli.job_file import load_job
 from engine.cli.options import RunOptions, config_options, parse_params, run_options
 from engine.cli.run_directory import claim_directory, next_run_directory
+from engine.cli.savepoint_options import SavepointWishes, restore_from, restore_options, savepoint_options
 from engine.cli.storage import hold_directory, refuse_taken
+from engine.elements.errors import ConfigurationError
 from engine.faults.plan import FaultPlan
 from engine.runtime.storage_directory import open_storage
 from state_backends.filesystem import LocalFileSystem
@@ -29,6 +32,8 @@ Examples:
   weir run wordcount.py --seed 7 --checkpoint-interval 2ms --kill 'count[1]@3ms'
   weir run wordcount.py --storage state/ --checkpoint-interval 10000rec
   weir run wordcount.py --param repeat=5000 --json > report.json
+  weir run wordcount.py --stop-with-savepoint 5ms --savepoint-dir saved/
+  weir run wordcount.py --from saved/savepoint-… --parallelism 4
   weir run wordcount.py --explain mermaid
 """
 
@@ -39,6 +44,13 @@ Examples:
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option("--storage", metavar="DIR", help="Keep checkpoints in DIR; after a crash go on with weir resume DIR.")
 @click.option("--out", metavar="DIR", help="Directory of this run's output. [default: out/<job>/<number>]")
+@restore_options
+@click.option(
+    "--allow-non-restored-state",
+    is_flag=True,
+    help="With --from: drop state of operators that the job does not have, instead of refusing.",
+)
+@savepoint_options
 @run_options
 @click.option(
     "--explain",
@@ -56,38 +68,67 @@ def command(
     as_json: bool,
     trace: str | None,
     explain: str | None,
+    restore_path: str | None,
+    claim_mode: str | None,
+    allow_non_restored_state: bool,
+    savepoint_times: tuple[str, ...],
+    savepoint_dir: str | None,
+    savepoint_format: str,
+    stop_time: str | None,
+    drain: bool,
     **options: object,
 ) -> int:
     """See the help text."""
     chosen = RunOptions(**options)  # type: ignore[arg-type]
     faults = FaultPlan.parse(kills)
+    wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     config = chosen.to_config()
     loaded = load_job(job_file, parse_params(params), chosen.parallelism)
     if explain is not None:
         click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
         return 0
     # What makes no sense is refused before anything is created.
-    check_faults(loaded.job.plan(), config, faults)
+    check_orders(loaded.job.plan(), config, faults, wishes)
+    start = restore_from(restore_path, claim_mode)
+    if allow_non_restored_state and start is None:
+        raise ConfigurationError("--allow-non-restored-state is about state to start from: add --from PATH")
+    # A run that goes on from another one may go on with its output, too.
+    continues = None if start is None else loaded.job.name
+    order = RunOrder(
+        loaded,
+        chosen,
+        faults,
+        "",
+        as_json,
+        trace,
+        savepoints=wishes,
+        restore_from=start,
+        allow_non_restored_state=allow_non_restored_state,
+    )
     with ExitStack() as stack:
         if storage is None:
-            output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out)
-            return drive(RunOrder(loaded, chosen, faults, output_dir, as_json, trace))
+            output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out, continues)
+            return drive(replace(order, output_dir=output_dir))
         directory, file_system, name = os.path.abspath(storage), LocalFileSystem(), loaded.job.name
         stack.enter_context(hold_directory(file_system, directory))
         refuse_taken(file_system, directory, name)
-        output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out)
+        output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out, continues)
         opened = stack.enter_context(
             open_storage(directory, name, inline_state_bytes=config.inline_state_bytes)
         )
-        write_descriptor(file_system, directory, _descriptor(loaded, chosen, _seen_from(directory, output_dir)))
+        descriptor = JobDescriptor.of(
+            loaded,
+            chosen,
+            output_dir=_seen_from(directory, output_dir),
+            working_dir=os.getcwd(),
+            weir_version=engine.__version__,
+            restore_from=start,
+        )
+        write_descriptor(file_system, directory, descriptor)
         return drive(
-            RunOrder(
-                loaded,
-                chosen,
-                faults,
-                output_dir,
-                as_json,
-                trace,
+            replace(
+                order,
+                output_dir=output_dir,
                 storage=opened.storage,
                 storage_dir=directory,
                 incarnation=opened.incarnation,
@@ -99,9 +140,3 @@ def _seen_from(directory: str, output_dir: str) -> str:
     """``output_dir`` as the descriptor names it: relative when it lies inside, so that both can be moved together."""
     inside = os.path.commonpath([directory, output_dir]) == directory
     return os.path.relpath(output_dir, directory) if inside else output_dir
-
-
-def _descriptor(loaded: LoadedJob, options: RunOptions, output_dir: str) -> JobDescriptor:
-    return JobDescriptor.of(
-        loaded, options, output_dir=output_dir, working_dir=os.getcwd(), weir_version=engine.__version__
-    )

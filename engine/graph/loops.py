@@ -93,4 +93,6 @@ def _connected_parts(plan: ExecutionPlan, vertices: tuple[int, ...]) -> Iterable
         parts[leader_of(receiver)][1].append(index)
     for index, receiver in inputs:
         parts[leader_of(receiver)][2].append(index)
-    return [LoopPlan(tuple(subtasks), tuple(between), tuple(entering)) for subtasks, between, entering in parts.values()]
+    return [
+        LoopPlan(tuple(subtasks), tuple(between), tuple(entering)) for subtasks, between, entering in parts.values()
+    ]

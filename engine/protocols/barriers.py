@@ -1,12 +1,19 @@
-"""The coordinated protocols: asynchronous barrier snapshots (Carbone et al. 2015), aligned, unaligned, both, neither."""
+"""The coordinated protocols: asynchronous barrier snapshots (Carbone et al. 2015), aligned, unaligned, both, neither.
+
+Each gives a task in a loop, some of whose channels lead back to it, a handler of its own: no protocol would ever
+complete a checkpoint there otherwise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from engine.checkpoint.aligned import AlignedBarrierHandler
 from engine.checkpoint.alternating import AlternatingBarrierHandler
 from engine.checkpoint.at_least_once import AtLeastOnceTracker
+from engine.checkpoint.back_edge_tracker import BackEdgeTracker
+from engine.checkpoint.back_edges import BackEdgeBarrierHandler
 from engine.checkpoint.barrier_handler import BarrierHandler
 from engine.checkpoint.channel_capture import InputCapture
 from engine.checkpoint.options import configured_options
@@ -27,8 +34,14 @@ class AlignedBarriers:
         """Aligned, never turning unaligned."""
         return configured_options()
 
-    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
+    def barrier_handler(
+        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
         """The aligning handler."""
+        if back_edges:
+            return BackEdgeBarrierHandler(
+                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
+            )
         return AlignedBarrierHandler(channels, self.checkpoints_after_tasks_finish)
 
 
@@ -47,8 +60,14 @@ class UnalignedBarriers:
         """Unaligned from the start."""
         return configured_options(unaligned=True)
 
-    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
+    def barrier_handler(
+        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
         """The handler that obeys each barrier's own options: savepoints, for instance, stay aligned."""
+        if back_edges:
+            return BackEdgeBarrierHandler(
+                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
+            )
         return AlternatingBarrierHandler(channels, self.checkpoints_after_tasks_finish, capture=capture)
 
 
@@ -67,8 +86,14 @@ class AlignedWithTimeoutBarriers:
         """Aligned, turning unaligned at the timeout; without one (0) unaligned at once."""
         return configured_options(unaligned=True, aligned_timeout_ns=self.aligned_timeout_ns)
 
-    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
+    def barrier_handler(
+        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
         """The handler that may switch."""
+        if back_edges:
+            return BackEdgeBarrierHandler(
+                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
+            )
         return AlternatingBarrierHandler(channels, self.checkpoints_after_tasks_finish, capture=capture)
 
 
@@ -89,8 +114,12 @@ class AtLeastOnceBarriers:
         """Barriers that block nothing."""
         return configured_options(exactly_once=False)
 
-    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
+    def barrier_handler(
+        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
         """The counting tracker."""
+        if back_edges:
+            return BackEdgeTracker(channels, self.checkpoints_after_tasks_finish, back_edges=back_edges)
         return AtLeastOnceTracker(channels, self.checkpoints_after_tasks_finish)
 
 
@@ -108,6 +137,8 @@ class NoCheckpoints:
         """Never asked for by a coordinator; plain aligned barriers."""
         return CheckpointOptions()
 
-    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
+    def barrier_handler(
+        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
         """A handler that will only ever see the ends of its channels."""
         return AlignedBarrierHandler(channels, self.checkpoints_after_tasks_finish)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from engine.checkpoint.barrier_handler import BarrierHandler
@@ -32,5 +33,8 @@ class CheckpointProtocol(Protocol):
     def options(self) -> CheckpointOptions:
         """What the barriers of a checkpoint carry."""
 
-    def barrier_handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
-        """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows."""
+    def barrier_handler(
+        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
+        """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows.
+        ``back_edges``: those of the channels that lead back to the task, in a loop."""

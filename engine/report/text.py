@@ -76,7 +76,8 @@ def report_parts(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Re
         if completed:
             # Whoever looks at subtasks asks where the time went. Of equal ones the newest.
             slowest = max(completed, key=lambda row: row["end_to_end_duration"])
-            parts += _spaced(subtask_tables(slowest, width))
+            which = ", the slowest of these," if len(completed) > 1 else ""
+            parts += _spaced(subtask_tables(f"Checkpoint {slowest['id']}{which} by subtask", slowest, width))
         if checkpoints["counts"]["completed"]:
             parts += _spaced(summary_tables(checkpoints, width))
     lines = [*restore_lines(report), *note_lines(report["notes"])]
@@ -173,7 +174,7 @@ def _cut(row: Mapping[str, Any]) -> str:
     return f"{row['orphans']} twice, {row['in_transit']} lost"
 
 
-def subtask_tables(row: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
+def subtask_tables(title: str, row: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
     """One checkpoint by task and subtask, with minimum, average and maximum where there are more than two."""
     shown = list(_SUBTASK_COLUMNS)
     if row["state_size"] != row["checkpointed_size"]:
@@ -191,7 +192,7 @@ def subtask_tables(row: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Gro
                 column.append("" if values is None else show(_number(values, in_subtask, in_summary)))
     columns = [Column("Subtask", labels, is_text=True)]
     columns += [Column(shown[index][0], column) for index, column in enumerate(cells)]
-    return fitted(f"Checkpoint {row['id']}, the slowest of these, by subtask", columns, width, dim_rows=dim_rows)
+    return fitted(title, columns, width, dim_rows=dim_rows)
 
 
 def _task_rows(task: Mapping[str, Any]) -> list[tuple[str, Any, bool]]:

@@ -41,10 +41,10 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
         cause = result.error.__cause__ or result.error
         return Verdict("failed", f"the job failed ({type(cause).__name__})", exit_code_of(result.error))
     if not protocol.takes_checkpoints:
-        return Verdict("valid", "the job finished; its mode takes no checkpoints and promises nothing", EXIT_VALID)
+        return Verdict("valid", f"the job {result.state}; its mode takes no checkpoints and promises nothing", EXIT_VALID)
     if not oracle.verdicts:
-        return Verdict("unknown", "the job finished, but no checkpoint completed: nothing was judged", EXIT_UNKNOWN)
-    return Verdict("valid", _praise(oracle.verdicts, protocol), EXIT_VALID)
+        return Verdict("unknown", f"the job {result.state}, but no checkpoint completed: nothing was judged", EXIT_UNKNOWN)
+    return Verdict("valid", _praise(result.state, oracle.verdicts, protocol), EXIT_VALID)
 
 
 def breaks_promise(verdict: CutVerdict, protocol: CheckpointProtocol) -> bool:
@@ -74,9 +74,9 @@ def _violation(broken: list[CutVerdict], protocol: CheckpointProtocol) -> str:
     )
 
 
-def _praise(verdicts: list[CutVerdict], protocol: CheckpointProtocol) -> str:
+def _praise(state: str, verdicts: list[CutVerdict], protocol: CheckpointProtocol) -> str:
     count = plural(len(verdicts), "completed checkpoint")
     if protocol.consistent_cut:
-        return f"the job finished; {count}, each a consistent cut"
+        return f"the job {state}; {count}, each a consistent cut"
     orphans = plural(sum(verdict.orphans for verdict in verdicts), "record")
-    return f"the job finished; {count} lose nothing, and hold {orphans} that a restore would count twice"
+    return f"the job {state}; {count} lose nothing, and hold {orphans} that a restore would count twice"

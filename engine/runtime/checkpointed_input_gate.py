@@ -7,7 +7,9 @@ Rules.
 1. Channels that hold priority events are read before all others; the others take turns, one element each.
 2. Records in flight are captured between ``StartCapture`` and ``StopCapture``, on every channel by its own state.
 3. After a restore with channel state: the receivers' part is read first, on all channels; then the channels connect
-   and the senders' part comes; then nothing until the markers of all channels are here.
+   and the senders' part comes; then nothing until the markers of all channels are here. Back edges hold no marker.
+4. Back edges come before other channels while a whole channel's worth of records waits on them: a loop takes nothing
+   new before it has coped with what it has.
 """
 
 from __future__ import annotations
@@ -94,9 +96,11 @@ class CheckpointedInputGate:
         *,
         captures: bool,
         local_channels: Collection[int] = (),
+        back_edges: Collection[int] = (),
     ) -> None:
         """``state``: where captured records go. ``captures``: whether checkpoints of this job may have channel state.
-        ``local_channels``: input indices of channels that announce no barriers."""
+        ``local_channels``: input indices of channels that announce no barriers. ``back_edges``: those of channels that
+        lead back here."""
         self.channels = list(channels)
         self.state = state
         capture = InputCapture(len(self.channels))
@@ -110,9 +114,13 @@ class CheckpointedInputGate:
         self._undrained = 0
         self.debloater: TaskDebloater | None = None
         """Learns when there is nothing to read."""
+        self._back_edges = [self.channels[index] for index in sorted(back_edges)]
+        self._backlog_limit = min(
+            (channel.capacity for channel in self.channels if channel not in self._back_edges), default=0
+        )
         for channel in self.channels:
             channel.gate = self
-            if captures:
+            if captures or back_edges:
                 channel.capture = capture.channels[channel.input_index]
 
     # -- what channels tell ---------------------------------------------------------------------------------------
@@ -172,12 +180,24 @@ class CheckpointedInputGate:
         while readable:
             channel = readable[0]
             if channel.queue:
-                return channel
+                return channel if not self._back_edges else self._admitted(channel)
             channel.listed = False
             readable.popleft()
         if self.debloater is not None:
             self.debloater.input_idle()
         return None
+
+    def _admitted(self, channel: Channel) -> Channel:
+        """``channel``, or the back edge to read instead of it; see rule 4."""
+        waiting = [one for one in self._readable if one.queue and one in self._back_edges]
+        if not waiting or channel in waiting:
+            return channel
+        if sum(one.queued_records for one in self._back_edges) < self._backlog_limit:
+            return channel
+        # At the front, where its turn will be passed on from.
+        self._readable.remove(waiting[0])
+        self._readable.appendleft(waiting[0])
+        return waiting[0]
 
     def pass_turn(self, channel: Channel) -> None:
         """Fairness: the channel just read goes behind the others."""
@@ -268,6 +288,8 @@ class CheckpointedInputGate:
     def recover(self) -> None:
         """Channels hold restored records and markers; read them first."""
         self._recovery = UpstreamRecoveryTracker(len(self.channels))
+        for channel in self._back_edges:
+            self._recovery.on_end_of_channel_state(channel.input_index)
         self._undrained = sum(1 for channel in self.channels if channel.restored_records)
         for channel in self.channels:
             channel.disconnect()

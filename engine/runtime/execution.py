@@ -17,6 +17,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.job_manager import JobManager, Restore
 from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS, Kernel
+from engine.runtime.long_lived import long_lived
 from engine.runtime.savepoints import SavepointOrder, SavepointReport
 from state_backends.errors import StateBackendError
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
@@ -218,8 +219,10 @@ class Execution:
         )
         for at_ns, operation, payload in self._orders:
             kernel.schedule(started_ns + at_ns, operation, manager, payload)
-        manager.start(restored, problems)
-        self._run_kernel(progress)
+        with long_lived(len(self.plan.channels)) as built:
+            manager.start(restored, problems)
+            built()
+            self._run_kernel(progress)
         assert manager.state in ENDED, (
             f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
         )

@@ -120,7 +120,6 @@ class Savepoints:
         """A savepoint is durable."""
         report = self._report(label)
         report.checkpoint_id, report.path = checkpoint_id, path
-        self._manager.note(f"savepoint {checkpoint_id} is in {path}")
         if report is self._stopping:
             assert self._stop is not None
             self._follow(self._stop.on_savepoint_completed(checkpoint_id, path))
@@ -135,9 +134,9 @@ class Savepoints:
         else:
             self._fail(report, reason.value)
 
-    def _fail(self, report: SavepointReport, why: str) -> None:
+    @staticmethod
+    def _fail(report: SavepointReport, why: str) -> None:
         report.error = why
-        self._manager.note(f"the savepoint at +{report.order.at_ns} ns failed: {why}")
 
     # -- stopping -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ Theory of operation.
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from engine.checkpoint.instructions import AbortCheckpoint, AlignmentFinished, TriggerSnapshot
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.environment import TaskEnvironment
+    from engine.runtime.loops import Loop
     from engine.runtime.restored_state import RestoredOperator
 
 CREATED, RUNNING, FINISHED, FAILED, CANCELED = "created", "running", "finished", "failed", "canceled"
@@ -80,6 +82,10 @@ class Task:
         self._valve = WatermarkValve(0)
         self._receivers: list[Callable[[Batch], None]] = []
         """By input channel: what takes its records."""
+        self.loop: Loop | None = None
+        """The loop that the task is part of, if it is part of one."""
+        self._back_edges: list[Channel] = []
+        """Inputs on which records come back; neither end of data nor of partition is awaited there."""
         self._ended_channels = 0
         self._closed_channels = 0
         self._woken = False
@@ -101,17 +107,25 @@ class Task:
         self.inputs = list(inputs)
         self.writers = list(writers)
         self._valve = WatermarkValve(len(self.inputs))
+        edges = self.environment.plan.edges
+        self._back_edges = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
+        for channel in self._back_edges:
+            # No watermark ever comes on it.
+            self._valve.on_status(channel.input_index, True)
         self.checkpointing = TaskCheckpointing(self, None)
         protocol = self.environment.protocol
+        back_edges = [channel.input_index for channel in self._back_edges]
         self.gate = CheckpointedInputGate(
             self,
             self.inputs,
-            protocol.barrier_handler,
+            partial(protocol.barrier_handler, back_edges=back_edges) if back_edges else protocol.barrier_handler,
             self.checkpointing.channel_state,
             captures=protocol.stores_channel_state,
+            back_edges=back_edges,
         )
         if self.environment.debloating is not None and self.inputs:
-            self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, self.inputs)
+            bounded = [channel for channel in self.inputs if channel not in self._back_edges]
+            self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded)
         self._build_chain()
         self._receivers = [self._receiver(channel) for channel in self.inputs]
 
@@ -179,7 +193,10 @@ class Task:
     def run(self, _payload: None = None) -> None:
         """Handle one element, if there is one and it may be started."""
         self._woken = False
-        if self.state is not RUNNING or self.is_stopping:
+        if self.state is not RUNNING:
+            return
+        if self.is_stopping:
+            self._await_barriers_coming_back()
             return
         if self._slice_records and not (self.inputs and self.gate.has_priority_event):
             return
@@ -201,6 +218,8 @@ class Task:
     def _run_once(self) -> None:
         channel = self.gate.next_channel()
         if channel is None or (self.full_outputs and not channel.priority_events):
+            if channel is None and self.loop is not None:
+                self.loop.task_idle()
             return
         element = channel.head()
         if element.__class__ is Batch:
@@ -282,14 +301,18 @@ class Task:
                 if status is not None:
                     self.operators[0].process_watermark_status(status)
             case EndOfData():
-                self._ended_channels += 1
-                if self._ended_channels == len(self.inputs):
-                    self.end_input()
+                # On a back edge it has gone round.
+                if channel not in self._back_edges:
+                    self._ended_channels += 1
+                    if self.loop is not None:
+                        self.loop.end_of_data(channel.index)
+                    self._end_input_if_due()
             case EndOfPartition():
-                self._closed_channels += 1
                 self.gate.handle(channel, event, now)
-                if self._closed_channels == len(self.inputs):
-                    self.finish()
+                if channel not in self._back_edges:
+                    self._closed_channels += 1
+                    if self._closed_channels == self._awaited_inputs:
+                        self.finish()
             case _:
                 self.gate.handle(channel, event, now)
 
@@ -360,6 +383,44 @@ class Task:
         for writer in self.writers:
             writer.broadcast(event)
 
+    @property
+    def _awaited_inputs(self) -> int:
+        return len(self.inputs) - len(self._back_edges)
+
+    def _end_input_if_due(self) -> None:
+        """End the input when nothing more can come: not before the loop is over, at the head of one."""
+        if self._ended_channels == self._awaited_inputs and (
+            not self._back_edges or (self.loop is not None and self.loop.is_over)
+        ):
+            self.end_input()
+
+    def loop_is_over(self) -> None:
+        """Nothing is under way any more in the loop that the task is part of, and nothing may be added: timers are
+        quiet as behind the end of data, which the heads of the loop now send round."""
+        self._timers.clear()
+        self._registered.clear()
+        if self._back_edges:
+            self.kernel.schedule(self.kernel.now_ns, "receive_mail", self, ("end_loop", ()))
+
+    def end_loop(self) -> None:
+        """The loop is over (mail)."""
+        if not self.input_ended and not self.is_stopping:
+            self._end_input_if_due()
+
+    def _await_barriers_coming_back(self) -> None:
+        """The job stops with a savepoint whose barrier has yet to come round: what comes back ahead of it is in the
+        savepoint, and is not processed."""
+        try:
+            for channel in self._back_edges:
+                while channel.queue and self.gate.handler.pending_checkpoint_ids:
+                    element = channel.take()
+                    if element.__class__ is not Batch:
+                        self.handle_event(channel, element)
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.fail(error)
+
     def end_input(self) -> None:
         """The last record has come: finish the operators, and say so downstream."""
         assert not self.input_ended
@@ -423,6 +484,8 @@ class Task:
         """The restored checkpoint says that this task had finished: its operators are not run, and whoever reads from
         it learns that nothing comes (Flink: ``FinishedOperatorChain``)."""
         self.input_ended = True
+        if self.loop is not None:
+            self.loop.task_restored_finished()
         self.broadcast(Watermark(MAX_TIMESTAMP_MS))
         self.broadcast(EndOfData())
         self.broadcast(EndOfPartition())
@@ -482,7 +545,7 @@ class Task:
 
     def register_timer(self, time_ns: int, position: int) -> None:
         """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``; not after the end of data."""
-        if self.input_ended or self.is_stopping:
+        if self.input_ended or self.is_stopping or (self.loop is not None and self.loop.is_over):
             return
         time_ns = max(time_ns, self.kernel.now_ns)
         entry = (time_ns, position)
@@ -587,4 +650,5 @@ class Task:
             tuple(writer.router.fingerprint() for writer in self.writers),
             tuple(operator.fingerprint() for operator in self.operators),
             self.checkpointing.fingerprint(),
+            None if self.loop is None else self.loop.fingerprint(),
         )

@@ -244,7 +244,9 @@ class TaskCheckpointing:
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}
         received = {channel.index: channel.received_records for channel in task.inputs}
         options = barrier.options.with_unaligned_supported()
-        state = self._open_channel_state(barrier) if needs_channel_state(options) else None
+        # It is open already where records that come back are logged, whatever form the barrier has.
+        has_state = needs_channel_state(options) or self.channel_state.is_open(checkpoint_id)
+        state = self._open_channel_state(barrier) if has_state else None
         for writer in task.writers:
             writer.broadcast_barrier(barrier.with_options(options), state)
         if state is not None:

@@ -1,0 +1,149 @@
+"""The options about savepoints: which are taken during a run, and from which one it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from engine.cli.descriptor import CLAIM_MODES
+from engine.cli.inspection import find_checkpoint
+from engine.elements.errors import ConfigurationError
+from state_backends.filesystem import LocalFileSystem
+
+if TYPE_CHECKING:
+    from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.execution import Execution
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointWishes:
+    """What was typed. Times are texts; ``directory`` is ``None`` for the default."""
+
+    times: tuple[str, ...] = ()
+    directory: str | None = None
+    form: str = "canonical"
+    stop_time: str | None = None
+    drains: bool = False
+
+    def check(self) -> None:
+        """Raise :class:`ConfigurationError` when options contradict each other or a time is none."""
+        self._parsed()
+        if self.drains and self.stop_time is None:
+            raise ConfigurationError("--drain says how a job stops, but not when: add --stop-with-savepoint TIME")
+        if self.directory is not None and not self.times and self.stop_time is None:
+            raise ConfigurationError(
+                "--savepoint-dir says where savepoints go, but none is asked for: add --savepoint-at TIME"
+            )
+
+    def _parsed(self) -> tuple[list[int], int | None]:
+        from engine.runtime.config import parse_duration_ns
+
+        times_ns = [parse_duration_ns(time, f"the time of --savepoint-at {time}") for time in self.times]
+        if self.stop_time is None:
+            return times_ns, None
+        return times_ns, parse_duration_ns(self.stop_time, f"the time of --stop-with-savepoint {self.stop_time}")
+
+    def install(self, execution: Execution, default_directory: str) -> None:
+        """Order the savepoints of a run.
+
+        Raises :class:`ConfigurationError` when its mode takes none.
+        """
+        from engine.elements.events import SavepointFormat, StopMode
+
+        times_ns, stop_ns = self._parsed()
+        target = os.path.abspath(default_directory if self.directory is None else self.directory)
+        form = SavepointFormat(self.form)
+        for at_ns in times_ns:
+            execution.savepoint(at_ns, target, savepoint_format=form)
+        if stop_ns is not None:
+            stop = StopMode.TERMINATE if self.drains else StopMode.SUSPEND
+            execution.savepoint(stop_ns, target, savepoint_format=form, stop=stop)
+
+    def option_of(self, number: int) -> str:
+        """The option that asked for the savepoint with this number, to be named in a message."""
+        if number < len(self.times):
+            return f"--savepoint-at {self.times[number]}"
+        return f"--stop-with-savepoint {self.stop_time}"
+
+
+def savepoint_options(command: CommandT) -> CommandT:
+    """The options that make up :class:`SavepointWishes`."""
+    decorators = (
+        click.option(
+            "--savepoint-at",
+            "savepoint_times",
+            multiple=True,
+            metavar="TIME",
+            help="Take a savepoint then, so long after the start. Repeatable.",
+        ),
+        click.option(
+            "--savepoint-dir",
+            metavar="DIR",
+            help="Directory in which savepoints get theirs. [default: savepoints/ in the storage or output directory]",
+        ),
+        click.option(
+            "--savepoint-format",
+            type=click.Choice(["canonical", "native"]),
+            default="canonical",
+            show_default=True,
+            help="How savepoints are written.",
+        ),
+        click.option(
+            "--stop-with-savepoint",
+            "stop_time",
+            metavar="TIME",
+            help="Stop the job then, with a savepoint to go on from.",
+        ),
+        click.option(
+            "--drain",
+            is_flag=True,
+            help="Stop at the end of event time: every window closes before the savepoint.",
+        ),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def restore_options(command: CommandT) -> CommandT:
+    """The options that say from what a new run starts."""
+    decorators = (
+        click.option(
+            "--from",
+            "restore_path",
+            metavar="PATH",
+            help="Start from the state in a savepoint, a checkpoint, or the newest one in a storage directory.",
+        ),
+        click.option(
+            "--claim-mode",
+            type=click.Choice(CLAIM_MODES),
+            help="Whose it is then: the user's (no-claim), the job's, which deletes it once it is not needed (claim), "
+            "or nobody's (legacy). [default: no-claim]",
+        ),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def restore_from(path: str | None, claim_mode: str | None) -> SavepointRestore | None:
+    """What a new run starts from.
+
+    Raises :class:`ConfigurationError` on a mode without a path, and :class:`engine.elements.errors.StorageError` when
+    nothing to start from is there.
+    """
+    from engine.checkpoint.shared_state_registry import RestoreMode
+    from engine.runtime.checkpoint_files import SavepointRestore
+
+    if path is None:
+        if claim_mode is not None:
+            raise ConfigurationError(f"--claim-mode {claim_mode} says whose a savepoint is: add --from PATH")
+        return None
+    found = find_checkpoint(LocalFileSystem(), os.path.abspath(path))
+    return SavepointRestore(found.directory, RestoreMode(claim_mode or CLAIM_MODES[0]))

@@ -1,0 +1,82 @@
+"""``weir savepoint``: make a savepoint of the newest checkpoint in a storage directory, without running the job."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from engine.cli.descriptor import SAVEPOINTS_NAME, read_descriptor
+from engine.cli.storage import hold_directory, newest_usable
+from engine.cli.terminal import error_console, say
+from engine.elements.errors import StorageError
+from engine.report.units import format_bytes, plural
+from state_backends.errors import StateBackendError
+from state_backends.filesystem import LocalFileSystem
+from state_backends.handles import FileStateHandle
+from state_backends.savepoints import copy_as_savepoint, new_savepoint
+from state_backends.storage import CheckpointStorage
+
+_HELP = """Make a savepoint of the newest usable checkpoint in DIR, a storage directory no run is using.
+
+Everything that the checkpoint refers to is copied and verified: the savepoint is one directory that needs nothing
+else, may be moved, and is never deleted by Weir. Its path is printed on standard output. The job can be started from
+it with weir run JOB --from PATH.
+
+\b
+Examples:
+  weir savepoint state/
+  weir savepoint state/ --savepoint-dir /backup
+"""
+
+
+@click.command("savepoint", help=_HELP)
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--savepoint-dir", metavar="DIR", help="Directory in which the savepoint gets its own. [default: DIR/savepoints]"
+)
+def command(directory: str, savepoint_dir: str | None) -> int:
+    """See the help text."""
+    file_system, directory = LocalFileSystem(), os.path.abspath(directory)
+    target = os.path.join(directory, SAVEPOINTS_NAME) if savepoint_dir is None else os.path.abspath(savepoint_dir)
+    read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
+    with hold_directory(file_system, directory):
+        name = read_descriptor(file_system, directory).job_name
+        storage = CheckpointStorage(file_system, directory, name)
+        checkpoint_id, problems = newest_usable(storage, directory)
+        for problem in problems:
+            say(error_console(), f"warning: {problem}")
+        if checkpoint_id is None:
+            raise StorageError(f"{directory}: no checkpoint has completed, so there is nothing to make a savepoint of")
+        path = _copy(file_system, storage, name, checkpoint_id, target)
+    click.echo(path)
+    return 0
+
+
+def _copy(file_system: LocalFileSystem, storage: CheckpointStorage, name: str, checkpoint_id: int, target: str) -> str:
+    source = storage.location(checkpoint_id)
+    properties = {"kind": "savepoint", "format": "canonical"}
+    try:
+        location = new_savepoint(file_system, target, name, checkpoint_id, storage.incarnation())
+        copied = copy_as_savepoint(file_system, source, source.read_metadata(), location, properties)
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or target}: cannot be written ({error.strerror or error})\n"
+            "  fix: choose a directory that you may write to, with free space, by --savepoint-dir"
+        ) from error
+    except StateBackendError as error:
+        raise StorageError(str(error)) from error
+    files = [stream for stream in copied.streams() if isinstance(stream, FileStateHandle)]
+    say(
+        error_console(),
+        f"savepoint of checkpoint {checkpoint_id} of job {name}: {format_bytes(copied.size_bytes)} of state,"
+        f" {plural(len(files), 'file')}, every byte verified",
+    )
+    subtasks = [one for operator in copied.operators for one in operator.subtasks.values()]
+    if any(one.input_channels or one.output_channels for one in subtasks):
+        say(
+            error_console(),
+            "note: the checkpoint was unaligned, so the savepoint holds records in flight as well; one taken by a run"
+            " (--savepoint-at) holds none",
+        )
+    return location.directory
