@@ -25,18 +25,39 @@ if TYPE_CHECKING:
         UserFunctionError,
         WeirError,
     )
-    from engine.elements.operator import Operator
+    from engine.elements.operator import (
+        Operator,
+        TwoInputOperator,
+    )
+    from engine.graph.connected_streams import (
+        BroadcastConnectedStream,
+        BroadcastStream,
+        ConnectedStreams,
+    )
     from engine.graph.job import Job
     from engine.graph.keyed_stream import KeyedStream
     from engine.graph.options import StreamTransform
     from engine.graph.plan import ExecutionPlan
     from engine.graph.stream import Stream
-    from engine.graph.windowed_stream import WindowedStream
+    from engine.graph.windowed_stream import (
+        AllWindowedStream,
+        WindowedStream,
+    )
     from engine.runtime.config import CheckpointInterval, RunConfig
     from engine.runtime.cost import CostModel
     from engine.runtime.execution import ExecutionResult, run
     from operators import aggregates
     from operators.bucket import OnCheckpointRollingPolicy, partition_path
+    from operators.continuous_triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+    )
+    from operators.evictors import (
+        CountEvictor,
+        Evictor,
+        TimeEvictor,
+        TimestampedValue,
+    )
     from operators.file_formats import CsvFormat, JsonLinesFormat, TextFormat
     from operators.file_sink import FileSink, read_committed
     from operators.file_source import FileSource
@@ -50,8 +71,44 @@ if TYPE_CHECKING:
     from operators.row_formats import CsvRowFormat, JsonLinesRowFormat
     from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
+    from operators.triggers import (
+        CountTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerResult,
+    )
+    from operators.two_input_functions import (
+        BroadcastProcessFunction,
+        CoProcessFunction,
+        KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction,
+    )
     from operators.watermarks import WatermarkStrategy
-    from operators.windows import TimeWindow, TumblingEventTimeWindows
+    from operators.window_functions import (
+        ProcessAllWindowFunction,
+        ProcessWindowFunction,
+    )
+    from operators.windows import (
+        EventTimeSessionWindows,
+        GlobalWindow,
+        GlobalWindows,
+        ProcessingTimeSessionWindows,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TimeWindow,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+    )
+    from state_backends.descriptors import (
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
     from state_backends.key_groups import BOOL, BYTES, INT, LONG, STRING, KeyType, tuple_of
 
 __version__ = "0.1.0"
@@ -84,6 +141,43 @@ __all__ = [
     "KeyedProcessContext",
     "Operator",
     "Batch",
+    # windows and two inputs
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "ConnectedStreams",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "Evictor",
+    "TimeEvictor",
+    "TimestampedValue",
+    "CountTrigger",
+    "EventTimeTrigger",
+    "NeverTrigger",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "Trigger",
+    "TriggerResult",
+    "BroadcastProcessFunction",
+    "CoProcessFunction",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
+    "ProcessAllWindowFunction",
+    "ProcessWindowFunction",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "ReducingStateDescriptor",
+    "ValueStateDescriptor",
+    "TwoInputOperator",
+    "AllWindowedStream",
+    "EventTimeSessionWindows",
+    "GlobalWindow",
+    "GlobalWindows",
+    "ProcessingTimeSessionWindows",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "WindowAssigner",
     # key types
     "INT",
     "LONG",
@@ -145,13 +239,19 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "UserFunctionError",
         "WeirError",
     ),
-    "engine.elements.operator": ("Operator",),
+    "engine.elements.operator": (
+        "Operator",
+        "TwoInputOperator",
+    ),
     "engine.graph.job": ("Job",),
     "engine.graph.keyed_stream": ("KeyedStream",),
     "engine.graph.options": ("StreamTransform",),
     "engine.graph.plan": ("ExecutionPlan",),
     "engine.graph.stream": ("Stream",),
-    "engine.graph.windowed_stream": ("WindowedStream",),
+    "engine.graph.windowed_stream": (
+        "AllWindowedStream",
+        "WindowedStream",
+    ),
     "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
@@ -177,7 +277,58 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
     "operators.watermarks": ("WatermarkStrategy",),
-    "operators.windows": ("TimeWindow", "TumblingEventTimeWindows"),
+    "operators.windows": (
+        "EventTimeSessionWindows",
+        "GlobalWindow",
+        "GlobalWindows",
+        "ProcessingTimeSessionWindows",
+        "SlidingEventTimeWindows",
+        "SlidingProcessingTimeWindows",
+        "TimeWindow",
+        "TumblingEventTimeWindows",
+        "TumblingProcessingTimeWindows",
+        "WindowAssigner",
+    ),
+    "engine.graph.connected_streams": (
+        "BroadcastConnectedStream",
+        "BroadcastStream",
+        "ConnectedStreams",
+    ),
+    "operators.continuous_triggers": (
+        "ContinuousEventTimeTrigger",
+        "ContinuousProcessingTimeTrigger",
+    ),
+    "operators.evictors": (
+        "CountEvictor",
+        "Evictor",
+        "TimeEvictor",
+        "TimestampedValue",
+    ),
+    "operators.triggers": (
+        "CountTrigger",
+        "EventTimeTrigger",
+        "NeverTrigger",
+        "ProcessingTimeTrigger",
+        "PurgingTrigger",
+        "Trigger",
+        "TriggerResult",
+    ),
+    "operators.two_input_functions": (
+        "BroadcastProcessFunction",
+        "CoProcessFunction",
+        "KeyedBroadcastProcessFunction",
+        "KeyedCoProcessFunction",
+    ),
+    "operators.window_functions": (
+        "ProcessAllWindowFunction",
+        "ProcessWindowFunction",
+    ),
+    "state_backends.descriptors": (
+        "ListStateDescriptor",
+        "MapStateDescriptor",
+        "ReducingStateDescriptor",
+        "ValueStateDescriptor",
+    ),
     "state_backends.key_groups": ("BOOL", "BYTES", "INT", "LONG", "STRING", "KeyType", "tuple_of"),
 }
 """Module -> the public names that come from it."""

@@ -30,30 +30,30 @@ class KeyedStates:
 
     def value_state(self, name: str, default: Any = None) -> ValueState:
         """The value state ``name`` of the current key; ``default`` is what a missing value reads as."""
-        full = self._prefix + name
         handle: ValueState = self._handle(
-            "value", name, lambda: self._backend.value_state(ValueStateDescriptor(full, default))
+            "value", name, lambda: self._backend.value_state(ValueStateDescriptor(self._prefix + name, default))
         )
         return handle
 
     def list_state(self, name: str) -> ListState:
         """The list state ``name`` of the current key."""
-        full = self._prefix + name
-        handle: ListState = self._handle("list", name, lambda: self._backend.list_state(ListStateDescriptor(full)))
+        handle: ListState = self._handle(
+            "list", name, lambda: self._backend.list_state(ListStateDescriptor(self._prefix + name))
+        )
         return handle
 
     def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
         """The reducing state ``name`` of the current key."""
-        full = self._prefix + name
         handle: ReducingState = self._handle(
-            "reducing", name, lambda: self._backend.reducing_state(ReducingStateDescriptor(full, reduce))
+            "reducing", name, lambda: self._backend.reducing_state(ReducingStateDescriptor(self._prefix + name, reduce))
         )
         return handle
 
     def map_state(self, name: str) -> MapState:
         """The map state ``name`` of the current key."""
-        full = self._prefix + name
-        handle: MapState = self._handle("map", name, lambda: self._backend.map_state(MapStateDescriptor(full)))
+        handle: MapState = self._handle(
+            "map", name, lambda: self._backend.map_state(MapStateDescriptor(self._prefix + name))
+        )
         return handle
 
     def _handle(self, kind: str, name: str, declare: Callable[[], Any]) -> Any:

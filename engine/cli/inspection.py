@@ -248,13 +248,19 @@ def _entries(block: DecodedBlock, limit: int) -> list[dict[str, Any]]:
     return entries
 
 
+def _elements(backend: OperatorStateBackend, name: str, mode: OperatorStateMode) -> list[Any]:
+    if mode is OperatorStateMode.BROADCAST:
+        return [list(entry) for entry in backend.broadcast_state(name).entries()]
+    is_union = mode is OperatorStateMode.UNION
+    return (backend.union_list_state(name) if is_union else backend.list_state(name)).get()
+
+
 def _operator_state(handle: OperatorStateHandle, reader: StateReader, limit: int) -> dict[str, Any]:
     backend = OperatorStateBackend(codec=inspecting_codec())
     backend.restore([handle], reader)
     states = []
     for name, where in sorted(handle.states.items()):
-        is_union = where.mode is OperatorStateMode.UNION
-        elements = (backend.union_list_state(name) if is_union else backend.list_state(name)).get()
+        elements = _elements(backend, name, where.mode)
         states.append(
             {
                 "name": name,

@@ -104,7 +104,7 @@ def test_the_data_side_cannot_change_broadcast_state(change: str) -> None:
 def test_an_undeclared_state_is_refused_by_name() -> None:
     """The error lists the states that there are."""
     operator = BroadcastProcessOperator(Translate, ["rules", "limits"])
-    with pytest.raises(UserFunctionError, match="no broadcast state 'words'; stream.broadcast"):
+    with pytest.raises(UserFunctionError, match=r"no broadcast state 'words'; stream\.broadcast"):
         Harness(operator).process(["a"])
 
 

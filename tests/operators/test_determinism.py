@@ -9,31 +9,45 @@ import sys
 from pathlib import Path
 
 from operators import aggregates
+from operators.broadcast_process import KeyedBroadcastProcessOperator
+from operators.co_process import KeyedCoProcessOperator
+from operators.continuous_triggers import ContinuousEventTimeTrigger
 from operators.file_sink import FileSink
 from operators.keyed_process import KeyedProcessOperator
-from operators.window_operator import WindowOperator
-from operators.windows import TumblingEventTimeWindows
+from operators.triggered_windows import TriggeredWindowOperator
+from operators.window_operator import SlidingWindowOperator, WindowOperator
+from operators.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.harness import Harness
+from tests.operators.test_broadcast_process import Thresholds
+from tests.operators.test_co_process import Join
 from tests.operators.test_keyed_process import CountUntilQuiet
 
 ROOT = Path(__file__).parents[2]
 
 
 def digest() -> str:
-    """Digest of everything that windows, timers and a file sink with buckets give for a fixed input."""
+    """Digest of everything that windows, timers, two inputs and a file sink with buckets give for a fixed input."""
     records = [(f"key-{number * 7 % 40}", number) for number in range(200)]
     stamps = [number * 3 % 101 for number in range(200)]
     fs = MemoryFileSystem()
     windows = WindowOperator(TumblingEventTimeWindows.of(10), aggregates.count(), late_tag="late")
+    sliding = SlidingWindowOperator(SlidingEventTimeWindows.of(10, 4), aggregates.count(), late_tag="late")
+    sessions = TriggeredWindowOperator(
+        EventTimeSessionWindows.with_gap(3), aggregates.count(), trigger=ContinuousEventTimeTrigger.of(2)
+    )
+    connected = (KeyedCoProcessOperator(Join), KeyedBroadcastProcessOperator(Thresholds, ["limits"]))
     results: list[object] = []
-    for operator in (windows, KeyedProcessOperator(CountUntilQuiet())):
+    for operator in (windows, sliding, sessions, KeyedProcessOperator(CountUntilQuiet()), *connected):
         harness = Harness(operator, key=lambda record: record[0])
+        if isinstance(operator, KeyedBroadcastProcessOperator):
+            harness.process_2([(f"key-{number}", number % 3) for number in range(40)])
         for start in range(0, 200, 50):
             harness.process(records[start : start + 50], stamps[start : start + 50])
             harness.watermark(start // 4)
         checkpoint = harness.snapshot(1)
         results += [harness.take(), operator.fingerprint(), checkpoint.keyed, checkpoint.operator]
+        results += [harness.context.keyed.fingerprint(), harness.context.operator.fingerprint()]
     sink = Harness(FileSink("rows", bucket=lambda record: record[0]).create_operator(), fs=fs)
     sink.process(records)
     results += [sink.operator.fingerprint(), sink.snapshot(1).operator]

@@ -30,7 +30,7 @@ END_MS = 10**9
 """Later than all records: timers there fire when the inputs have ended."""
 
 LEFT = [(number % 7, number) for number in range(60)]
-RIGHT = [(number % 7, -number) for number in range(0, 40)]
+RIGHT = [(number % 7, -number) for number in range(40)]
 RULES = [(rule, rule * rule) for rule in range(5)]
 MODES = ["aligned", "unaligned", "aligned-timeout"]
 

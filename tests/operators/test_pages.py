@@ -1,0 +1,33 @@
+"""The programs on the pages about windows and two inputs print what the pages say."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+PAGES = Path(__file__).parents[2] / "docs"
+TRANSCRIPT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+
+
+def transcripts() -> list[object]:
+    """Every program that is followed by its output."""
+    found = []
+    for name in ("event-time-and-windows.md", "two-inputs.md"):
+        pairs = TRANSCRIPT.findall((PAGES / name).read_text("utf-8"))
+        found += [pytest.param(*pair, id=f"{name} {number}") for number, pair in enumerate(pairs, 1)]
+    assert len(found) == 3
+    return found
+
+
+@pytest.mark.parametrize(("program", "output"), transcripts())
+def test_a_page_shows_what_its_program_prints(program: str, output: str) -> None:
+    """To the character."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(program, "page", "exec"), {"__name__": "page"})
+
+    assert printed.getvalue() == output
