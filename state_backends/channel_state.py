@@ -48,7 +48,7 @@ class ChannelStateResources(SnapshotResources):
 
     def __init__(self, channels: Iterable[tuple[ChannelName, Sequence[RecordColumns]]]) -> None:
         super().__init__()
-        self.channels = [(name, joined(columns)) for name, columns in channels if columns]
+        self.channels = [(name, parts) for name, columns in channels if (parts := joined(columns))]
 
     def _release(self) -> None:
         self.channels = []
@@ -104,18 +104,20 @@ def read_channel_state(
     codec = codec or default_codec()
     path = describe_stream(handle.stream)
     pieces: dict[ChannelName, list[RecordColumns]] = {}
+    described: list[ChannelStatePiece] = []
     with reader.open(handle.stream) as file:
         frames = FrameReader(file, path, MAGIC, FORMAT_VERSION)
         header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
         for edge, sender, receiver, records in header:
+            described.append(ChannelStatePiece(ChannelName(edge, sender, receiver), records, frames.tell()))
             found = [RecordColumns(*one) for one in codec.decode(frames.read(bytes([_PIECE])).payload, path)]
             if sum(len(one.values) for one in found) != records:
                 raise frames.corrupt(f"channel {edge} {sender}->{receiver} does not hold {records} records")
             pieces[ChannelName(edge, sender, receiver)] = found
         frames.read(bytes([_END]))
         frames.expect_end()
-        if list(pieces) != [piece.channel for piece in handle.pieces]:
-            raise frames.corrupt("it holds other channels than its handle says")
+        if tuple(described) != handle.pieces:
+            raise frames.corrupt("it holds other channels, or other numbers of records, than its handle says")
     return pieces
 
 
@@ -136,7 +138,7 @@ def joined(columns: Sequence[RecordColumns]) -> list[RecordColumns]:
 
 def _runs(columns: Sequence[RecordColumns]) -> list[list[RecordColumns]]:
     runs: list[list[RecordColumns]] = []
-    for one in columns:
+    for one in filter(lambda part: len(part.values), columns):
         if runs and _shape(runs[-1][0]) == _shape(one):
             runs[-1].append(one)
         else:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import posixpath
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 from urllib.parse import quote
 
 from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
@@ -265,7 +265,7 @@ class CheckpointStorage:
         try:
             self._write_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, number)
         except OSError as problem:
-            raise _not_writable(self.job_dir, problem) from problem
+            _raise_not_writable(self.job_dir, problem)
         return number
 
     def next_checkpoint_id(self) -> int:
@@ -322,7 +322,7 @@ class CheckpointStorage:
             self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.TASK_OWNED.value))
             self._fs.make_dirs(location.directory)
         except OSError as problem:
-            raise _not_writable(location.directory, problem) from problem
+            _raise_not_writable(location.directory, problem)
         return location
 
     def initialize_savepoint_location(self, directory: str, checkpoint_id: int) -> CheckpointLocation:
@@ -336,7 +336,7 @@ class CheckpointStorage:
         try:
             self._fs.make_dirs(directory)
         except OSError as problem:
-            raise _not_writable(directory, problem) from problem
+            _raise_not_writable(directory, problem)
         return CheckpointLocation(self._fs, checkpoint_id, directory, None, self._threshold)
 
     def savepoint_location(self, directory: str) -> CheckpointLocation:
@@ -434,8 +434,8 @@ def _read_metadata(fs: FileSystem, path: str) -> CheckpointMetadata:
         return CheckpointMetadata.from_file(file, path)
 
 
-def _not_writable(path: str, problem: OSError) -> Exception:
-    """The error to raise for a failed creation; a failing disk stays the :class:`OSError` it is."""
+def _raise_not_writable(path: str, problem: OSError) -> NoReturn:
+    """The error for a failed creation; a failing disk stays the :class:`OSError` it is."""
     if problem.errno in _NOT_WRITABLE:
-        return StorageNotWritableError(path, problem.strerror or str(problem))
-    return problem
+        raise StorageNotWritableError(path, problem.strerror or str(problem)) from problem
+    raise problem

@@ -46,11 +46,10 @@ class AlignmentClock:
         if checkpoint_id == self._checkpoint_id:
             self._started_ns = None
             self._alignment_ns = 0
-            self._bytes = 0
 
     def measures(self, checkpoint_id: int) -> bool:
-        """Whether it runs for ``checkpoint_id``."""
-        return self._started_ns is not None and checkpoint_id == self._checkpoint_id
+        """Whether ``checkpoint_id`` is the one being measured."""
+        return checkpoint_id == self._checkpoint_id
 
     def reset_all(self) -> None:
         """Everything was aborted."""

@@ -90,6 +90,7 @@ class CheckpointCoordinator(PreparingCoordinator):
 
     def _deployed(self, tasks: Sequence[TaskId], attempt: int, status: TaskStatus) -> None:
         self._attempt = attempt
+        self._first_attempt = self._first_attempt or attempt
         for task in tasks:
             self._attempts[task] = attempt
             self._statuses[task] = status
@@ -337,7 +338,11 @@ class CheckpointCoordinator(PreparingCoordinator):
         why = self._why_ignored(ack)
         pending = self._pending.get(ack.checkpoint_id)
         is_refused = False
-        if ack.shared and why is not IgnoredBecause.SHUT_DOWN and (pending is None or not pending.is_savepoint):
+        # Sent to a coordinator that has died. What that one made durable, savepoints above all, is not known here, so
+        # nothing is taken and nothing deleted; storage tidied up at the start.
+        is_foreign = ack.attempt < self._first_attempt
+        is_registrable = why is not IgnoredBecause.SHUT_DOWN and (pending is None or not pending.is_savepoint)
+        if ack.shared and is_registrable and not is_foreign:
             ack, is_refused = self._with_registered_state(ack)
         if why is None and pending is not None:
             if ack.task in pending.waiting and is_refused:
@@ -352,10 +357,10 @@ class CheckpointCoordinator(PreparingCoordinator):
         assert why is not None
         out.append(MessageIgnored(ack, why))
         # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
-        # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.) A stranger's
-        # state is part of nothing.
+        # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
+        # A stranger's state is part of nothing.
         is_durable = ack.checkpoint_id in self._durable and ack.task in self._statuses
-        is_taken = why is IgnoredBecause.DUPLICATE or is_durable
+        is_taken = why is IgnoredBecause.DUPLICATE or is_durable or is_foreign
         if (ack.state is not None or ack.discardable_shared) and not is_taken:
             out.append(DiscardAcknowledgedState(ack))
         return self._finish(out)

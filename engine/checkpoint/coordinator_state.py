@@ -60,6 +60,8 @@ class CoordinatorBase:
         self._graph = graph
         self._state = CoordinatorState.IDLE
         self._attempt = 0
+        # That of this coordinator; 0 before it has begun.
+        self._first_attempt = 0
         # The attempt each task was deployed in, which is an older one for those that a regional restart left alone.
         self._attempts: dict[TaskId, int] = dict.fromkeys(graph.tasks(), 0)
         self._in_backlog: dict[TaskId, None] = {}
@@ -197,6 +199,7 @@ class CoordinatorBase:
         return (
             self._state.value,
             self._attempt,
+            self._first_attempt,
             self._next_id,
             self._id_refusal and self._id_refusal.name,
             self._planned_ns and self._planned_ns - now_ns,

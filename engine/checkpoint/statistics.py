@@ -391,6 +391,7 @@ class CheckpointStatistics:
         assert self.triggered == self.in_progress + self.completed + self.failed, vars(self)
         assert self.in_progress == len(self._pending), self._pending.keys()
         assert len(self.history) <= self._history_size, len(self.history)
+        assert self._detailed.keys() <= self.history.keys(), self._detailed.keys()
         assert self._details == sum(len(row.subtasks) for row in self._detailed.values()), self._details
         for row in self._known():
             in_progress = row.status is CheckpointStatus.IN_PROGRESS

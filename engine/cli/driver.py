@@ -235,11 +235,14 @@ def _savepoint(report: SavepointReport) -> dict[str, Any]:
 def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_with: str | None = None) -> str:
     """What to type next, after a run of that length, which perhaps stopped with a savepoint."""
     if stopped_with is not None:
-        return shlex.join([*_run_command(order), "--from", stopped_with])
+        return shlex.join([*_command(order), "--from", stopped_with])
     if order.storage_dir is not None:
         verb = "resume" if verdict.name == "failed" else "inspect"
         return shlex.join(["weir", verb, order.storage_dir])
-    command = _run_command(order)
+    command = _command(order)
+    start = order.restore_from
+    if start is not None:
+        command += ["--from", start.path, "--claim-mode", start.mode.value]
     if verdict.name == "valid" and not order.faults.kills:
         # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
         return shlex.join([*command, "--kill", str(KillTask(_somebody(order), duration_ns // 2))])
@@ -248,7 +251,8 @@ def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_wi
     return shlex.join([*command, *more.get(verdict.name, ["--trace"])])
 
 
-def _run_command(order: RunOrder) -> list[str]:
+def _command(order: RunOrder) -> list[str]:
+    """What was typed, as far as it says which job runs and how."""
     command = ["weir", "run", order.loaded.path]
     for name, value in order.loaded.params.items():
         command += ["--param", f"{name}={value}"]

@@ -82,9 +82,12 @@ def failure_text(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen = [error]
     cause = error.__cause__
-    while cause is not None:
+    # An error that was raised from itself would be a chain without end.
+    while cause is not None and not any(cause is one for one in seen):
         yield cause
+        seen.append(cause)
         cause = cause.__cause__
 
 

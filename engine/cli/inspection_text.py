@@ -15,7 +15,8 @@ def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{_kind(inspected)} {inspected['checkpoint_id']} of job {inspected['properties'].get('job', '?')}"
         f" (incarnation {inspected['incarnation']},"
-        f" triggered {format_ns(inspected['timestamp_ns'] - START_NS)} of virtual time after the first start)"
+        f" triggered {format_ns(inspected['timestamp_ns'] - START_NS)} of virtual time after the first start"
+        f"{_ending(inspected['properties'].get('stop'))})"
     )
     yield f"  in {inspected['path']}"
     yield (
@@ -28,11 +29,15 @@ def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kind(inspected: Mapping[str, Any]) -> str:
-    properties = inspected["properties"]
     if inspected["kind"] != "savepoint":
-        return "checkpoint"
-    ending = {"suspend": ", the job stopped with it,", "terminate": ", the job drained and stopped with it,"}
-    return f"{properties.get('format', 'canonical')} savepoint{ending.get(properties.get('stop'), '')}"
+        return str(inspected["kind"])
+    return f"{inspected['properties'].get('format', 'canonical')} savepoint"
+
+
+def _ending(stop: str | None) -> str:
+    if stop is None:
+        return ""
+    return ", the job drained and stopped with it" if stop == "terminate" else ", the job stopped with it"
 
 
 def _operator(operator: Mapping[str, Any]) -> Iterator[str]:

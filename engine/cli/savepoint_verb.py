@@ -41,7 +41,10 @@ def command(directory: str, savepoint_dir: str | None) -> int:
     target = os.path.join(directory, SAVEPOINTS_NAME) if savepoint_dir is None else os.path.abspath(savepoint_dir)
     read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
     with hold_directory(file_system, directory):
-        name = read_descriptor(file_system, directory).job_name
+        descriptor = read_descriptor(file_system, directory)
+        name = descriptor.job_name
+        if descriptor.stopped_with is not None:
+            say(error_console(), f"note: the job stopped with savepoint {descriptor.stopped_with}, which is newer")
         storage = CheckpointStorage(file_system, directory, name)
         checkpoint_id, problems = newest_usable(storage, directory)
         for problem in problems:

@@ -10,6 +10,9 @@ Rules.
    and the senders' part comes; then nothing until the markers of all channels are here. Back edges hold no marker.
 4. Back edges come before other channels while a whole channel's worth of records waits on them: a loop takes nothing
    new before it has coped with what it has.
+5. Nothing arrives between two instructions of the handler: resumed channels go on after the last of them. Else one
+   could bring the barrier of a later checkpoint while an earlier one, which the handler has just begun, is about to
+   capture (Flink: a resume takes a message to the sender).
 """
 
 from __future__ import annotations
@@ -239,13 +242,17 @@ class CheckpointedInputGate:
     def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
         """Do what the barrier handler says, in its order."""
         channels, owner = self.channels, self._owner
+        resumed: dict[int, None] = {}
         for instruction in instructions:
             match instruction:
                 case BlockChannel(index):
-                    channels[index].block()
+                    if index in resumed:
+                        # A chained source, held back by one checkpoint and at once by the next.
+                        del resumed[index]
+                    else:
+                        channels[index].block()
                 case ResumeChannels(indices):
-                    for index in indices:
-                        channels[index].resume()
+                    resumed.update(dict.fromkeys(indices))
                 case TriggerSnapshot():
                     owner.trigger_snapshot(instruction)
                 case AbortCheckpoint():
@@ -262,6 +269,8 @@ class CheckpointedInputGate:
                     owner.alignment_finished(instruction)
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
+        for index in resumed:
+            channels[index].resume()
 
     def _start_capture(self, checkpoint_id: int) -> None:
         self.state.open(checkpoint_id)

@@ -6,6 +6,7 @@ Rules (Flink: ``TaskStateAssignment``, ``RecoveredInputChannel`` with ``Demultip
   that ``state_mapping`` gives it, the receiver's before the sender's, so per old channel the order is kept.
 * Where several new channels read one piece, each keeps only the records that today's partitioner sends to it: keyed
   records by their key group, others by the user's partitioner.
+* Records that were under way without keys cannot go on to a keyed operator: where they belong is not known.
 * In-flight data of an edge that the job does not have is an error, unless the user allows state to be dropped. An edge
   that lies inside a chain now is one that the job does not have.
 """
@@ -143,10 +144,17 @@ class _Edge:
             yield pair, batches
 
     def _settle_key_type(self, pieces: Iterable[list[RecordColumns]]) -> None:
-        if self.key_type is None and isinstance(self._edge.partitioner, HashPartitioner):
-            keys = next((one.keys for columns in pieces for one in columns if one.keys), None)
-            if keys is not None:
-                self.key_type = infer_key_type(keys[0])
+        if not isinstance(self._edge.partitioner, HashPartitioner):
+            return
+        for one in (one for columns in pieces for one in columns):
+            if one.keys is None:
+                raise JobChangedError(
+                    f"edge {self._edge.name!r}: the checkpoint holds records in flight on it that have no keys, and "
+                    "the job now spreads them by key\n"
+                    "  restore with the partitioning that the job had, or from a savepoint, which holds no such records"
+                )
+            if self.key_type is None:
+                self.key_type = infer_key_type(one.keys[0])
 
     def _kept(self, batch: Batch, receiver: int) -> Batch:
         """The records that the present partitioner sends to ``receiver``."""
@@ -168,7 +176,10 @@ class _Edge:
         targets: list[int] = []
         try:
             for value in values:
-                targets.append(choose(value, self._receivers))
+                target = choose(value, self._receivers)
+                if not 0 <= target < self._receivers:
+                    raise ValueError(f"channel {target!r} is not in 0..{self._receivers - 1}")
+                targets.append(target)
         except Exception as error:
             raise UserFunctionError(
                 self._sender_name, "custom partitioner", values[len(targets)], 0, error

@@ -74,6 +74,8 @@ class Task:
         """A savepoint that stops the job was taken: no element is processed any more."""
         self._finish_when_confirmed = False
         self._finish_when_consumed = False
+        self.is_closing = False
+        """Nothing is left to do but to write what snapshots have begun."""
         self.record_cost_ns = environment.cost.record_cost_ns(
             vertex.names_of(plan.subtask), is_source=vertex.is_source
         )
@@ -447,7 +449,11 @@ class Task:
         if not self._is_output_consumed():
             self._finish_when_consumed = True
             return
-        self._finish_now()
+        self.is_closing = True
+        if not self.checkpointing.is_writing:
+            # Otherwise a checkpoint that all others complete would wait for this task until it times out (Flink:
+            # ``SubtaskCheckpointCoordinator.waitForPendingCheckpoints``).
+            self._finish_now()
 
     def _is_output_consumed(self) -> bool:
         """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
@@ -463,6 +469,11 @@ class Task:
         """An output channel for which the task has waited is empty."""
         if self._finish_when_consumed:
             self._finish_when_consumed = False
+            self.finish()
+
+    def snapshots_written(self) -> None:
+        """No snapshot is being written any more."""
+        if self.is_closing:
             self.finish()
 
     def _finish_now(self) -> None:
@@ -523,8 +534,8 @@ class Task:
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
-        if not self.gate.is_recovered:
-            self.checkpointing.trigger_refused(barrier.checkpoint_id, is_closing=False)
+        if self.is_closing or not self.gate.is_recovered:
+            self.checkpointing.trigger_refused(barrier.checkpoint_id, is_closing=self.is_closing)
             return
         self.gate.on_trigger(barrier, self.kernel.now_ns)
 
@@ -640,6 +651,7 @@ class Task:
             self.is_stopping,
             self._finish_when_confirmed,
             self._finish_when_consumed,
+            self.is_closing,
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             self._half_done_ns if self._interrupted_at_ns == now else 0,

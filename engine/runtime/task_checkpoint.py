@@ -234,6 +234,13 @@ class TaskCheckpointing:
                     pass
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
+        if not self._running:
+            task.snapshots_written()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a snapshot that was taken is not acknowledged or given up yet."""
+        return bool(self._running)
 
     def _take(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> None:
         task, checkpoint_id = self._task, barrier.checkpoint_id

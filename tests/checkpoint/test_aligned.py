@@ -329,3 +329,14 @@ def test_many_channels_cost_no_more_each() -> None:
 
     assert decided[-1] == ResumeChannels(tuple(range(channels)))
     assert process_time() - started < 5, "quadratic, this takes minutes"
+
+
+def test_an_abort_forgets_the_last_duration_too() -> None:
+    """The gauge shows zero after the abort of the current id, even if no channel was aligned for it."""
+    handler = AlignedBarrierHandler(2)
+    handler.on_barrier(0, barrier(1), 0)
+    handler.on_barrier(1, barrier(1), 50)
+    assert handler.alignment_ns(60) == 50
+    handler.on_cancel(0, cancel(2), 70)
+
+    assert handler.alignment_ns(80) == 0

@@ -215,3 +215,33 @@ def test_close_forgets_what_is_pending() -> None:
 
     assert tracker.pending_checkpoint_ids == ()
     tracker.validate()
+
+
+def test_cancelled_entries_go_once_every_channel_has_spoken() -> None:
+    """A marker counts like a barrier: after the last channel's, nothing is remembered."""
+    tracker, fresh = AtLeastOnceTracker(2), AtLeastOnceTracker(2)
+    tracker.on_cancel(0, cancel(1), 0)
+    before = tracker.fingerprint()
+    tracker.on_cancel(1, cancel(1), 0)
+    tracker.validate()
+
+    assert tracker.fingerprint() not in (before, fresh.fingerprint())
+    assert tracker.on_barrier(0, barrier(1), 0) == ()
+
+
+def test_a_late_cancel_leaves_newer_ones_alone() -> None:
+    """A marker for an id that is not tracked any more flags no other."""
+    tracker = AtLeastOnceTracker(2)
+    tracker.on_barrier(0, barrier(5), 0)
+
+    assert tracker.on_cancel(1, cancel(3), 0) == ()
+    assert (TriggerSnapshot(barrier(5), NONE),) == tracker.on_barrier(1, barrier(5), 0)
+
+
+def test_nothing_is_measured_before_the_first_barrier() -> None:
+    """The gauge of a fresh tracker is zero, and all of its channels would be captured."""
+    tracker = AtLeastOnceTracker(2)
+    tracker.on_bytes(1)
+
+    assert tracker.alignment_ns(99) == 0
+    assert tracker.captured_channels == (0, 1)

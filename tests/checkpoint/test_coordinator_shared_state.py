@@ -348,3 +348,16 @@ def test_a_refused_id_costs_one_request_and_no_id() -> None:
     assert driver.log.requests == {"first": "failed:TRIGGER_CHECKPOINT_FAILURE"}
     assert driver.coordinator.pending_ids == (1,)
     assert driver.log.failures == []
+
+
+def test_a_message_to_a_dead_coordinator_touches_nothing() -> None:
+    """Its savepoint may be complete: whoever takes over cannot know, and deletes and registers nothing."""
+    driver = CoordinatorDriver(CoordinatorConfig(), GRAPH)
+    driver.coordinator = type(driver.coordinator)(GRAPH, CoordinatorConfig())
+    driver.tell(driver.coordinator.recover([entry(3, "a")], START_NS, next_id=6))
+    driver.tell(driver.coordinator.restored(3, START_NS, 2))
+    deliver(driver, 5, "b", private="p", attempt=1)
+
+    assert [one.why for one in driver.log.ignored] == [IgnoredBecause.OLDER_ATTEMPT]
+    assert driver.deleted_files() == set()
+    assert driver.coordinator.shared_state_keys == ("a",)

@@ -202,6 +202,19 @@ def test_history_is_bounded_but_counts_and_summary_are_not() -> None:
     assert (full.minimum, full.maximum) == (4, 6)
 
 
+def test_a_forgotten_checkpoint_takes_reports_until_its_end() -> None:
+    """Also of subtasks that did not complete their part; its failure is the latest one, with all that was told."""
+    statistics = CheckpointStatistics(history_size=1)
+    for checkpoint_id in (1, 2):
+        statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 2)
+    statistics.on_incomplete(1, (0, 0), SubtaskCheckpointMetrics(full_bytes=3), 4)
+    statistics.on_failed(1, EXPIRED, 5)
+    statistics.validate()
+
+    assert statistics.latest_failed is not None
+    assert (statistics.latest_failed.acknowledged, statistics.latest_failed.full_bytes) == (1, 3)
+
+
 def test_old_subtask_rows_are_dropped_but_their_sums_stay() -> None:
     """The checkpoints that ended first lose their details first; one in progress has them all."""
     statistics = CheckpointStatistics(subtask_rows=3)

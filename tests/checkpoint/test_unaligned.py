@@ -320,3 +320,25 @@ def test_fingerprint_knows_whether_a_capture_runs() -> None:
 
     assert announced.fingerprint() != captured.fingerprint()
     hash(captured.fingerprint())
+
+
+def test_ends_alone_trigger_nothing() -> None:
+    """Should every channel end without the announced barrier, the checkpoint is over and no capture is stopped."""
+    handler = handler_of(2)
+    handler.on_announcement(0, barrier(1), 0)
+
+    assert handler.on_end_of_partition(0, 0) == ()
+    assert handler.on_end_of_partition(1, 0) == ()
+    assert handler.pending_checkpoint_ids == ()
+    handler.validate()
+
+
+def test_the_trigger_knows_nothing_of_the_alignment_before() -> None:
+    """Duration and bytes of the checkpoint before do not show in the metrics of the next trigger."""
+    handler = handler_of(2)
+    handler.on_barrier(0, barrier(1), 0)
+    handler.on_bytes(5)
+    handler.on_barrier(1, barrier(1), 9)
+    handler.on_bytes(5)
+
+    assert TriggerSnapshot(barrier(2, 9), NONE) in handler.on_barrier(0, barrier(2, 9), 9)

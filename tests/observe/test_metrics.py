@@ -76,7 +76,7 @@ def test_checkpoints_are_counted_by_how_they_end() -> None:
 
 
 def test_the_duration_ends_with_the_last_acknowledgement() -> None:
-    """Making it durable comes after that; acknowledgements of other checkpoints, or of ended ones, do not count."""
+    """Making it durable comes after that; acknowledgements of other checkpoints, or of no pending one, do not count."""
     metrics = collect(
         CheckpointTriggered(10 * MS, 1, 1),
         CheckpointTriggered(11 * MS, 1, 2),
@@ -86,8 +86,14 @@ def test_the_duration_ends_with_the_last_acknowledgement() -> None:
         CheckpointCompleted(19 * MS, 1, 1, 200),
         SnapshotAcknowledged(25 * MS, 1, 1, "count[1]", 100),
     )
+    without = collect(
+        SnapshotAcknowledged(9 * MS, 1, 1, "map[0]", 100),
+        CheckpointTriggered(10 * MS, 1, 1),
+        CheckpointCompleted(14 * MS, 1, 1, 200),
+    )
 
     assert metrics.job["lastCheckpointDuration"] == 5
+    assert without.job["lastCheckpointDuration"] == 4
 
 
 def test_acknowledgements_of_an_ended_attempt_are_forgotten() -> None:

@@ -316,6 +316,7 @@ def test_savepoints_and_retained_checkpoints(statistics: CheckpointStatistics) -
         True, "SYNC_SAVEPOINT", "savepoint",
     )  # fmt: skip
     assert (savepoint["savepointFormat"], savepoint["external_path"]) == ("CANONICAL", "/save/savepoint-3")
+    assert savepoint["failure_timestamp"] is None
     assert (table["latest"]["completed"]["id"], table["latest"]["savepoint"]["id"]) == (2, 3)
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from engine.checkpoint.messages import SubtaskCheckpointMetrics
+from engine.checkpoint.statistics import CheckpointStatistics
+from engine.elements.events import SnapshotKind
+from engine.report.report import metrics_of
 from tests.report.runs import Run, make_run
 
 
@@ -44,6 +49,20 @@ def test_metrics_have_flinks_names(killed: Run) -> None:
     assert metrics["tasks"]["sum -> out[0]"].keys() == {
         "numRecordsIn", "numRecordsOut", "checkpointAlignmentTime", "checkpointStartDelayNanos",
     }  # fmt: skip
+
+
+def test_a_finished_task_keeps_the_numbers_of_its_last_snapshot() -> None:
+    """A later checkpoint counts it as acknowledged, with zeros; these are no measurements."""
+    run = make_run()
+    statistics = CheckpointStatistics()
+    statistics.on_triggered(1, SnapshotKind.CHECKPOINT, 0, 1)
+    statistics.on_acknowledged(1, (0, 0), SubtaskCheckpointMetrics(alignment_ns=7, start_delay_ns=5), 9)
+    statistics.on_completed(1, 10)
+    statistics.on_triggered(2, SnapshotKind.CHECKPOINT, 20, 0, finished=[(0, 0)])
+    statistics.on_completed(2, 20)
+    task = metrics_of(replace(run.result, checkpoints=statistics), run.execution.plan).tasks["numbers -> check[0]"]
+
+    assert (task["checkpointAlignmentTime"], task["checkpointStartDelayNanos"]) == (7, 5)
 
 
 def test_a_failed_run_reports_its_error_and_causes() -> None:

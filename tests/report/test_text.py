@@ -151,7 +151,10 @@ def test_the_slowest_checkpoint_is_shown_in_detail() -> None:
     report["checkpoints"]["history"][1]["end_to_end_duration"] = 10**6
     report["checkpoints"]["history"][2]["end_to_end_duration"] = 10**7
 
-    assert "Checkpoint 3, the slowest of these, by subtask" in text_of(report)
+    assert "Checkpoint 3, the slowest of these, by subtask\n" in text_of(report)
+
+    report["checkpoints"]["history"] = report["checkpoints"]["history"][1:3]
+    assert "Checkpoint 3 by subtask\n" in text_of(report)
 
 
 def test_names_in_brackets_are_no_markup() -> None:

@@ -15,18 +15,21 @@ from engine.runtime.execution import ExecutionResult
 
 
 class Ended:
-    """The one thing a verdict asks of a result."""
+    """What a verdict asks of a result."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, state: str = "finished") -> None:
         self.error = error
+        self.state = state
 
 
-def judge(mode: str, *cuts: tuple[int, int], error: Exception | None = None) -> tuple[str, int, str]:
+def judge(
+    mode: str, *cuts: tuple[int, int], error: Exception | None = None, state: str = "finished"
+) -> tuple[str, int, str]:
     """Name, exit code and reason for checkpoints with these (orphans, in transit)."""
     oracle = CutOracle(
         [CutVerdict(1, number, 4, 100, orphans, lost) for number, (orphans, lost) in enumerate(cuts, start=1)]
     )
-    verdict = judge_run(cast(ExecutionResult, Ended(error)), oracle, protocol_named(mode))
+    verdict = judge_run(cast(ExecutionResult, Ended(error, state)), oracle, protocol_named(mode))
     return verdict.name, verdict.exit_code, verdict.reason
 
 
@@ -35,6 +38,15 @@ def test_consistent_cuts_are_valid() -> None:
     assert judge("aligned", (0, 0), (0, 0)) == (
         "valid", 0, "the job finished; 2 completed checkpoints, each a consistent cut",
     )  # fmt: skip
+
+
+def test_a_job_stopped_with_a_savepoint_is_judged_like_one_that_finished() -> None:
+    """Only the words differ: it was stopped."""
+    assert judge("aligned", (0, 0), state="stopped") == (
+        "valid", 0, "the job stopped; 1 completed checkpoint, each a consistent cut",
+    )  # fmt: skip
+    assert judge("at-least-once", (0, 1), state="stopped")[:2] == ("violated", 1)
+    assert judge("aligned", state="stopped")[2].startswith("the job stopped, but no checkpoint completed")
 
 
 @pytest.mark.parametrize("cut", [(1, 0), (0, 1)])
