@@ -33,6 +33,12 @@ _SPREAD_ROWS = (
     ("Minimum", "min"), ("Average", "avg"), ("Maximum", "max"),
     ("p50", "p50"), ("p90", "p90"), ("p95", "p95"), ("p99", "p99"), ("p99.9", "p999"),
 )  # fmt: skip
+_TYPES = {
+    "CHECKPOINT": "checkpoint",
+    "UNALIGNED_CHECKPOINT": "unaligned",
+    "SAVEPOINT": "savepoint",
+    "SYNC_SAVEPOINT": "sync savepoint",
+}
 _Show = Callable[[float | None], str]
 _SUMMARY: tuple[tuple[str, str, _Show], ...] = (
     ("End to End Duration", "end_to_end_duration", short_ns),
@@ -137,8 +143,10 @@ def overview_lines(checkpoints: Mapping[str, Any]) -> list[str]:
 def history_tables(history: Sequence[Mapping[str, Any]], started_ns: int, width: int = TABLE_WIDTH) -> list[Group]:
     """Flink's History, newest first; times count from the start of the run."""
     shown = history[:HISTORY_ROWS]
-    columns = [
-        Column("ID", [str(row["id"]) for row in shown]),
+    columns = [Column("ID", [str(row["id"]) for row in shown])]
+    if any(row["checkpoint_type"] != "CHECKPOINT" for row in shown):
+        columns.append(Column("Type", [_TYPES[row["checkpoint_type"]] for row in shown], is_text=True))
+    columns += [
         Column("Status", [row["status"] for row in shown], is_text=True),
         Column("Acknowledged", [f"{row['num_acknowledged_subtasks']}/{row['num_subtasks']}" for row in shown]),
         Column("Trigger Time", [f"+{format_ns(row['trigger_timestamp'] - started_ns)}" for row in shown]),
@@ -150,8 +158,6 @@ def history_tables(history: Sequence[Mapping[str, Any]], started_ns: int, width:
     if any(row["processed_data"] or row["persisted_data"] for row in shown):
         in_flight = [f"{short_bytes(row['processed_data'])} ({short_bytes(row['persisted_data'])})" for row in shown]
         columns.append(Column("Processed (persisted) in-flight data", in_flight))
-    if any(row["checkpoint_type"] != "CHECKPOINT" for row in shown):
-        columns.append(Column("Type", [_words(row["checkpoint_type"]) for row in shown], is_text=True))
     if any(row["orphans"] or row["in_transit"] for row in shown):
         columns.append(Column("Cut", [_cut(row) for row in shown], is_text=True))
     return fitted(_of("History", shown, history, "newest"), columns, width)
@@ -260,7 +266,3 @@ def _of(title: str, shown: Sequence[object], everything: Sequence[object], which
 
 def _time(value: int) -> str:
     return NOTHING if value < 0 else short_ns(value)
-
-
-def _words(name: str) -> str:
-    return name.lower().replace("_", " ")

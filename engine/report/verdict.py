@@ -41,9 +41,11 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
         cause = result.error.__cause__ or result.error
         return Verdict("failed", f"the job failed ({type(cause).__name__})", exit_code_of(result.error))
     if not protocol.takes_checkpoints:
-        return Verdict("valid", f"the job {result.state}; its mode takes no checkpoints and promises nothing", EXIT_VALID)
+        reason = f"the job {result.state}; its mode takes no checkpoints and promises nothing"
+        return Verdict("valid", reason, EXIT_VALID)
     if not oracle.verdicts:
-        return Verdict("unknown", f"the job {result.state}, but no checkpoint completed: nothing was judged", EXIT_UNKNOWN)
+        reason = f"the job {result.state}, but no checkpoint completed: nothing was judged"
+        return Verdict("unknown", reason, EXIT_UNKNOWN)
     return Verdict("valid", _praise(result.state, oracle.verdicts, protocol), EXIT_VALID)
 
 

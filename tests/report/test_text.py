@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, Group
 
+from engine.checkpoint.statistics import CheckpointType
 from engine.report.tables import TABLE_WIDTH
 from engine.report.text import HISTORY_ROWS, NOTES, SUBTASK_ROWS, TASK_ROWS, note_lines, print_report, report_parts
 from tests.report.runs import make_run
@@ -127,6 +128,16 @@ def test_columns_that_say_something_are_shown(change: dict[str, Any], heading: s
     text = text_of(changed(**change))
 
     assert heading in text[text.index("History") : text.index("by subtask")]
+
+
+def test_types_have_short_names() -> None:
+    """Every type that a row can have, in the column behind the id."""
+    report = copy.deepcopy(KILLED)
+    for row, type_ in zip(report["checkpoints"]["history"], CheckpointType, strict=True):
+        row["checkpoint_type"] = type_.value
+    rows = [line.split() for line in table_text(text_of(report), "History").splitlines() if "µs" in line]
+
+    assert [row[1] for row in rows] == ["checkpoint", "unaligned", "savepoint", "sync"]
 
 
 def test_in_flight_data_of_subtasks_is_shown_where_there_is_some() -> None:
