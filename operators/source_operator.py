@@ -49,6 +49,9 @@ class _SourceContext:
     def count(self, name: str, amount: int = 1) -> None:
         self._operator.context.metrics.count(name, amount)
 
+    def report_backlog(self, is_backlog: bool) -> None:
+        self._operator.context.report_backlog(is_backlog)
+
 
 class _Saved(NamedTuple):
     """One split in the snapshot. The last two belong to the subtask and are the same in all its splits."""

@@ -8,7 +8,8 @@ Theory of operation, around a tracker of the **forward** channels, which decides
   behind it may be counted twice, as at-least-once allows. A cancel marker ahead of the snapshot is noted as well: the
   checkpoint is then reported as cancelled when its snapshot is due. At most 50 ids are noted.
 * Only one log is kept. A newer checkpoint whose snapshot is due subsumes the one whose log has not ended; a cancel
-  marker for the logged checkpoint, or for a newer one, ends it.
+  marker for the logged checkpoint, or for a newer one, ends it. Where the barrier of a newer checkpoint comes on a back
+  edge, or waits there already, the log cannot be delimited any more: the checkpoint is aborted as subsumed.
 * ``last`` is the highest id triggered or reported as cancelled. Everything about ids up to it, but for the log, is
   obsolete: a marker that the task itself has sent round says nothing new.
 """
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterable
 
 from engine.checkpoint.at_least_once import MAX_PENDING_CHECKPOINTS, AtLeastOnceTracker
 from engine.checkpoint.barrier_handler import BarrierHandler
+from engine.checkpoint.channel_capture import InputCapture
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.instructions import (
     AbortCheckpoint,
@@ -44,7 +46,12 @@ class BackEdgeTracker(BarrierHandler):
     """
 
     def __init__(
-        self, channels: int, checkpoints_after_tasks_finish: bool = True, *, back_edges: Collection[int]
+        self,
+        channels: int,
+        checkpoints_after_tasks_finish: bool = True,
+        *,
+        capture: InputCapture,
+        back_edges: Collection[int],
     ) -> None:
         super().__init__(channels, checkpoints_after_tasks_finish)
         self._back_edges = tuple(sorted(back_edges))
@@ -52,6 +59,7 @@ class BackEdgeTracker(BarrierHandler):
         assert forward, "a task with back edges only has no input"
         self._forward = {channel: position for position, channel in enumerate(forward)}
         self._tracker = AtLeastOnceTracker(len(forward), checkpoints_after_tasks_finish)
+        self._capture = capture
         self._last = _NO_CHECKPOINT
         self._logged: int | None = None
         self._awaited: set[int] = set()
@@ -69,8 +77,12 @@ class BackEdgeTracker(BarrierHandler):
         assert self._is_open[channel], f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         if barrier.checkpoint_id == self._logged:
             return self._returned(channel, now_ns)
+        out: HandlerInstructions = ()
+        if channel in self._awaited and barrier.checkpoint_id > self._last:
+            # The one that is logged was dropped on the way round, which trackers do without a word.
+            out = self._log_aborted(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
         self._note(barrier.checkpoint_id, channel)
-        return ()
+        return out
 
     def on_cancel(self, channel: int, marker: CancelCheckpointMarker, now_ns: int) -> HandlerInstructions:
         """Abort the id and everything older; on a back edge only what is logged, or take note."""
@@ -165,8 +177,12 @@ class BackEdgeTracker(BarrierHandler):
             reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
             out.append(AbortCheckpoint(checkpoint_id, reason))
             return
-        self._awaited = {channel for channel in self._back_edges if self._is_open[channel] and channel not in noted}
-        if self._awaited:
+        awaited = [channel for channel in self._back_edges if self._is_open[channel] and channel not in noted]
+        if not all(self._capture.channels[channel].can_start(checkpoint_id) for channel in awaited):
+            out.append(AbortCheckpoint(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED))
+            return
+        self._awaited = set(awaited)
+        if awaited:
             self._logged = checkpoint_id
             self._metrics, self._triggered_ns, self._bytes_since = due.metrics, now_ns, 0
             out.append(StartCapture(checkpoint_id))

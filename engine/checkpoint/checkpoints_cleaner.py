@@ -60,6 +60,10 @@ class CheckpointsCleaner(Generic[Entry]):
         self._subsumed = kept
         return tuple(entry.checkpoint_id for entry in leaving if entry.may_be_deleted)
 
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert len(set(self.waiting_ids)) == len(self.waiting_ids), self.waiting_ids
+
     def fingerprint(self) -> tuple[int, ...]:
         """All state that decides what happens next; what an id may do is told by who added it."""
         return self.waiting_ids

@@ -193,6 +193,7 @@ class CompletedCheckpointStore:
         """Assert the invariants."""
         ids = [entry.checkpoint_id for entry in self._entries]
         assert ids == sorted(set(ids)), ids
+        self._cleaner.validate()
         gone = self._cleaner.waiting_ids
         assert not any(checkpoint_id in ids for checkpoint_id in gone), (ids, gone)
 

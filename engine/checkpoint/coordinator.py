@@ -21,6 +21,10 @@ checkpoint at a time, and nothing aborts a checkpoint whose metadata is being wr
 (Flink has both because it holds the coordinator's lock meanwhile.) A driver must therefore hear the outcome of a
 ``WriteMetadata`` before it asks for the ``restore_point``.
 
+*Shared state* is registered before anything else is done with an acknowledgement, whoever sends it and however late;
+what nothing uses any more goes with the next completion (see ``shared_state_registry``). A message to a coordinator
+that has died is not looked at: what that one made durable is not known here.
+
 *Ids* start at 1, grow, and are never used twice, restarts included. A later process begins above what it finds.
 
 *Attempts.* Messages carry the attempt they were sent in; those of an older attempt change nothing. An attempt belongs

@@ -184,6 +184,12 @@ class Preparation:
         """Delivered states in the order of their names in the job, not of their arrival."""
         return tuple((name, states[name]) for name in names)
 
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert all(name in self.coordinators for name in self.coordinator_states), self.coordinator_states
+        assert all(name in self.hooks for name in self.hook_states), self.hook_states
+        assert not self.hook_states or not self.waiting_coordinators, self.waiting_coordinators
+
     def fingerprint(self) -> tuple[object, ...]:
         """All state that decides what happens next."""
         return (self.waiting_coordinators, self.waiting_hooks)

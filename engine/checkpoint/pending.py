@@ -112,6 +112,7 @@ class PendingCheckpoint:
         assert len(self.waiting) + len(self.acknowledgements) == len(self.plan.wait), self.checkpoint_id
         if self.phase >= PendingPhase.FULLY_ACKNOWLEDGED:
             assert self.is_fully_acknowledged, (self.checkpoint_id, self.waiting)
+        self.preparation.validate()
         if self.phase < PendingPhase.TRIGGERED:
             assert not self.acknowledgements, self.checkpoint_id
         else:

@@ -153,16 +153,14 @@ class SingleCheckpointHandler(BarrierHandler):
         if self._is_obsolete(barrier.checkpoint_id):
             return ()
         out: list[HandlerInstruction] = []
-        started = self._start_if_new(barrier, out)
+        self._start_if_new(barrier, out)
         if self._open_count == 0:
             self._finish()
             out += self._snapshot_without_alignment(barrier, now_ns)
-            return tuple(out)
         for channel in self.open_channels:
-            if self._is_pending and channel not in self._aligned:
+            # Those that were aligned before may leave nobody to wait for before the last one's turn.
+            if self._is_pending:
                 self._align(channel, barrier, False, now_ns, out)
-        if started and self._is_pending:
-            self._on_started(barrier, now_ns, out)
         return tuple(out)
 
     def close(self) -> None:
@@ -203,7 +201,6 @@ class SingleCheckpointHandler(BarrierHandler):
             self._abort(self._current, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, out)
         self._current = barrier.checkpoint_id
         self._first_barrier = barrier
-        self._aligned.clear()
         # Fixed here and never changed while pending: channels that end later join `aligned` instead.
         self._target = self._open_count
         return True
@@ -251,6 +248,7 @@ class SingleCheckpointHandler(BarrierHandler):
 
     def _finish(self) -> None:
         self._aligned.clear()
+        self._target = 0
         self._done = self._current
         self._first_barrier = None
 
@@ -262,7 +260,6 @@ class SingleCheckpointHandler(BarrierHandler):
             self._leave(self._current, out)
         self._resume_blocked(out)
         self._current = max(self._current, checkpoint_id)
-        self._target = 0
         self._finish()
         # Only the newest id is ever aborted: what was being measured is gone.
         self._clock.reset_all()
@@ -297,7 +294,7 @@ class SingleCheckpointHandler(BarrierHandler):
         assert all(self._is_open[channel] for channel in self._blocked), self._blocked
         if not self._is_pending:
             assert not self._aligned, (self._current, self._aligned)
-            assert not self._blocked, f"{self._blocked} blocked for no checkpoint"
+            assert not self._blocked, f"{self.blocked_channels} blocked for no checkpoint"
             assert self._first_barrier is None, self._first_barrier
             return
         assert self._first_barrier is not None, self._current

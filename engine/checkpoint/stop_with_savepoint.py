@@ -139,7 +139,7 @@ class StopWithSavepoint:
         """Every task has ended. Before the outcome of the savepoint this is only remembered; after a failed one, or a
         second time, it means nothing."""
         assert self._phase is not StopPhase.REQUESTED, self._phase
-        not_finished = {
+        not_finished: dict[TaskId, TaskTermination] = {
             task: how for task, how in sorted(terminations.items()) if how is not TaskTermination.FINISHED
         }
         if self._phase is StopPhase.WAITING_FOR_TASKS:

@@ -36,6 +36,7 @@ class RunOptions:
     failover: str | None = None
     interval_during_backlog: str | None = None
     checkpoints_after_tasks_finish: bool = True
+    debloat: str | None = None
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
         """The :class:`engine.runtime.config.RunConfig` for these options.
@@ -61,6 +62,7 @@ class RunOptions:
             ("min_pause_ns", self.min_pause, "min pause"),
             ("aligned_timeout_ns", self.aligned_timeout, "aligned timeout"),
             ("interval_during_backlog_ns", self.interval_during_backlog, "interval during backlog"),
+            ("debloat_target_ns", self.debloat, "debloat target"),
         ):
             if text is not None:
                 changes[name] = parse_duration_ns(text, what)
@@ -178,6 +180,11 @@ def config_options(command: CommandT) -> CommandT:
             "--interval-during-backlog",
             metavar="TIME",
             help="Checkpoint interval while a source works off a backlog; 0s = no checkpoints then.",
+        ),
+        click.option(
+            "--debloat",
+            metavar="TIME",
+            help="Buffer debloating: keep no more records in flight to a task than it takes in this time.",
         ),
         click.option(
             "--checkpoints-after-tasks-finish",

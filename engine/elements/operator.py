@@ -94,6 +94,10 @@ class OperatorContext(Protocol):
     def spend(self, virtual_ns: int) -> None:
         """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say)."""
 
+    def report_backlog(self, is_backlog: bool) -> None:
+        """Say that the operator, a source, has begun or ended to work off a backlog: while any source does, the
+        checkpoint interval is ``interval_during_backlog_ns`` (Flink: ``setIsProcessingBacklog``)."""
+
 
 class Operator:
     """Base of all operators: forwards watermarks, keeps no state. Subclasses override what they need."""

@@ -28,6 +28,10 @@ class SourceContext(Protocol):
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of the source operator."""
 
+    def report_backlog(self, is_backlog: bool) -> None:
+        """Say that this subtask of the source has begun, or ended, to work off a backlog: checkpoints are rarer then,
+        if the run has an interval for it. After a restart it has none until it says so again."""
+
 
 class SplitReader(Protocol):
     """Reads one split in order."""

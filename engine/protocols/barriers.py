@@ -119,7 +119,9 @@ class AtLeastOnceBarriers:
     ) -> BarrierHandler:
         """The counting tracker."""
         if back_edges:
-            return BackEdgeTracker(channels, self.checkpoints_after_tasks_finish, back_edges=back_edges)
+            return BackEdgeTracker(
+                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
+            )
         return AtLeastOnceTracker(channels, self.checkpoints_after_tasks_finish)
 
 

@@ -6,8 +6,9 @@ What is queued in front of a task is time that a barrier has to wait (aligned), 
 
 Rules.
 1. Throughput is what the task took, divided by the time in which there was something to take. Time in which it waited
-   for its own outputs counts: a task that is held back is slow, whatever the reason. Without any such time the last
-   throughput stands, and before the first there is nothing to go by: nothing is changed.
+   for its own outputs counts: a task that is held back is slow, whatever the reason. After a period without any such
+   time there is nothing to go by, and nothing is changed (Flink goes on with the last throughput, which may have been
+   that of a few records).
 2. Desired is throughput x target, divided by the number of channels that hold records now. It takes no look at what
    each single channel carries: inputs of very different rates mislead it, as in Flink.
 3. The desired credit is smoothed (exponential moving average over ``samples`` periods; one step aims at no more than
@@ -73,12 +74,11 @@ class ThroughputMeter:
     Told when the inputs run empty and when they are not any more; see rule 1.
     """
 
-    __slots__ = ("_busy_ns", "_busy_since_ns", "_last")
+    __slots__ = ("_busy_ns", "_busy_since_ns")
 
     def __init__(self) -> None:
         self._busy_since_ns: int | None = None
         self._busy_ns = 0
-        self._last: tuple[int, int] | None = None
 
     def input_idle(self, now_ns: int) -> None:
         """There is nothing to take; may be said again and again."""
@@ -91,26 +91,19 @@ class ThroughputMeter:
         if self._busy_since_ns is None:
             self._busy_since_ns = now_ns
 
-    def measure(self, records: int, now_ns: int) -> None:
-        """A period is over, in which the task took ``records``."""
+    def records_within(self, time_ns: int, records: int, now_ns: int) -> int | None:
+        """A period is over, in which the task took ``records``: as many as it would take in ``time_ns`` of work.
+        ``None`` when there was no work."""
         if self._busy_since_ns is not None:
             self._busy_ns += now_ns - self._busy_since_ns
             self._busy_since_ns = now_ns
-        if self._busy_ns:
-            self._last = (records, self._busy_ns)
-            self._busy_ns = 0
-
-    def records_within(self, time_ns: int) -> int | None:
-        """Records that the task would take in ``time_ns`` of work; ``None`` before anything was measured."""
-        if self._last is None:
-            return None
-        records, busy_ns = self._last
-        return records * time_ns // busy_ns
+        busy_ns, self._busy_ns = self._busy_ns, 0
+        return records * time_ns // busy_ns if busy_ns else None
 
     def fingerprint(self, now_ns: int) -> object:
         """What was measured, relative to now."""
         since = self._busy_since_ns
-        return (None if since is None else now_ns - since, self._busy_ns, self._last)
+        return (None if since is None else now_ns - since, self._busy_ns)
 
 
 class CreditCalculator:
@@ -180,8 +173,7 @@ class TaskDebloater:
         """Measure, and change the credit of the inputs if that is worth it."""
         received = sum(channel.received_records for channel in self._channels)
         taken, self._received = received - self._received, received
-        self._meter.measure(taken, self._kernel.now_ns)
-        desired = self._meter.records_within(self.settings.target_ns)
+        desired = self._meter.records_within(self.settings.target_ns, taken, self._kernel.now_ns)
         if desired is None:
             return
         in_use = sum(1 for channel in self._channels if channel.queued_records)

@@ -4,9 +4,10 @@ Rules (Flink: FLIP-147, final checkpoints)
 ------------------------------------------
 * A task that has come to the end of its data finishes its operators and stays, so that a checkpoint can hold what they
   have left behind. Sinks commit it when that checkpoint is complete; not before then may the task go.
-* A source vertex goes as a whole: when all its subtasks have come to their end, and a checkpoint has completed that
-  began after that. (A source keeps union list state, and half a finished vertex with such state cannot be restored.)
-  What lies behind it follows when all its inputs have ended. Other sources read on.
+* A vertex goes as a whole: when all its subtasks have come to their end, and a checkpoint has completed that began
+  after that. Half a finished vertex could not be restored if it has union state, and the other half could never get
+  its own checkpoint confirmed: no snapshot of it would be taken. A subtask closes once it may and all its inputs have
+  closed; the other vertices run on.
 * When all tasks have come to their end, one last checkpoint is asked for. When it fails it is asked for again, but not
   for ever: more than ``final_attempts`` failures in a row fail the job.
 * When tasks must not finish before the job does (checkpoints after tasks finish switched off), all of them stay until
@@ -15,30 +16,31 @@ Rules (Flink: FLIP-147, final checkpoints)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from engine.checkpoint.messages import TaskId
 
 
 class EndOfInput:
-    """``sources``: the subtasks of every source vertex; ``tasks``: all tasks; ``finish_early``: whether a vertex may
-    finish before the job does."""
+    """``tasks``: all tasks; ``finish_early``: whether a vertex may finish before the job does; ``final_attempts``: how
+    often the last checkpoint is tried in a row."""
 
     def __init__(
         self,
         tasks: Iterable[TaskId],
-        sources: Iterable[Sequence[TaskId]],
         *,
         finish_early: bool,
         final_attempts: int,
     ) -> None:
-        self._count = len(tuple(tasks))
-        self._sources = {vertex[0][0]: tuple(vertex) for vertex in sources}
+        self._vertices: dict[int, list[TaskId]] = {}
+        for task in tasks:
+            self._vertices.setdefault(task[0], []).append(task)
+        self._count = sum(map(len, self._vertices.values()))
         self._finish_early = finish_early
         self._final_attempts = final_attempts
         self._ended: dict[TaskId, None] = {}
         self._finished: dict[TaskId, None] = {}
-        # Source vertex -> the first checkpoint that began after its end.
+        # Vertex -> the first checkpoint that began after its end.
         self._confirmed_by: dict[int, int] = {}
         self._final_requested = False
         self._final_failures = 0
@@ -57,8 +59,7 @@ class EndOfInput:
     def task_ended(self, task: TaskId, next_checkpoint_id: int) -> None:
         """A task has come to the end of its data. ``next_checkpoint_id``: of the first checkpoint to begin after."""
         self._ended[task] = None
-        vertex = self._sources.get(task[0])
-        if self._finish_early and vertex is not None and all(one in self._ended for one in vertex):
+        if self._finish_early and all(one in self._ended for one in self._vertices[task[0]]):
             self._confirmed_by[task[0]] = next_checkpoint_id
 
     def task_finished(self, task: TaskId) -> None:
@@ -67,11 +68,11 @@ class EndOfInput:
         self._confirmed_by.pop(task[0], None)
 
     def checkpoint_completed(self, checkpoint_id: int) -> tuple[TaskId, ...]:
-        """A checkpoint is complete: the sources that may finish now."""
+        """A checkpoint is complete: the tasks that may finish now."""
         confirmed = [vertex for vertex, first in self._confirmed_by.items() if first <= checkpoint_id]
         for vertex in confirmed:
             del self._confirmed_by[vertex]
-        return tuple(task for vertex in confirmed for task in self._sources[vertex])
+        return tuple(task for vertex in confirmed for task in self._vertices[vertex])
 
     def request_final(self) -> bool:
         """All tasks may have come to their end: whether the last checkpoint is to be asked for now."""
@@ -112,7 +113,7 @@ class EndOfInput:
         assert len(self._ended) <= self._count, self._ended
         assert all(task in self._ended for task in self._finished), (self._finished, self._ended)
         for vertex in self._confirmed_by:
-            assert all(task in self._ended for task in self._sources[vertex]), vertex
+            assert all(task in self._ended for task in self._vertices[vertex]), vertex
         assert 0 <= self._final_failures <= self._final_attempts, self._final_failures
 
     def fingerprint(self) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from engine.runtime.job_manager import JobManager, Restore
 from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS, Kernel
 from engine.runtime.long_lived import long_lived
+from engine.runtime.loops import check_loops
 from engine.runtime.savepoints import SavepointOrder, SavepointReport
 from state_backends.errors import StateBackendError
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
@@ -123,6 +124,7 @@ class Execution:
                          to choose from, and may be gone: the job was started from it once;
         ``choices``      a recording to replay, ``None`` = draw from ``config.seed``.
         """
+        check_loops(plan, config)
         self.plan = plan
         self.config = config
         self.choices = ChoiceRecorder(config.seed) if choices is None else choices

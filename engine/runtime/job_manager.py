@@ -106,7 +106,6 @@ class JobManager:
         tasks = self._graph.tasks()
         self.end = EndOfInput(
             tasks,
-            [[task for task in tasks if task[0] == vertex.index] for vertex in plan.vertices if vertex.is_source],
             finish_early=config.checkpoints_after_tasks_finish and config.protocol.takes_checkpoints,
             final_attempts=config.final_checkpoint_attempts,
         )
@@ -283,8 +282,7 @@ class JobManager:
         # No further checkpoint: the next thing any task does is to close.
         self.driver.execute(self.coordinator.stop(self.kernel.now_ns))
         for task in self.tasks.values():
-            if not task.inputs:
-                self.mail(task, "end_of_job")
+            self.mail(task, "may_finish")
 
     def task_finished(self, task: Task) -> None:
         """A task is closed; when all are, the job has finished."""
@@ -306,14 +304,14 @@ class JobManager:
             self.driver.execute(self.coordinator.on_decline(message, self.kernel.now_ns))
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """Tasks are being told that a checkpoint is complete: sources whose end it holds may finish."""
+        """Tasks are being told that a checkpoint is complete: vertices whose end it holds may finish."""
         if not self.savepoints.is_stopping:
             for task_id in self.end.checkpoint_completed(checkpoint_id):
-                self.mail(self.tasks[task_id], "end_of_job")
+                self.mail(self.tasks[task_id], "may_finish")
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
-        if task.state == "running" and self.state == RUNNING:
+        if task.state in ("created", "running") and self.state == RUNNING:
             now = self.kernel.now_ns
             self.driver.execute(self.coordinator.on_backlog(task.task_id, is_backlog, now))
 
@@ -376,7 +374,7 @@ class JobManager:
                 self.all_input_ended(deployment)
 
     def all_parts_confirmed(self, deployment: int) -> None:
-        """The last checkpoint is complete: let the sources end (kernel event)."""
+        """The last checkpoint is complete: let the tasks end (kernel event)."""
         if deployment == self.deployment and self.state == RUNNING:
             self._end_of_job()
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import JobGraphError
+from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, Event, Watermark, WatermarkStatus
 from engine.graph.loops import find_loops
 from engine.runtime.channel import Channel
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.graph.loops import LoopPlan
     from engine.graph.partitioner import Router
     from engine.graph.plan import ExecutionPlan
+    from engine.runtime.config import RunConfig
     from engine.runtime.output_queue import Element
     from engine.runtime.task import Task
 
@@ -241,3 +242,13 @@ def build_loops(
             loop = Loop(found, tasks, channels)
             loops.update(dict.fromkeys(found.subtasks, loop))
     return loops
+
+
+def check_loops(plan: ExecutionPlan, config: RunConfig) -> None:
+    """Raise :class:`ConfigurationError` for settings that a plan with loops cannot be run with."""
+    if config.max_concurrent > 1 and any(edge.is_feedback for edge in plan.edges):
+        raise ConfigurationError(
+            f"max_concurrent is {config.max_concurrent}, but job {plan.job_name!r} has an iteration: a checkpoint logs"
+            " what comes back to its head until the barrier comes back, and cannot overlap with the next one; set"
+            " max_concurrent to 1"
+        )

@@ -17,7 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.state_mapping import ChannelStateEdge, needs_filter, plan_channel_state
+from engine.checkpoint.state_mapping import (
+    ChannelStateEdge,
+    UnsupportedMappingError,
+    needs_filter,
+    plan_channel_state,
+)
 from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.partitioner import CustomPartitioner, HashPartitioner
@@ -132,7 +137,7 @@ class _Edge:
         if not pieces:
             return
         self._settle_key_type(pieces.values())
-        for pair, read in plan_channel_state(self._moved, pieces).items():
+        for pair, read in self._planned(pieces).items():
             batches: list[Batch] = []
             for (_, old_receiver), columns in read:
                 filtered = needs_filter(self._moved, old_receiver)
@@ -143,15 +148,33 @@ class _Edge:
                 ]
             yield pair, batches
 
+    def _planned(
+        self, pieces: Mapping[tuple[int, int], list[RecordColumns]]
+    ) -> Mapping[tuple[int, int], tuple[tuple[tuple[int, int], list[RecordColumns]], ...]]:
+        try:
+            return plan_channel_state(self._moved, pieces)
+        except UnsupportedMappingError as error:
+            if not self._edge.is_feedback:
+                raise
+            moved = self._moved
+            raise UnsupportedMappingError(
+                f"edge {moved.name!r}: the checkpoint holds records that were on their way back to the head of an "
+                f"iteration, from {moved.old_senders} to {moved.old_receivers} subtasks, and the job now has "
+                f"{moved.new_senders} and {moved.new_receivers}\n"
+                f"  records on a {moved.partitioner} edge belong to one pair of subtasks and to nobody else\n"
+                "  keep the parallelism of both operators, or close the iteration with feedback.rebalance()"
+            ) from error
+
     def _settle_key_type(self, pieces: Iterable[list[RecordColumns]]) -> None:
         if not isinstance(self._edge.partitioner, HashPartitioner):
             return
         for one in (one for columns in pieces for one in columns):
             if one.keys is None:
+                instead = "" if self._edge.is_feedback else ", or from a savepoint, which holds no such records"
                 raise JobChangedError(
                     f"edge {self._edge.name!r}: the checkpoint holds records in flight on it that have no keys, and "
                     "the job now spreads them by key\n"
-                    "  restore with the partitioning that the job had, or from a savepoint, which holds no such records"
+                    f"  restore with the partitioning that the job had{instead}"
                 )
             if self.key_type is None:
                 self.key_type = infer_key_type(one.keys[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, StopMode
-from engine.runtime.task import RUNNING, Task
+from engine.runtime.task import Task
 from operators.source_operator import SourceOperator
 
 
@@ -76,7 +76,7 @@ class SourceTask(Task):
         """Records read."""
         return self.records_out
 
-    def end_of_job(self) -> None:
-        """The last checkpoint is confirmed."""
-        assert self.state is RUNNING
+    def may_finish(self) -> None:
+        """Nothing more can come: finish."""
+        self._may_finish = True
         self.finish()

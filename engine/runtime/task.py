@@ -72,6 +72,7 @@ class Task:
         self.input_ended = False
         self.is_stopping = False
         """A savepoint that stops the job was taken: no element is processed any more."""
+        self._may_finish = False
         self._finish_when_confirmed = False
         self._finish_when_consumed = False
         self.is_closing = False
@@ -371,9 +372,9 @@ class Task:
 
     def debloat(self) -> None:
         """A period of buffer debloating is over (mail)."""
-        if self.gate.debloater is not None and not self.input_ended:
-            self.gate.debloater.period_over()
-            self._debloat_later()
+        assert self.gate.debloater is not None
+        self.gate.debloater.period_over()
+        self._debloat_later()
 
     def _debloat_later(self) -> None:
         if self.gate.debloater is not None:
@@ -442,8 +443,11 @@ class Task:
         """Nothing more will come and nothing more is expected: close, and end the outputs."""
         if self.state is not RUNNING:
             return
-        if self.environment.protocol.takes_checkpoints and not self.checkpointing.final_checkpoint_completed:
-            # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part.
+        if self.environment.protocol.takes_checkpoints and not (
+            self._may_finish and self.checkpointing.final_checkpoint_completed
+        ):
+            # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part; and half a
+            # vertex must not be gone while the other half still waits for one.
             self._finish_when_confirmed = True
             return
         if not self._is_output_consumed():
@@ -549,9 +553,11 @@ class Task:
         """The coordinator says that a checkpoint will never complete."""
         self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)
 
-    def end_of_job(self) -> None:
-        """The last checkpoint is confirmed: sources end their outputs, the others follow."""
-        if not self.inputs:
+    def may_finish(self) -> None:
+        """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
+        nothing more can come."""
+        self._may_finish = True
+        if self._finish_when_confirmed:
             self.finish()
 
     def register_timer(self, time_ns: int, position: int) -> None:
@@ -649,6 +655,7 @@ class Task:
             self.state,
             self.input_ended,
             self.is_stopping,
+            self._may_finish,
             self._finish_when_confirmed,
             self._finish_when_consumed,
             self.is_closing,

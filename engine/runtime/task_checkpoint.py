@@ -39,6 +39,7 @@ from engine.elements.events import CancelCheckpointMarker
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
 from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
 from state_backends.errors import StateBackendError, StateSerializationError
+from state_backends.handles import OperatorStateMode
 from state_backends.snapshot import SnapshotOptions, SnapshotResult, SnapshotTask
 from state_backends.storage import SubtaskSnapshot
 
@@ -100,6 +101,8 @@ class TaskCheckpointing:
         self.channel_state = ChannelStateWriter()
         self._protocol = TaskCheckpointProtocol(restored_checkpoint_id)
         self._running: dict[int, _AsyncSnapshot] = {}
+        self._measured: tuple[int | None, SubtaskCheckpointMetrics | None] = (None, None)
+        """The last snapshot that failed, and what was measured of it; for the table only."""
 
     def restored(self, checkpoint_id: int | None) -> None:
         """The attempt starts from this checkpoint."""
@@ -174,7 +177,7 @@ class TaskCheckpointing:
     def snapshot_failed(self, checkpoint_id: int, error: Exception) -> None:
         """The asynchronous part failed; what it wrote is deleted already."""
         task = self._task
-        self._running.pop(checkpoint_id, None)
+        self._measure(checkpoint_id)
         task.environment.master.note(f"checkpoint {checkpoint_id} failed in {task.name}: {error}")
         reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
         if isinstance(error, OSError):
@@ -183,8 +186,14 @@ class TaskCheckpointing:
 
     def snapshot_declined(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """The asynchronous part can never end; what it wrote is deleted already."""
-        self._running.pop(checkpoint_id, None)
+        self._measure(checkpoint_id)
         self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
+
+    def _measure(self, checkpoint_id: int) -> None:
+        """A snapshot has failed: remember what was measured until then, for the decline that follows."""
+        snapshot = self._running.pop(checkpoint_id, None)
+        if snapshot is not None:
+            self._measured = (checkpoint_id, snapshot.measured())
 
     def abandon(self) -> None:
         """The task is dead or done: cancel what runs, delete what it wrote, tell nobody."""
@@ -215,8 +224,7 @@ class TaskCheckpointing:
                 case AcknowledgeCheckpoint(checkpoint_id):
                     self._acknowledge(checkpoint_id)
                 case DeclineCheckpoint(checkpoint_id, reason):
-                    message = Decline(checkpoint_id, task.attempt, task.task_id, reason)
-                    task.environment.send_to_master("receive_decline", message)
+                    self._decline(checkpoint_id, reason)
                 case CancelSnapshot(checkpoint_id) | DiscardSnapshot(checkpoint_id):
                     self._running.pop(checkpoint_id).cancel()
                 case NotifyOperatorsComplete(checkpoint_id):
@@ -225,10 +233,8 @@ class TaskCheckpointing:
                 case NotifyOperatorsAborted(checkpoint_id):
                     for operator in task.operators:
                         operator.notify_checkpoint_aborted(checkpoint_id)
-                case StopTask():
-                    task.stop()
-                case FailTask(checkpoint_id):
-                    task.fail(StopAbortedError(task.name, checkpoint_id))
+                case StopTask() | FailTask():
+                    self._end_stop(instruction)
                 case NotifyOperatorsSubsumed():
                     # The heap backend writes self-contained snapshots: nothing of an older one is in use.
                     pass
@@ -241,6 +247,18 @@ class TaskCheckpointing:
     def is_writing(self) -> bool:
         """Whether a snapshot that was taken is not acknowledged or given up yet."""
         return bool(self._running)
+
+    def _end_stop(self, instruction: StopTask | FailTask) -> None:
+        if isinstance(instruction, StopTask):
+            self._task.stop()
+        else:
+            self._task.fail(StopAbortedError(self._task.name, instruction.checkpoint_id))
+
+    def _decline(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        task, (measured_id, measured) = self._task, self._measured
+        metrics = measured if measured_id == checkpoint_id else None
+        message = Decline(checkpoint_id, task.attempt, task.task_id, reason, metrics=metrics)
+        task.environment.send_to_master("receive_decline", message)
 
     def _take(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> None:
         task, checkpoint_id = self._task, barrier.checkpoint_id
@@ -488,34 +506,42 @@ class _AsyncSnapshot:
     def acknowledgement(self) -> Acknowledge:
         """What the coordinator gets."""
         operators = {context.uid: SubtaskSnapshot() for context in self.task.contexts}
-        size = 0
         for piece in self.pieces:
             assert piece.result is not None
-            size += piece.result.size_bytes
             parts: dict[str, Any] = {piece.kind: piece.result.job_manager_state}
             operators[piece.uid] = replace(operators[piece.uid], **parts)
-        now = self.task.kernel.now_ns
         return Acknowledge(
             checkpoint_id=self.barrier.checkpoint_id,
             attempt=self.task.attempt,
             task=self.task.task_id,
             state=TaskSnapshot(operators, self.sent, self.received),
-            metrics=SubtaskCheckpointMetrics(
-                start_delay_ns=self.metrics.start_delay_ns,
-                alignment_ns=self.metrics.alignment_ns,
-                sync_ns=self.sync_ended_ns - self.started_ns,
-                async_ns=now - self.sync_ended_ns,
-                checkpointed_bytes=size,
-                full_bytes=size,
-                processed_bytes=self.metrics.bytes_processed_during_alignment,
-                persisted_bytes=self.persisted_bytes,
-                is_unaligned=self.barrier.is_priority,
-            ),
+            metrics=self.measured(),
+            uses_union_state=any(_has_union_state(snapshot) for snapshot in operators.values()),
+        )
+
+    def measured(self) -> SubtaskCheckpointMetrics:
+        """The numbers of the snapshot, as far as it has come."""
+        size = sum(piece.result.size_bytes for piece in self.pieces if piece.result is not None)
+        return SubtaskCheckpointMetrics(
+            start_delay_ns=self.metrics.start_delay_ns,
+            alignment_ns=self.metrics.alignment_ns,
+            sync_ns=self.sync_ended_ns - self.started_ns,
+            async_ns=self.task.kernel.now_ns - self.sync_ended_ns,
+            checkpointed_bytes=size,
+            full_bytes=size,
+            processed_bytes=self.metrics.bytes_processed_during_alignment,
+            persisted_bytes=self.persisted_bytes,
+            is_unaligned=self.barrier.is_priority,
         )
 
     def fingerprint(self) -> object:
         """How far the asynchronous part is."""
         return (self.barrier, self.position, self.cancelled, self.waits, self.channel_state is None)
+
+
+def _has_union_state(snapshot: SubtaskSnapshot) -> bool:
+    states = {} if snapshot.operator is None else snapshot.operator.states
+    return any(one.mode is OperatorStateMode.UNION for one in states.values())
 
 
 def _columns(batch: Batch) -> RecordColumns:

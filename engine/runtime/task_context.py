@@ -117,3 +117,7 @@ class TaskOperatorContext:
     def spend(self, virtual_ns: int) -> None:
         """See the contract."""
         self._task.rest(virtual_ns)
+
+    def report_backlog(self, is_backlog: bool) -> None:
+        """See the contract."""
+        self._task.environment.master.source_backlog(self._task, is_backlog)

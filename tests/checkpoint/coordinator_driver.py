@@ -41,7 +41,7 @@ from engine.checkpoint.messages import (
     WriteMetadata,
 )
 from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph
-from engine.elements.events import CheckpointOptions
+from engine.elements.events import CheckpointBarrier, CheckpointOptions
 
 IO_ERROR = CheckpointFailureReason.IO_EXCEPTION
 FINALIZE_FAILED = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
@@ -55,6 +55,7 @@ class Logbook:
 
     triggered: dict[TaskId, list[int]] = field(default_factory=lambda: defaultdict(list))
     trigger_kinds: dict[TaskId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    barriers: dict[int, CheckpointBarrier] = field(default_factory=dict)
     timestamps: dict[int, int] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     completed: dict[TaskId, list[list[int]]] = field(default_factory=lambda: defaultdict(list))
@@ -189,6 +190,7 @@ class CoordinatorDriver:
                 log.written[checkpoint_id] = instruction
                 self.outstanding.append(instruction)
             case SendTrigger(barrier, tasks):
+                log.barriers[barrier.checkpoint_id] = barrier
                 log.timestamps[barrier.checkpoint_id] = barrier.timestamp_ns
                 log.attempts[barrier.checkpoint_id] = self.coordinator.attempt
                 for task in tasks:

@@ -156,10 +156,12 @@ def test_source_is_triggered_at_once() -> None:
 
 def test_trigger_completes_a_begun_alignment() -> None:
     """A coordinator trigger counts for the channels whose barrier is missing and resumes the blocked ones."""
-    handler = AlignedBarrierHandler(3)
-    handler.on_barrier(1, barrier(4), 0)
+    for begun in range(3):
+        handler = AlignedBarrierHandler(3)
+        handler.on_barrier(begun, barrier(4), 0)
 
-    assert (TriggerSnapshot(barrier(4), NONE), ResumeChannels((1,))) == handler.on_trigger(barrier(4), 0)
+        assert (TriggerSnapshot(barrier(4), NONE), ResumeChannels((begun,))) == handler.on_trigger(barrier(4), 0)
+        handler.validate()
 
 
 def test_metrics_of_an_alignment() -> None:
@@ -340,3 +342,15 @@ def test_an_abort_forgets_the_last_duration_too() -> None:
     handler.on_cancel(0, cancel(2), 70)
 
     assert handler.alignment_ns(80) == 0
+
+
+def test_what_is_over_leaves_no_trace_in_the_fingerprint() -> None:
+    """Two handlers that will act alike have one fingerprint, however many channels their last checkpoint had."""
+    before, after = AlignedBarrierHandler(2), AlignedBarrierHandler(2)
+    before.on_barrier(0, barrier(1), 0)
+    before.on_barrier(1, barrier(1), 0)
+    before.on_end_of_partition(1, 0)
+    after.on_end_of_partition(1, 0)
+    after.on_barrier(0, barrier(1), 0)
+
+    assert before.fingerprint() == after.fingerprint()

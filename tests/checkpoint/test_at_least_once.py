@@ -94,8 +94,11 @@ def test_end_of_partition_aborts_everything_when_ends_do_not_count() -> None:
         tracker.on_barrier(0, barrier(checkpoint_id), 0)
     tracker.on_cancel(1, cancel(2), 0)
 
+    assert tracker.alignment_ns(9) == 9
     assert (AbortCheckpoint(3, INPUT_ENDED),) == tracker.on_end_of_partition(1, 0)
     assert tracker.pending_checkpoint_ids == ()
+    assert tracker.latest_checkpoint_id == 3
+    assert tracker.alignment_ns(9) == 0
 
 
 def test_end_of_partition_completes_the_newest_possible() -> None:
@@ -245,3 +248,11 @@ def test_nothing_is_measured_before_the_first_barrier() -> None:
 
     assert tracker.alignment_ns(99) == 0
     assert tracker.captured_channels == (0, 1)
+
+
+def test_one_channel_never_aligns() -> None:
+    """With one open channel the alignment is over as it begins."""
+    tracker = AtLeastOnceTracker(1)
+    tracker.on_barrier(0, barrier(1, 0), 10)
+
+    assert tracker.alignment_ns(500) == 0

@@ -13,7 +13,6 @@ from engine.checkpoint.completed_store import (
     RetentionPolicy,
 )
 from engine.elements.events import SnapshotKind
-from tests.checkpoint.vectors import Vector, of_kind
 
 
 def entry(
@@ -25,57 +24,6 @@ def entry(
 
 def ids(entries: tuple[CompletedCheckpoint, ...]) -> list[int]:
     return [one.checkpoint_id for one in entries]
-
-
-@of_kind("completed_store_retention")
-def test_recorded_retention(vector: Vector) -> None:
-    """The store keeps what Flink's keeps, and subsumes in the same order."""
-    store = CompletedCheckpointStore(vector["input"]["num_retained"])
-    order: list[int] = []
-    last: list[int] = []
-    for added in vector["input"]["add"]:
-        last = ids(store.add(entry(added["id"], savepoint=added["savepoint"], sync=added["sync"])))
-        order += last
-        store.validate()
-
-    assert vector["expect"] == {
-        "retained": ids(store.entries),
-        "last_add_returns": last[-1] if last else None,
-        "subsumed_in_order": order,
-    }
-
-
-@of_kind("checkpoints_cleaner")
-def test_recorded_cleaning(vector: Vector) -> None:
-    """Subsumed checkpoints are deleted below the oldest valid one, unless somebody uses their files."""
-    given = vector["input"]
-    store = CompletedCheckpointStore(1)
-    for checkpoint_id in given["subsumed"]:
-        if checkpoint_id != given["up_to"]:
-            store.add(entry(checkpoint_id))
-    store.add(entry(given["up_to"]))
-
-    deleted = store.take_deletable(in_use=given["still_in_use"])
-
-    assert vector["expect"]["discarded"] == list(deleted)
-    assert list(store.take_deletable()) == [1]
-
-
-@of_kind("discard_policy")
-def test_recorded_policy(vector: Vector) -> None:
-    """A savepoint is never deleted, however the job ends and whatever comes after it."""
-    assert vector["input"]["policy"] == "SAVEPOINT"
-    expected = vector["expect"]["discard_when"]
-    for status in JobStatus:
-        store = CompletedCheckpointStore(1)
-        store.add(entry(1, savepoint=True))
-        deleted = store.shut_down(RetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION, status)
-        assert expected[status.name] is (deleted != ())
-    store = CompletedCheckpointStore(1)
-    store.add(entry(1, savepoint=True))
-    store.add(entry(2))
-    assert expected["subsumed"] is (store.take_deletable() != ())
-    assert ids(store.entries) == [2]
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,8 @@ class World:
         self._start_attempt(self.coordinator.restore_point())
 
     def _delete_leftovers(self) -> None:
-        """Storage at start: private files outside of any snapshot are deleted, except those still being reported."""
+        """Storage at start: private files outside of any snapshot are deleted, whoever may still report them."""
         kept = {name for snapshot in self.durable.values() for name in snapshot.private}
-        kept |= {str(ack.state) for ack in self.in_flight}
         for name in [name for name in self.files if str(name).startswith("private") and name not in kept]:
             del self.files[name]
 

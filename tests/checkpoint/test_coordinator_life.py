@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus, RetentionPolicy
+from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.coordinator_config import CoordinatorConfig
+from engine.checkpoint.coordinator_state import CoordinatorState
 from engine.checkpoint.messages import (
     Acknowledge,
+    Decline,
     DiscardCheckpoint,
     FailJob,
     IgnoredBecause,
+    InitializeLocation,
     MessageIgnored,
     SubtaskCheckpointMetrics,
+    TaskId,
 )
 from engine.checkpoint.options import configured_options
-from engine.checkpoint.plan import TaskStatus
+from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph, TaskStatus
 from engine.checkpoint.statistics import CheckpointStatus
 from engine.elements.errors import ConfigurationError
+from engine.elements.events import AlignmentType, CheckpointOptions, SavepointFormat, SnapshotKind, StopMode
 from tests.checkpoint.coordinator_driver import (
     DECLINED,
     GRAPH,
@@ -263,3 +271,240 @@ def test_fingerprint_is_relative_to_now() -> None:
         assert driver.coordinator.fingerprint(driver.now_ns + 1) != prints[-1]
 
     assert prints[0] == prints[1]
+
+
+# --- regions ----------------------------------------------------------------------------------------------------------
+
+OTHER: TaskId = (2, 0)
+TWO_REGIONS = CheckpointGraph((1, 1, 1), (CheckpointEdge(0, 1),))
+
+
+def two_regions(**settings: Any) -> CoordinatorDriver:
+    """A source with a sink, and a source on its own."""
+    return CoordinatorDriver(CoordinatorConfig(**settings), TWO_REGIONS)
+
+
+def test_a_region_that_fails_takes_pending_checkpoints_with_it() -> None:
+    """The reason is the failover; queued requests stay, fail as long as the region is down, and no id is consumed."""
+    driver = two_regions(tolerable_failures=0)
+    coordinator = driver.coordinator
+    driver.tell(coordinator.start(driver.now_ns, 1))
+    trigger(driver, "pending")
+    trigger(driver, "queued")
+    driver.tell(coordinator.on_region_failure((SOURCE, SINK), driver.now_ns))
+
+    assert driver.log.reasons == {1: "JOB_FAILOVER_REGION"}
+    assert driver.log.requests == {
+        "pending": "failed:JOB_FAILOVER_REGION",
+        "queued": "failed:NOT_ALL_REQUIRED_TASKS_RUNNING",
+    }
+    assert coordinator.state is CoordinatorState.SCHEDULING
+    assert not driver.log.failures
+    driver.tell(coordinator.restored(None, driver.now_ns, 2, tasks=(SOURCE, SINK)))
+    trigger(driver, "after")
+    assert coordinator.pending_ids == (2,)
+
+
+def test_attempts_belong_to_tasks() -> None:
+    """After the restart of a region its tasks speak in the new attempt, the others in theirs; the old one is fenced."""
+    driver = two_regions()
+    coordinator = driver.coordinator
+    driver.tell(coordinator.start(driver.now_ns, 1))
+    driver.tell(coordinator.on_region_failure((SOURCE, SINK), driver.now_ns))
+    driver.tell(coordinator.restored(None, driver.now_ns, 2, tasks=(SOURCE, SINK)))
+    trigger(driver)
+    ack(driver, 1, OTHER, attempt=1)
+    ack(driver, 1, SOURCE, attempt=1)
+    assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.OLDER_ATTEMPT]
+    ack(driver, 1, SOURCE, SINK, attempt=2)
+
+    assert driver.log.durable == [1]
+    assert [coordinator.attempt_of(task) for task in (SOURCE, SINK, OTHER)] == [2, 2, 1]
+    with pytest.raises(AssertionError, match="future"):
+        coordinator.on_acknowledge(Acknowledge(1, 2, OTHER), driver.now_ns)
+
+
+def test_a_region_that_is_deployed_but_does_not_run_is_waited_for() -> None:
+    """Deploying is not running: triggers fail until the last task of the region says that it runs."""
+    driver = two_regions()
+    coordinator = driver.coordinator
+    driver.tell(coordinator.start(driver.now_ns, 1))
+    driver.tell(coordinator.on_region_failure((SOURCE, SINK), driver.now_ns))
+    driver.tell(coordinator.restored(None, driver.now_ns, 2, TaskStatus.DEPLOYING, tasks=(SOURCE, SINK)))
+    for task in (SOURCE, SINK):
+        trigger(driver, f"before {task}")
+        coordinator.on_task_status(task, TaskStatus.RUNNING)
+    trigger(driver, "now")
+
+    assert set(driver.log.requests.values()) == {"failed:NOT_ALL_REQUIRED_TASKS_RUNNING"}
+    assert coordinator.pending_ids == (1,)
+
+
+# --- backlog ----------------------------------------------------------------------------------------------------------
+
+
+def backlog(driver: CoordinatorDriver, is_backlog: bool, source: TaskId = SOURCE) -> None:
+    driver.tell(driver.coordinator.on_backlog(source, is_backlog, driver.now_ns))
+
+
+def times(driver: CoordinatorDriver) -> list[int]:
+    """When checkpoints were triggered, since the start."""
+    return [at_ns - START_NS for at_ns in driver.log.timestamps.values()]
+
+
+def slow_in_backlog(slow_ns: int | None) -> CoordinatorDriver:
+    """A schedule of 100, or ``slow_ns`` during a backlog; checkpoints may pile up."""
+    driver = driver_of(interval_ns=100, interval_during_backlog_ns=slow_ns, max_concurrent=50)
+    driver.tell(driver.coordinator.start(driver.now_ns, 1))
+    return driver
+
+
+def test_a_backlog_slows_the_schedule_down() -> None:
+    """What is planned stays planned; from then on the long interval counts."""
+    driver = slow_in_backlog(300)
+    driver.advance(150)
+    backlog(driver, True)
+    driver.advance(750)
+
+    assert times(driver) == [100, 200, 500, 800]
+
+
+def test_the_end_of_a_backlog_brings_the_next_trigger_forward() -> None:
+    """Planned was 500: at 250 + 100 the short interval asks for it earlier."""
+    driver = slow_in_backlog(300)
+    driver.advance(150)
+    backlog(driver, True)
+    driver.advance(100)
+    backlog(driver, False)
+    driver.advance(250)
+
+    assert times(driver) == [100, 200, 350, 450]
+
+
+def test_a_backlog_never_postpones_a_trigger() -> None:
+    """At 180 + 300 is later than what is planned for 200."""
+    driver = slow_in_backlog(300)
+    driver.advance(180)
+    backlog(driver, True)
+    driver.advance(30)
+
+    assert times(driver) == [100, 200]
+
+
+def test_no_checkpoints_during_a_backlog() -> None:
+    """0: what is planned still comes, and then nothing until the backlog is worked off; requests are served."""
+    driver = slow_in_backlog(0)
+    driver.advance(150)
+    backlog(driver, True)
+    driver.advance(650)
+    trigger(driver, "asked for")
+    backlog(driver, False)
+    driver.advance(150)
+
+    assert times(driver) == [100, 200, 800, 900]
+
+
+def test_a_backlog_lasts_until_the_last_source_has_worked_it_off() -> None:
+    """One of two sources is not enough."""
+    driver = two_regions(interval_ns=100, interval_during_backlog_ns=0, max_concurrent=50)
+    driver.tell(driver.coordinator.start(driver.now_ns, 1))
+    backlog(driver, True)
+    backlog(driver, True, OTHER)
+    backlog(driver, False)
+    driver.advance(500)
+    assert times(driver) == [100]
+    backlog(driver, False, OTHER)
+    driver.advance(100)
+
+    assert times(driver) == [100, 600]
+
+
+def test_a_backlog_ends_with_the_attempt() -> None:
+    """A source that is deployed anew has none until it says so."""
+    driver = slow_in_backlog(0)
+    backlog(driver, True)
+    driver.tell(driver.coordinator.on_job_failure(driver.now_ns))
+    driver.tell(driver.coordinator.start(driver.now_ns, 2))
+    driver.advance(250)
+
+    assert times(driver) == [100, 200]
+
+
+def test_without_a_setting_a_backlog_changes_nothing() -> None:
+    """The interval is the interval."""
+    driver = slow_in_backlog(None)
+    backlog(driver, True)
+    driver.advance(350)
+
+    assert times(driver) == [100, 200, 300]
+
+
+def test_the_pause_raises_the_backlog_interval_too() -> None:
+    """Neither interval is below it; 0 stays none."""
+    config = CoordinatorConfig(interval_ns=5, interval_during_backlog_ns=7, min_pause_ns=9)
+
+    assert config.effective_backlog_interval_ns == 9
+    assert CoordinatorConfig(interval_ns=5, interval_during_backlog_ns=0).effective_backlog_interval_ns is None
+    assert CoordinatorConfig(interval_during_backlog_ns=7).effective_backlog_interval_ns is None
+
+
+# --- savepoints -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [None, *StopMode])
+def test_barriers_of_a_savepoint_say_what_it_is(stop: StopMode | None) -> None:
+    """Its format, and how the job stops with it; a checkpoint's say neither."""
+    driver = CoordinatorDriver(CoordinatorConfig(), GRAPH, configured_options(unaligned=True))
+    driver.tell(
+        driver.coordinator.trigger_savepoint(
+            "saved", driver.now_ns, stop=stop, savepoint_format=SavepointFormat.NATIVE
+        )
+    )
+    options = driver.log.barriers[1].options
+
+    assert (options.kind, options.stop, options.savepoint_format) == (
+        SnapshotKind.SAVEPOINT, stop, SavepointFormat.NATIVE,
+    )  # fmt: skip
+    assert (options.alignment, options.aligned_timeout_ns) == (AlignmentType.ALIGNED, None)
+    ack(driver, 1)
+    assert driver.log.written[1].options == options
+    trigger(driver)
+    assert driver.log.barriers[2].options == CheckpointOptions(AlignmentType.UNALIGNED)
+
+
+def test_locations_are_asked_for_under_the_label() -> None:
+    """Whoever carries out the instruction finds out where the requester wants his savepoint."""
+    driver = driver_of(prompt=False)
+    driver.tell(driver.coordinator.trigger_savepoint("mine", driver.now_ns))
+
+    assert InitializeLocation(1, SnapshotKind.SAVEPOINT, "mine") in driver.last
+    assert driver.coordinator.waiting_labels == ("mine",)
+
+
+def test_a_coordinator_goes_on_with_the_table_of_a_dead_one() -> None:
+    """Counts and rows are those of the run; everything else begins anew."""
+    driver = driver_of()
+    trigger(driver)
+    ack(driver, 1)
+    successor = CheckpointCoordinator(
+        GRAPH, CoordinatorConfig(), statistics=driver.coordinator.statistics
+    )
+    successor.recover([CompletedCheckpoint(1)], driver.now_ns, next_id=2)
+
+    assert successor.statistics.completed == 1
+    assert (successor.attempt, successor.pending_ids, successor.completed_ids) == (0, (), (1,))
+
+
+# --- what a decline measured ------------------------------------------------------------------------------------------
+
+
+def test_a_decline_may_bring_numbers() -> None:
+    """A task that gave up tells how far it had come: its row says that it was aborted."""
+    driver = driver_of(tolerable_failures=None)
+    trigger(driver)
+    metrics = SubtaskCheckpointMetrics(sync_ns=7)
+    message = Decline(1, 1, SINK, DECLINED, metrics=metrics)
+    driver.tell(driver.coordinator.on_decline(message, driver.now_ns))
+
+    (row,) = driver.coordinator.statistics.rows()[0].subtasks
+    assert (row.task, row.metrics.sync_ns, row.is_aborted) == (SINK, 7, True)

@@ -12,18 +12,23 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 REPLAY_EVERYTHING = """
-from tests.checkpoint.vectors import load
-from tests.conformance.barrier.input_side import InputReplay
-from tests.checkpoint.test_coordinator_vectors import REPLAYED as SEQUENCES, Replay
+from pathlib import Path
 
-for vector in load("barrier.json"):
+from tests.conformance.barrier.input_side import InputReplay
+from tests.conformance.coordinator.sequence import Replay
+from tests.conformance.more_vectors import SEQUENCES
+from tests.conformance.runner import load
+
+data = Path("tests/conformance/data")
+recorded = [vector for vector in load(data / "coordinator.json") if vector["kind"] == "coordinator_sequence"]
+for vector in load(data / "barrier.json"):
     if vector["scope"] != "output":
         replay = InputReplay(vector)
         for operation in vector["input"]:
             replay.apply(operation)
             print(replay.handler.fingerprint())
         print(replay.observed)
-for vector in SEQUENCES:
+for vector in recorded + SEQUENCES:
     replay = Replay(vector["input"])
     for step in vector["input"]["steps"]:
         replay.apply(step)

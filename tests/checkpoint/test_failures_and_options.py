@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from engine.checkpoint.failure_manager import CheckpointFailureManager
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.options import configured_options, needs_channel_state, options_for
 from engine.elements.events import AlignmentType, SnapshotKind
-from tests.checkpoint.vectors import Vector, of_kind
 
-UNLIMITED = 2**31 - 1
 UNKNOWN_ID = -1
-MS = 1_000_000
 EXPIRED = CheckpointFailureReason.CHECKPOINT_EXPIRED
-
-
-@of_kind("failure_reason")
-def test_recorded_reason(vector: Vector) -> None:
-    """Each reason counts, or is pre-flight, exactly where Flink's does."""
-    reason = CheckpointFailureReason[vector["input"]["reason"]]
-
-    assert vector["expect"] == {"counted": reason.counted, "pre_flight": reason.pre_flight}
-
-
-def apply(manager: CheckpointFailureManager, event: dict[str, Any]) -> bool:
-    checkpoint_id = None if event["checkpoint"] == UNKNOWN_ID else event["checkpoint"]
-    if event["event"] == "success":
-        manager.on_completed(event["checkpoint"])
-        return False
-    return manager.on_failure(
-        CheckpointFailureReason[event["reason"]],
-        checkpoint_id,
-        is_savepoint=event.get("savepoint", False),
-        is_synchronous=event.get("sync", False),
-        by_task=event.get("task_level", False),
-    )
-
-
-@of_kind("failure_manager")
-def test_recorded_budget(vector: Vector) -> None:
-    """The job fails exactly when Flink's would."""
-    tolerable = vector["input"]["tolerable_failures"]
-    manager = CheckpointFailureManager(None if tolerable == UNLIMITED else tolerable)
-
-    failures = 0
-    for event in vector["input"]["events"]:
-        failures += apply(manager, event)
-        manager.validate()
-
-    assert vector["expect"]["job_failures"] == failures
 
 
 def test_five_reasons_count() -> None:
@@ -124,26 +83,6 @@ def test_fingerprint_changes_with_the_count() -> None:
     manager.on_failure(EXPIRED, 1)
 
     assert before != manager.fingerprint()
-
-
-@of_kind("checkpoint_options")
-def test_recorded_options(vector: Vector) -> None:
-    """Barriers get the options that Flink's configuration rule gives them."""
-    given = vector["input"]
-    configured = configured_options(
-        exactly_once=given["exactly_once"],
-        unaligned=given["unaligned_enabled"],
-        aligned_timeout_ns=given["aligned_timeout_ms"] * MS,
-    )
-    kind = SnapshotKind.SAVEPOINT if given["savepoint"] else SnapshotKind.CHECKPOINT
-    options = options_for(configured, kind)
-
-    assert vector["expect"] == {
-        "alignment": options.alignment.name,
-        "timeoutable": options.timeoutable,
-        "needs_alignment": options.needs_alignment,
-        "needs_channel_state": needs_channel_state(options),
-    }
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,6 @@ from engine.checkpoint.plan import (
     compute_checkpoint_plan,
     finished_state,
 )
-from tests.checkpoint.vectors import Vector, of_kind
 
 
 def pointwise(source_parallelism: int, target_parallelism: int) -> tuple[tuple[int, ...], ...]:
@@ -36,49 +33,9 @@ def pointwise(source_parallelism: int, target_parallelism: int) -> tuple[tuple[i
     return tuple((target * source_parallelism // target_parallelism,) for target in range(target_parallelism))
 
 
-def graph_of(given: dict[str, Any]) -> CheckpointGraph:
-    parallelisms = tuple(vertex["parallelism"] for vertex in given["vertices"])
-    edges = tuple(
-        CheckpointEdge(
-            edge["source"],
-            edge["target"],
-            pointwise(parallelisms[edge["source"]], parallelisms[edge["target"]])
-            if edge["pattern"] == "POINTWISE"
-            else None,
-        )
-        for edge in given["edges"]
-    )
-    return CheckpointGraph(parallelisms, edges)
-
-
 def statuses_of(graph: CheckpointGraph, finished: list[TaskId]) -> dict[TaskId, TaskStatus]:
     statuses = dict.fromkeys(graph.tasks(), TaskStatus.RUNNING)
     return statuses | dict.fromkeys(finished, TaskStatus.FINISHED)
-
-
-@of_kind("checkpoint_plan")
-def test_recorded_plan(vector: Vector) -> None:
-    """The plan names the tasks that Flink's names."""
-    given, expect = vector["input"], vector["expect"]
-    graph = graph_of(given)
-    finished = [
-        (index, subtask) for index, vertex in enumerate(given["vertices"]) for subtask in vertex["finished"]
-    ]
-    allowed = given["allow_checkpoints_after_tasks_finished"]
-    if "error" in expect:
-        with pytest.raises(TasksNotRunningError):
-            compute_checkpoint_plan(graph, statuses_of(graph, finished), after_tasks_finish=allowed)
-        return
-
-    plan = compute_checkpoint_plan(graph, statuses_of(graph, finished), after_tasks_finish=allowed)
-
-    assert expect == {
-        "trigger": [list(task) for task in plan.trigger],
-        "wait_and_commit": [list(task) for task in plan.wait],
-        "finished": [list(task) for task in plan.finished],
-        "fully_finished_vertices": list(plan.fully_finished_vertices),
-    }
-    assert plan.commit == plan.wait
 
 
 def test_all_to_all_predecessor_counts_while_any_subtask_runs() -> None:
@@ -153,36 +110,6 @@ def acknowledgements(
         )
         for task in wait
     }
-
-
-@of_kind("finalize_finished_states")
-def test_recorded_finished_state(vector: Vector) -> None:
-    """Finished operators are recorded, or refused, as by Flink."""
-    vertices = vector["input"]["vertices"]
-    gone = [
-        (index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex["finished_subtasks"]
-    ]
-    graph = CheckpointGraph(tuple(vertex["parallelism"] for vertex in vertices))
-    plan = compute_checkpoint_plan(graph, statuses_of(graph, gone))
-    restored, at_the_end = (
-        tuple((index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex.get(which, ()))
-        for which in ("finished_on_restore_subtasks", "operators_finished_subtasks")
-    )
-    union = tuple(task for task in plan.wait if vertices[task[0]]["uses_union_list_state"])
-    acks = acknowledgements(*restored, at_the_end=at_the_end, union=union, wait=plan.wait)
-    if "error" in vector["expect"]:
-        with pytest.raises(PartlyFinishedUnionStateError):
-            finished_state(plan, acks)
-        return
-
-    state = finished_state(plan, acks)
-
-    status = {vertices[index]["id"]: "FULLY_FINISHED" for index in state.fully_finished_vertices}
-    marked: dict[str, list[int]] = {}
-    for index, subtask in state.finished_subtasks:
-        status[vertices[index]["id"]] = "PARTIALLY_FINISHED"
-        marked.setdefault(vertices[index]["id"], []).append(subtask)
-    assert vector["expect"] == {"operator_status": status, "subtask_marked_finished": marked}
 
 
 def test_union_state_may_be_wholly_finished() -> None:

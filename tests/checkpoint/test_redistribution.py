@@ -1,4 +1,4 @@
-"""Moving state to another parallelism: recorded layouts and laws."""
+"""Moving state to another parallelism: worked examples and laws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from engine.checkpoint.redistribution import (
 )
 from state_backends.handles import OperatorStateMode, StateOffsets
 from state_backends.key_groups import KeyGroupRange, key_group_ranges
-from tests.checkpoint.vectors import Vector, of_kind
 
 SPLIT, UNION, BROADCAST = (
     OperatorStateMode.SPLIT_DISTRIBUTE,
@@ -38,50 +37,6 @@ def layout(shares: tuple[tuple[OperatorStatePart[str], ...], ...]) -> Layout:
 
 def one(stream: str, mode: OperatorStateMode, **states: list[int]) -> list[OperatorStatePart[str]]:
     return [OperatorStatePart(stream, {name: StateOffsets(mode, tuple(at)) for name, at in states.items()})]
-
-
-@of_kind("operator_state_redistribution")
-def test_recorded_operator_state(vector: Vector) -> None:
-    """Items land on the subtask, and in the order, that Flink's repartitioner gives."""
-    given_ = vector["input"]
-    old = [
-        [
-            OperatorStatePart(
-                written["handle"],
-                {
-                    name: StateOffsets(OperatorStateMode[state["mode"]], tuple(state["offsets"]))
-                    for name, state in written["states"].items()
-                },
-            )
-            for written in subtask
-        ]
-        for subtask in given_["old"]
-    ]
-
-    new = redistribute_operator_state(old, given_["new_parallelism"], given_["split_state_order"])
-
-    assert vector["expect"]["new"] == layout(new)
-
-
-@of_kind("keyed_state_redistribution")
-def test_recorded_keyed_state(vector: Vector) -> None:
-    """Each new subtask reads the intersections with its own key groups, in the order of the old subtasks."""
-    given_ = vector["input"]
-    ranges = key_group_ranges(given_["max_parallelism"], given_["old_parallelism"])
-
-    parts = keyed_state_parts(given_["max_parallelism"], ranges, given_["new_parallelism"])
-
-    assert vector["expect"]["handles_per_new_subtask"] == [
-        [
-            {
-                "old": part.old_subtask,
-                "native": [ranges[part.old_subtask].first, ranges[part.old_subtask].last],
-                "trimmed": [part.key_groups.first, part.key_groups.last],
-            }
-            for part in share
-        ]
-        for share in parts
-    ]
 
 
 def test_worked_example_with_one_name() -> None:

@@ -1,60 +1,11 @@
-"""The queue of trigger requests, against recorded scenarios and rule by rule."""
+"""The queue of trigger requests, rule by rule; recorded scenarios are replayed by the conformance tests."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from engine.checkpoint.requests import CheckpointRequestDecider, RequestedForm, Situation, TriggerRequest
 from engine.elements.events import SnapshotKind
-from tests.checkpoint.vectors import Vector, of_kind
-
-MS = 1_000_000
-DAY_MS = 86_400_000
-
-
-def situation(step: dict[str, Any]) -> Situation:
-    return Situation(
-        now_ns=step.get("now_ms", DAY_MS) * MS,
-        is_triggering=step.get("is_triggering", False),
-        pending=step.get("pending", 0),
-        being_deleted=step.get("cleaning", 0),
-        last_completion_ns=step.get("last_completion_ms", 0) * MS,
-    )
-
-
-@of_kind("request_decider")
-def test_recorded_scenario(vector: Vector) -> None:
-    """The queue chooses, fails and orders requests as Flink's does."""
-    config = vector["input"]["config"]
-    decider = CheckpointRequestDecider(
-        config["max_concurrent"], config["min_pause_ms"] * MS, config.get("max_queued", 1000)
-    )
-    steps = zip(vector["input"]["steps"], vector["expect"]["per_step"], strict=True)
-    for sequence, (step, expected) in enumerate(steps):
-        if step["op"] == "submit":
-            given = step["request"]
-            request = TriggerRequest(
-                sequence,
-                given["ts"] * MS,
-                given["id"],
-                is_periodic=given["periodic"],
-                is_savepoint=given["savepoint"],
-                is_forced=given["forced"],
-            )
-            decision = decider.submit(request, situation(step))
-        else:
-            decision = decider.choose(situation(step))
-        decider.validate()
-        rearm = decision.rearm_after_ns
-        actual = {
-            "chosen": None if decision.chosen is None else decision.chosen.label,
-            "failed": {failed.label: reason.name for failed, reason in decision.failed},
-            "reschedule_after_ms": None if rearm is None else rearm // MS,
-            "queue": [queued.label for queued in decider.queued],
-        }
-        assert expected == {name: actual[name] for name in expected}, sequence
 
 
 def periodic(sequence: int, timestamp_ns: int = 0) -> TriggerRequest:

@@ -17,7 +17,6 @@ from engine.checkpoint.restore import (
     check_finished_markers,
     finished_status,
     plan_restore,
-    resolve_max_parallelism_of_state,
 )
 from engine.elements.errors import JobChangedError
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
@@ -31,8 +30,7 @@ from state_backends.handles import (
     OperatorStateMode,
     StateOffsets,
 )
-from state_backends.key_groups import KeyGroupRange, key_group_ranges, resolve_max_parallelism
-from tests.checkpoint.vectors import Vector, of_kind
+from state_backends.key_groups import KeyGroupRange, key_group_ranges
 
 
 def keyed(groups: KeyGroupRange, content: bytes = b"k") -> KeyedStateHandle:
@@ -166,36 +164,6 @@ def test_operator_without_state_may_vanish() -> None:
 
     assert plan.dropped == ()
     assert plan.fresh == ("map2",)
-
-
-@of_kind("restore_max_parallelism_check")
-def test_recorded_max_parallelism_check(vector: Vector) -> None:
-    """The same max parallelism is fine."""
-    given = vector["input"]
-    restored = target(
-        "sum",
-        given["vertex_parallelism"],
-        given["vertex_max_parallelism"],
-        derived=given["vertex_max_auto_derived"],
-    )
-
-    assert vector["expect"]["outcome"] == "ok"
-    assert resolve_max_parallelism_of_state(given["state_max_parallelism"], restored) == 128
-
-
-@of_kind("max_parallelism_resolution")
-def test_recorded_resolution(vector: Vector) -> None:
-    """Only a derived max parallelism gives way to that of the state."""
-    given, expect = vector["input"], vector["expect"]
-    resolved = resolve_max_parallelism(given["parallelism"], given["configured"])
-    assert resolved.value == expect["max_parallelism"]
-    restored = target("sum", 1, resolved.value, derived=resolved.derived)
-
-    if expect["can_rescale_max_to"]:
-        assert resolve_max_parallelism_of_state(given["rescale_to"], restored) == given["rescale_to"]
-    else:
-        with pytest.raises(MaxParallelismMismatchError):
-            resolve_max_parallelism_of_state(given["rescale_to"], restored)
 
 
 def test_max_parallelism_of_the_state_wins_over_a_derived_one() -> None:

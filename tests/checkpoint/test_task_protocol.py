@@ -1,8 +1,6 @@
-"""The task's side of a checkpoint, against recorded scenarios and rule by rule."""
+"""The task's side of a checkpoint, rule by rule; recorded scenarios are replayed by the conformance tests."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +24,6 @@ from engine.checkpoint.instructions import (
 )
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
-from tests.checkpoint.vectors import Vector, of_kind
 
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 ASYNC_FAILED = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
@@ -39,77 +36,6 @@ def barrier(checkpoint_id: int) -> CheckpointBarrier:
 
 def due(protocol: TaskCheckpointProtocol, checkpoint_id: int) -> TaskInstructions:
     return protocol.on_snapshot_due(barrier(checkpoint_id), METRICS)
-
-
-class Recorder:
-    """Replays the events of one vector and collects what the vectors ask about."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.protocol = TaskCheckpointProtocol(
-            given.get("restored_checkpoint"), given.get("max_recorded_aborts", 128)
-        )
-        self.seen: dict[str, Any] = {
-            "state_snapshotted": [],
-            "acked": [],
-            "emitted": [],
-            "async_cancelled": [],
-            "operator_calls": [],
-            "state_manager_told_aborted": [],
-        }
-        if "events_repeat" in given:
-            repeat = given["events_repeat"]
-            assert repeat["e"] == "notify_aborted"
-            for checkpoint_id in range(repeat["cp_from"], repeat["cp_to"] + 1):
-                self.execute(self.protocol.on_abort(checkpoint_id))
-        for event in given.get("events", ()):
-            self.apply(event)
-        self.seen["remembered_aborts_after"] = list(self.protocol.remembered_aborts)
-        self.seen["remembered_abort_count"] = len(self.protocol.remembered_aborts)
-
-    def apply(self, event: dict[str, Any]) -> None:
-        checkpoint_id = event["cp"]
-        if event["e"] == "checkpoint_state":
-            kind = SnapshotKind[event.get("type", "CHECKPOINT")]
-            snapshot = CheckpointBarrier(checkpoint_id, 0, CheckpointOptions(kind=kind))
-            self.seen["barrier_is_priority"] = snapshot.is_priority
-            self.execute(self.protocol.on_snapshot_due(snapshot, METRICS))
-            if not event.get("async_blocks") and checkpoint_id in self.protocol.running_snapshots:
-                self.execute(self.protocol.on_snapshot_written(checkpoint_id))
-        elif event["e"] == "notify_complete":
-            self.execute(self.protocol.on_complete(checkpoint_id))
-        else:
-            latest = event.get("latest_completed", 0)
-            self.execute(self.protocol.on_abort(checkpoint_id, latest))
-
-    def execute(self, instructions: TaskInstructions) -> None:
-        seen = self.seen
-        for instruction in instructions:
-            match instruction:
-                case TakeSnapshot(taken):
-                    seen["state_snapshotted"].append(taken.checkpoint_id)
-                    seen["emitted"].append({"type": "BARRIER", "cp": taken.checkpoint_id})
-                case BroadcastCancelMarker(checkpoint_id):
-                    seen["emitted"].append({"type": "CANCEL_MARKER", "cp": checkpoint_id})
-                case AcknowledgeCheckpoint(checkpoint_id):
-                    seen["acked"].append(checkpoint_id)
-                case CancelSnapshot(checkpoint_id):
-                    seen["async_cancelled"].append(checkpoint_id)
-                case NotifyOperatorsComplete(checkpoint_id):
-                    seen["operator_calls"].append(["complete", checkpoint_id])
-                case NotifyOperatorsAborted(checkpoint_id):
-                    seen["operator_calls"].append(["aborted", checkpoint_id])
-                    seen["state_manager_told_aborted"].append(checkpoint_id)
-                case _:
-                    raise AssertionError(instruction)
-        self.protocol.validate()
-
-
-@of_kind("task_checkpoint_protocol")
-def test_recorded_scenario(vector: Vector) -> None:
-    """The protocol does what Flink's does."""
-    seen = Recorder(vector["input"]).seen
-
-    assert vector["expect"] == {name: seen[name] for name in vector["expect"]}
 
 
 def test_ids_must_grow() -> None:

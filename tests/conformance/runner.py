@@ -1,7 +1,8 @@
 """Replays files of recorded vectors and says what does not agree.
 
-A file holds ``vectors``: of barrier handling (each with a ``mode``), of the coordinator and of state (each with a
-``kind``), or of sinks and sources. Whatever cannot be understood is a failure, never a pass.
+A file holds a list of vectors, or an object with such a list under ``vectors``: of barrier handling (each with a
+``mode``), of the coordinator and of state (each with a ``kind``), or of sinks and sources. No two of a file have the
+same name. Whatever cannot be understood is a failure, never a pass.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from tests.conformance import barrier
 from tests.conformance.compare import MalformedVector, Vector
@@ -53,9 +55,9 @@ def load(path: Path) -> list[Vector]:
         raise VectorFileError(f"{path}: cannot be read: {problem}") from problem
     except (json.JSONDecodeError, RecursionError) as problem:
         raise VectorFileError(f"{path}: is not JSON: {problem}") from problem
-    vectors = content.get("vectors") if isinstance(content, dict) else None
+    vectors = content.get("vectors") if isinstance(content, dict) else content
     if not isinstance(vectors, list) or not vectors:
-        raise VectorFileError(f'{path}: holds no vectors; expected {{"vectors": [...]}}')
+        raise VectorFileError(f'{path}: holds no vectors; expected {{"vectors": [...]}} or a list of them')
     return vectors
 
 
@@ -63,19 +65,32 @@ def check_of(vector: Vector) -> Check:
     """What replays this vector; raises :class:`MalformedVector` when nothing does."""
     if "kind" not in vector:
         if "mode" in vector:
+            _check_shape(vector, list)
             return barrier.check
         raise MalformedVector("it has neither a kind nor a mode, so nobody knows what it is about")
     kind = vector["kind"]
-    if kind in KINDS:
-        if not vector.get("expect"):
-            raise MalformedVector("it has no expect, so nothing would be compared")
+    if isinstance(kind, str) and kind in KINDS:
+        _check_shape(vector, dict)
         return KINDS[kind]
-    if kind in SINK_KINDS:
+    if isinstance(kind, str) and kind in SINK_KINDS:
         raise Skip("sinks: not built yet")
     raise MalformedVector(f"unknown kind {kind!r}")
 
 
-def replay(vector: Vector) -> Result:
+def _check_shape(vector: Vector, given: type) -> None:
+    shape: dict[str, type] = {"input": given, "expect": dict}
+    for name, expected in shape.items():
+        found = type(vector[name]).__name__ if name in vector else "missing"
+        if found != expected.__name__:
+            raise MalformedVector(f"{name} must be {_JSON_NAMES[expected]}, but it is {found}")
+    if not vector["expect"]:
+        raise MalformedVector("it has no expect, so nothing would be compared")
+
+
+_JSON_NAMES: dict[type, str] = {list: "a list", dict: "an object"}
+
+
+def replay(vector: Any) -> Result:
     """Replay one vector. Every error on the way is a failure: of the engine, or of the vector."""
     name = str(vector.get("name", "?")) if isinstance(vector, dict) else "?"
     try:
@@ -86,6 +101,8 @@ def replay(vector: Vector) -> Result:
         return Result(name, Verdict.SKIPPED, str(reason))
     except MalformedVector as problem:
         return Result(name, Verdict.FAILED, f"not of the documented format: {problem}")
+    except KeyError as problem:
+        return Result(name, Verdict.FAILED, f"KeyError: something that is needed is missing: {problem}")
     except Exception as problem:
         return Result(name, Verdict.FAILED, f"{type(problem).__name__}: {problem}")
     if mismatches:
@@ -101,8 +118,13 @@ def replay_files(paths: list[Path]) -> Iterator[Result]:
         except VectorFileError as problem:
             yield Result(path.name, Verdict.FAILED, str(problem))
             continue
+        seen: set[str] = set()
         for vector in vectors:
-            yield replay(vector)
+            result = replay(vector)
+            if isinstance(vector, dict) and result.name in seen:
+                result = Result(result.name, Verdict.FAILED, f"{path.name} holds more than one vector of this name")
+            seen.add(result.name)
+            yield result
 
 
 def one_line(text: str) -> str:

@@ -211,7 +211,7 @@ WRITTEN_HERE = {
         abort_callback_order=True,
         output_order=["a", ["ckpt", 2]],
         event_order=[["abort", 1], "a", ["eop", 1], ["ckpt", 2], ["abort", 3]],
-        blocked_after=[[1, [0]], [2, [0]], [4, []]],
+        blocked_after=[[1, [0]], [2, []], [4, []]],
     ),
     "input: a coordinator's abort overtakes the barriers": vector_of(
         "input",

@@ -22,7 +22,7 @@ REPLAYED = [vector for vector in [*RECORDED, *MORE_VECTORS] if vector["kind"] no
 Path_ = tuple[str | int, ...]
 
 
-def named(vectors: list[Vector]) -> Any:
+def named(vectors: list[Vector]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", vectors, ids=[vector["name"] for vector in vectors])
 
 

@@ -49,6 +49,22 @@ def test_failures_and_skips_have_a_line_each(tmp_path: Path, capsys: pytest.Capt
     assert run(capsys, written(tmp_path, {"vectors": [GOOD, SINK]}))[0] == 0
 
 
+def test_a_file_may_be_a_list_of_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The object around the list holds nothing that is needed."""
+    assert run(capsys, written(tmp_path, [GOOD, GOOD | {"name": "other"}]))[1] == ["2 passed, 0 failed, 0 skipped"]
+
+
+def test_two_vectors_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody could tell which of the two a verdict is about; the same name in another file is another vector."""
+    twice, once = written(tmp_path, [GOOD, GOOD], "twice.json"), written(tmp_path, [GOOD], "once.json")
+
+    assert run(capsys, twice) == (
+        1,
+        ["FAIL good: twice.json holds more than one vector of this name", "1 passed, 1 failed, 0 skipped"],
+    )
+    assert run(capsys, once, once)[0] == 0
+
+
 def test_several_files_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file that cannot be read is one failure beside the others."""
     files = written(tmp_path, {"vectors": [GOOD]}, "a.json"), str(tmp_path / "none.json")
@@ -66,6 +82,10 @@ def test_several_files_are_counted_together(tmp_path: Path, capsys: pytest.Captu
         ("[", "is not JSON"),
         ("\udc80".encode("utf-8", "surrogateescape"), "cannot be read"),
         ([], "holds no vectors"),
+        ("", "is not JSON"),
+        ("null", "holds no vectors"),
+        ('"vectors"', "holds no vectors"),
+        ([[GOOD]], "a vector is an object, not list"),
         ({"vectors": []}, "holds no vectors"),
         ({"vectors": {}}, "holds no vectors"),
         ({"vectors": [3]}, "a vector is an object, not int"),
@@ -74,7 +94,12 @@ def test_several_files_are_counted_together(tmp_path: Path, capsys: pytest.Captu
         ({"vectors": [{"name": "x", "kind": "acker and more"}]}, "unknown kind"),
         ({"vectors": [GOOD | {"input": {"x": "three"}}]}, "TypeError"),
         ({"vectors": [GOOD | {"kind": 3}]}, "unknown kind 3"),
-        ({"vectors": [GOOD | {"kind": []}]}, "unhashable"),
+        ({"vectors": [GOOD | {"kind": []}]}, "unknown kind []"),
+        ({"vectors": [GOOD | {"input": [3]}]}, "input must be an object, but it is list"),
+        ({"vectors": [GOOD | {"expect": None}]}, "expect must be an object, but it is NoneType"),
+        ({"vectors": [GOOD | {"expect": {}}]}, "nothing would be compared"),
+        ({"vectors": [GOOD | {"input": {}}]}, "something that is needed is missing: 'x'"),
+        ({"vectors": [{"name": "x", "mode": "aligned", "expect": {"triggered": []}}]}, "input must be a list"),
     ],
 )
 def test_whatever_is_not_understood_fails(

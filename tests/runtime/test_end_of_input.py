@@ -14,8 +14,8 @@ TASKS = (A0, A1, B0, SINK)
 
 
 def machine(*, finish_early: bool = True, attempts: int = 3) -> EndOfInput:
-    """Source a with two subtasks, source b with one, and a sink."""
-    return EndOfInput(TASKS, [(A0, A1), (B0,)], finish_early=finish_early, final_attempts=attempts)
+    """A vertex of two subtasks, and two of one."""
+    return EndOfInput(TASKS, finish_early=finish_early, final_attempts=attempts)
 
 
 def ended(end: EndOfInput, *tasks: TaskId, next_id: int = 5) -> None:
@@ -24,7 +24,7 @@ def ended(end: EndOfInput, *tasks: TaskId, next_id: int = 5) -> None:
         end.validate()
 
 
-def test_a_source_goes_with_the_first_checkpoint_that_began_after_its_end() -> None:
+def test_a_vertex_goes_with_the_first_checkpoint_that_began_after_its_end() -> None:
     """A checkpoint that was under way at its end is none that holds it."""
     end = machine()
     ended(end, A0, A1, next_id=5)
@@ -42,7 +42,7 @@ def test_any_later_checkpoint_will_do() -> None:
     assert end.checkpoint_completed(9) == (B0,)
 
 
-def test_a_source_goes_as_a_whole() -> None:
+def test_a_vertex_goes_as_a_whole() -> None:
     """Half a vertex may not finish: it waits for its last subtask, and counts from there."""
     end = machine()
     ended(end, A0, next_id=2)
@@ -53,12 +53,14 @@ def test_a_source_goes_as_a_whole() -> None:
     assert end.checkpoint_completed(5) == (A0, A1)
 
 
-def test_what_is_no_source_is_told_nothing() -> None:
-    """It follows its inputs."""
+def test_what_is_no_source_waits_as_well() -> None:
+    """Any vertex goes as a whole, with a checkpoint of its own: the one that let its inputs go may not be enough."""
     end = machine()
-    ended(end, SINK, next_id=2)
+    ended(end, A0, A1, next_id=2)
+    ended(end, SINK, next_id=3)
 
-    assert end.checkpoint_completed(7) == ()
+    assert end.checkpoint_completed(2) == (A0, A1)
+    assert end.checkpoint_completed(3) == (SINK,)
 
 
 def test_switched_off_nobody_goes_early() -> None:
@@ -94,7 +96,7 @@ def test_the_last_checkpoint_may_not_fail_for_ever() -> None:
 
 
 def test_what_is_deployed_anew_begins_anew() -> None:
-    """A restarted region has to come to its end again, and its sources wait for another checkpoint."""
+    """A restarted region has to come to its end again, and waits for another checkpoint."""
     end = machine()
     ended(end, *TASKS, next_id=5)
     end.task_finished(SINK)
@@ -117,7 +119,7 @@ def test_what_is_deployed_anew_begins_anew() -> None:
         max_size=40,
     )
 )
-def test_no_source_goes_without_a_checkpoint_behind_its_end(steps: list[tuple[str, object]]) -> None:
+def test_nobody_goes_without_a_checkpoint_behind_its_end(steps: list[tuple[str, object]]) -> None:
     """Whatever happens in whatever order: who may go has ended, with its whole vertex, before that checkpoint began."""
     end, next_id, ended_at = machine(), 1, dict.fromkeys(TASKS, 0)
     for what, argument in steps:

@@ -469,11 +469,14 @@ def test_what_is_resumed_comes_after_the_last_instruction() -> None:
 def test_a_chained_source_may_be_held_back_by_two_checkpoints_in_a_row() -> None:
     """The abort of one resumes it and the next blocks it, in one go: it never got to emit anything."""
     task = Receiver(2, sources=(1,))
-    task.senders[0].put(unaligned(1), records("a1"), unaligned(2))
-
+    task.senders[0].put(unaligned(1))
     task.read()
+    assert task.channels[1].blocked
+
+    task.senders[0].put(unaligned(2))
     task.read()
 
+    assert task.told[-3:] == [("failed", 1), ("abort", 1), ("snapshot", 2, True)]
     assert task.channels[1].blocked
     assert not [one for one in task.seen if isinstance(one, ChannelResumed)]
 
@@ -676,7 +679,8 @@ class Job:
         """Everybody goes on to the end."""
         going = True
         while going:
-            going = any([self.send(number) for number in range(len(self.programs))])
+            went = [self.send(number) for number in range(len(self.programs))]
+            going = any(went)
             self.task.kernel.run(2)
             self.task.read()
         while True:

@@ -14,7 +14,7 @@ from typing import Any
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import Instrument
+from engine.observe.events import CheckpointCompleted, Instrument, RunStarted, TraceEvent
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
@@ -22,7 +22,7 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 
 KEYS = 3
-LONGEST = 6
+LONGEST = 9
 AGAIN = "again"
 MOST_EVENTS = 150_000
 
@@ -118,6 +118,39 @@ SHAPES: dict[str, Callable[..., Stream]] = {
 }
 
 
+@dataclass(frozen=True)
+class Kill:
+    """Kills a task ``after_ns`` after so many checkpoints have completed, or after the start of the run."""
+
+    target: str
+    checkpoints: int
+    after_ns: int
+
+
+class _Killer:
+    """An instrument that strikes by the checkpoints it sees."""
+
+    execution: Execution
+
+    def __init__(self, kills: Iterable[Kill]) -> None:
+        self._pending = list(kills)
+        self._completed = 0
+
+    def __call__(self, event: TraceEvent) -> None:
+        """Count, and plan what is due."""
+        if isinstance(event, CheckpointCompleted):
+            self._completed += 1
+        if isinstance(event, (RunStarted, CheckpointCompleted)):
+            for kill in [kill for kill in self._pending if kill.checkpoints <= self._completed]:
+                self._pending.remove(kill)
+                plan = self.execution.plan
+                named = tuple(
+                    (subtask.vertex, subtask.subtask) for subtask in plan.subtasks if subtask.name == kill.target
+                )
+                at_ns = event.time_ns + kill.after_ns
+                self.execution.kernel.schedule(at_ns, "kill", self.execution.manager, (named, "killed"))
+
+
 @dataclass
 class LoopRun:
     """A job with a loop, made ready to run."""
@@ -131,14 +164,16 @@ class LoopRun:
     def run(
         self,
         config: RunConfig,
-        kills: Iterable[tuple[str, int]] = (),
+        kills: Iterable[Kill] = (),
         instruments: Iterable[Instrument] = (),
         **surroundings: Any,
     ) -> ExecutionResult:
         """Run to the end, with the invariants checked now and then."""
-        execution = Execution(self.job.plan(), config, instruments=[self.oracle, *instruments], **surroundings)
-        for target, at_ns in kills:
-            execution.kill(target, at_ns)
+        killer = _Killer(kills)
+        execution = Execution(
+            self.job.plan(), config, instruments=[self.oracle, killer, *instruments], **surroundings
+        )
+        killer.execution = execution
 
         def step(_progress: Any) -> None:
             while execution.kernel.run(13) == 13 and not execution.kernel.stopped:

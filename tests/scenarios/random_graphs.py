@@ -33,7 +33,7 @@ Rows = Counter[Record]
 ODD = "odd"
 KEYED = ("count", "window")
 WINDOW_MS = 8
-MOST_ROWS = 250
+MOST_ROWS = 300
 """A node whose output would be larger is not drawn."""
 
 SPREADS: dict[str, Callable[[Stream], Stream]] = {
@@ -81,7 +81,8 @@ class Graph:
 
     def with_parallelism(self, parallelism: Mapping[int, int]) -> Graph:
         """The same graph with other numbers of subtasks."""
-        changed = (replace(node, parallelism=parallelism.get(at, node.parallelism)) for at, node in enumerate(self.nodes))
+        numbers = [parallelism.get(at, node.parallelism) for at, node in enumerate(self.nodes)]
+        changed = [replace(node, parallelism=number) for node, number in zip(self.nodes, numbers, strict=True)]
         return replace(self, nodes=tuple(changed))
 
     def name(self, at: int) -> str:
@@ -180,10 +181,6 @@ def meaning(graph: Graph, extra: Mapping[int, Rows] | None = None) -> dict[int, 
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def _emit(number: int, source: int) -> Record:
-    return source, number
-
-
 def _add_source(job: Job, graph: Graph, at: int) -> Stream:
     node = graph.nodes[at]
     source = GeneratorSource(
@@ -278,7 +275,7 @@ class _Drawing:
             Node(
                 "source",
                 parallelism=draw(st.integers(1, min(2, self._most_subtasks))),
-                size=draw(st.integers(0, 40)),
+                size=draw(st.sampled_from((1, 0, 20, 40, 60))),
                 splits=draw(st.integers(1, 3)),
                 rate_per_s=draw(st.sampled_from((None, None, None, 500_000))),
                 timed=True,
@@ -314,7 +311,12 @@ class _Drawing:
         if kind == "window" and not timed:
             kind = "count"
         node = Node(
-            kind, inputs, parallelism, draw(st.booleans()), draw(st.integers(1, 5)), timed=timed and kind not in (*KEYED, *HELD)
+            kind,
+            inputs,
+            parallelism,
+            draw(st.booleans()),
+            size=draw(st.integers(1, 5)),
+            timed=timed and kind not in (*KEYED, *HELD),
         )
         if self.rows_of(node) > MOST_ROWS:
             self.unread = before
@@ -376,3 +378,12 @@ RESCALABLE = ("forward", "rebalance", "rebalance", "rescale", "global", "custom"
 
 STATEFUL = ("count", "count", "window", *HELD)
 """Kinds that show what became of their state."""
+
+
+def describe(graph: Graph) -> str:
+    """A graph in a few lines, for whoever has to understand a failure."""
+    lines = []
+    for at, node in enumerate(graph.nodes):
+        inputs = ", ".join(f"{one.node}{'/' + one.tag if one.tag else ''} {one.spread}" for one in node.inputs)
+        lines.append(f"{graph.name(at)} x{node.parallelism}{'' if node.chain else ' unchained'} <- {inputs}")
+    return "\n".join(lines)

@@ -1,11 +1,13 @@
-"""Random ways to run a job: modes, costs, capacities, intervals; and faults that strike at any time.
+"""Random ways to run a random graph: modes, costs, capacities, intervals; and faults that strike at any time.
 
 Kills come at times of the run, or a little after something that happens in it: a checkpoint is triggered, becomes
 durable, an attempt begins. So checkpoints die before, while and after they are made, and attempts while they recover.
+A run is data, like a graph: :func:`drive` carries it out, with all invariants checked as it goes.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,27 +15,30 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.checkpoint.messages import TaskId
 from engine.checkpoint.restart import FixedDelayRestart
-from engine.elements.batch import Batch
-from engine.graph.plan import ExecutionPlan
+from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,
-    CheckpointCut,
     CheckpointTriggered,
     SnapshotTaken,
     TraceEvent,
 )
-from engine.runtime.channel import Channel
+from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
-from tests.scenarios.random_graphs import Graph, Rows
+from operators.sinks import CollectedResults
+from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.storage import CheckpointStorage
+from tests.scenarios.random_graphs import Graph, Rows, build
 
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 MOST_EVENTS = 100_000
+FEW_SUBTASKS = 6
+FOREVER_NS = 600 * 10**9
+JOB, CHECKPOINTS, SAVEPOINTS = "random", "/checkpoints", "/savepoints"
 
 MOMENTS: dict[str, type[Any]] = {
     "an attempt begins": AttemptStarted,
@@ -53,9 +58,21 @@ class Kill:
     number: int = 1
 
 
+@dataclass(frozen=True)
+class Run:
+    """A graph, how it is run and what is done to it."""
+
+    graph: Graph
+    config: RunConfig
+    kills: tuple[Kill, ...] = ()
+    savepoints_ns: tuple[int, ...] = ()
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
 @st.composite
-def costs(draw: st.DrawFn, names: tuple[str, ...]) -> CostModel:
-    """Records, links and storage take some time or none; some tasks and some links are slow."""
+def _costs(draw: st.DrawFn, names: tuple[str, ...]) -> CostModel:
     some = st.sampled_from(names)
     return CostModel(
         source_record_ns=draw(st.sampled_from((0, 1_000, 1_000, 3_000))),
@@ -70,8 +87,7 @@ def costs(draw: st.DrawFn, names: tuple[str, ...]) -> CostModel:
 
 
 @st.composite
-def configs(draw: st.DrawFn, mode: str, names: tuple[str, ...], **fixed: Any) -> RunConfig:
-    """Everything about a run but its faults. ``fixed``: settings that are not drawn."""
+def _configs(draw: st.DrawFn, mode: str, names: tuple[str, ...], fixed: Mapping[str, Any]) -> RunConfig:
     stores_records = mode in ("unaligned", "aligned-timeout")
     intervals = [CheckpointInterval(time_ns=ns) for ns in (5_000, 12_000, 40_000)]
     settings: dict[str, Any] = {
@@ -81,36 +97,35 @@ def configs(draw: st.DrawFn, mode: str, names: tuple[str, ...], **fixed: Any) ->
         "batch_size": draw(st.sampled_from((1, 2, 7, 64))),
         "channel_capacity": draw(st.sampled_from((None, 1, 3, 50))),
         "output_capacity": draw(st.sampled_from((0, 0, 2, 30))),
+        "debloat_target_ns": draw(st.sampled_from((None, None, None, 4_000, 40_000))),
         "checkpoint_interval": draw(st.sampled_from((None, CheckpointInterval(records=11), *intervals))),
+        "random_first_delay": draw(st.booleans()),
         "max_concurrent": 1 if stores_records else draw(st.sampled_from((1, 1, 2, 4))),
+        "min_pause_ns": draw(st.sampled_from((0, 0, 2_000))),
         "retained": draw(st.integers(1, 3)),
         "tolerable_failures": draw(st.sampled_from((10**6, 10**6, 0, 2))),
-        "checkpoint_timeout_ns": draw(st.sampled_from((300_000, 600 * 10**9))),
-        "min_pause_ns": draw(st.sampled_from((0, 0, 2_000))),
-        "restart": FixedDelayRestart(None, draw(st.sampled_from((0, 1_000, 50_000)))),
-        "inline_state_bytes": draw(st.sampled_from((0, 20 * 1024))),
+        "checkpoint_timeout_ns": draw(st.sampled_from((300_000, FOREVER_NS))),
         "checkpoints_after_tasks_finish": draw(st.sampled_from((True, True, False))),
-        "random_first_delay": draw(st.booleans()),
+        "restart": FixedDelayRestart(None, draw(st.sampled_from((0, 1_000, 50_000)))),
         "failover": draw(st.sampled_from(("full", "region"))),
         "master_recovery_ns": draw(st.sampled_from((0, 3_000, 40_000))),
-        "debloat_target_ns": draw(st.sampled_from((None, None, 4_000, 40_000))),
-        "cost": draw(costs(names)),
+        "inline_state_bytes": draw(st.sampled_from((0, 20 * 1024))),
+        "cost": draw(_costs(names)),
     }
     if mode == "aligned-timeout":
         settings["aligned_timeout_ns"] = draw(st.sampled_from((1, 500, 3_000, 20_000)))
     if settings["tolerable_failures"] < 10**6:
         # A job that tolerates few failures restarts for each expired checkpoint, and may never come to its end.
-        settings["checkpoint_timeout_ns"] = 600 * 10**9
+        settings["checkpoint_timeout_ns"] = FOREVER_NS
     return RunConfig(**{**settings, **fixed})
 
 
 @st.composite
-def kills(draw: st.DrawFn, names: tuple[str, ...], most: int = 3) -> tuple[Kill, ...]:
-    """Up to ``most`` kills."""
+def _kills(draw: st.DrawFn, names: tuple[str, ...], most: int) -> tuple[Kill, ...]:
     found = []
-    for _ in range(draw(st.integers(0, most))):
+    for _ in range(draw(st.integers(min(1, most), most))):
         target = draw(st.sampled_from((*names, JOB_MANAGER)))
-        moment = draw(st.sampled_from((None, *MOMENTS)))
+        moment = draw(st.sampled_from((None, "a checkpoint is durable", *MOMENTS)))
         if moment is None:
             found.append(Kill(target, draw(st.integers(0, 120_000))))
         else:
@@ -119,15 +134,32 @@ def kills(draw: st.DrawFn, names: tuple[str, ...], most: int = 3) -> tuple[Kill,
     return tuple(found)
 
 
+@st.composite
+def runs(
+    draw: st.DrawFn, mode: str, graph: Graph, *, most_kills: int = 3, most_savepoints: int = 0, **fixed: Any
+) -> Run:
+    """A way to run ``graph``. ``fixed``: settings of the run that are not drawn."""
+    names = tuple(subtask.name for subtask in build(graph, empty_results(graph), JOB).plan().subtasks)
+    config = draw(_configs(mode, names, fixed))
+    kills = draw(_kills(names, most_kills))
+    return Run(graph, config, kills, tuple(draw(st.lists(st.integers(0, 60_000), max_size=most_savepoints))))
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
 class Killer:
     """An instrument that carries out kills, each once."""
 
     name = "killer"
 
-    def __init__(self, execution: Execution, planned: tuple[Kill, ...]) -> None:
-        self._execution = execution
+    def __init__(self) -> None:
         self._waiting: dict[type[Any], dict[int, list[Kill]]] = {}
         self._seen: dict[type[Any], int] = {}
+
+    def arm(self, execution: Execution, planned: tuple[Kill, ...]) -> None:
+        """Strike in this run."""
+        self._execution = execution
         for kill in planned:
             if kill.moment is None:
                 execution.kill(kill.target, kill.delay_ns)
@@ -154,35 +186,89 @@ class Killer:
 
 @dataclass
 class Ledger:
-    """An instrument that checks the life of every checkpoint: ids grow, and there is one ending for each."""
+    """An instrument that follows every snapshot from its trigger to its end, and knows what its output was then."""
 
+    results: Mapping[int, CollectedResults]
     triggered: list[int] = field(default_factory=list)
-    ended: dict[int, str] = field(default_factory=dict)
+    completed: dict[int, dict[int, CollectedResults]] = field(default_factory=dict)
+    """By id: what the sinks had committed when it became durable."""
+    aborted: set[int] = field(default_factory=set)
 
     def __call__(self, event: TraceEvent) -> None:
-        """Take in one event."""
-        if isinstance(event, CheckpointTriggered):
-            assert not self.triggered or event.checkpoint_id > self.triggered[-1], "an id was used twice"
-            self.triggered.append(event.checkpoint_id)
-        elif isinstance(event, CheckpointCompleted | CheckpointAborted):
-            ending = type(event).__name__
-            known = self.ended.setdefault(event.checkpoint_id, ending)
-            assert known == ending == "CheckpointAborted" or event.checkpoint_id not in self.ended or known == ending
-            assert isinstance(event, CheckpointCompleted) or known != "CheckpointCompleted", event
+        """Take in one event: ids grow, and there is one ending for each."""
+        match event:
+            case CheckpointTriggered(checkpoint_id=number):
+                assert not self.triggered or number > self.triggered[-1], f"{number} was used twice"
+                self.triggered.append(number)
+            case CheckpointCompleted(checkpoint_id=number):
+                assert number in self.triggered, number
+                assert number not in self.completed, f"{number} became durable twice"
+                assert number not in self.aborted, f"{number} was given up before it became durable"
+                self.completed[number] = copy.deepcopy(dict(self.results))
+            case CheckpointAborted(checkpoint_id=number):
+                assert number not in self.completed, f"{number} was given up after it had become durable"
+                self.aborted.add(number)
 
 
-def task_names(plan: ExecutionPlan) -> tuple[str, ...]:
-    """Every subtask, as faults and costs call it."""
-    return tuple(subtask.name for subtask in plan.subtasks)
+@dataclass
+class Driven:
+    """What came of a run."""
+
+    run: Run
+    files: FileSystem
+    results: dict[int, CollectedResults]
+    oracle: CutOracle
+    ledger: Ledger
+    execution: Execution
+    result: ExecutionResult
+
+    @property
+    def committed(self) -> dict[int, Rows]:
+        """What every sink has committed, over all attempts."""
+        return {at: Counter(map(tuple, results.records)) for at, results in self.results.items()}
+
+    def in_flight_bytes(self, checkpoint_id: int | None) -> int:
+        """Records in flight in a snapshot of this run."""
+        row = None if checkpoint_id is None else self.result.checkpoints.history.get(checkpoint_id)
+        return 0 if row is None else row.persisted_bytes
 
 
-def all_tasks(plan: ExecutionPlan) -> Mapping[str, TaskId]:
-    """Every subtask by name."""
-    return {subtask.name: (subtask.vertex, subtask.subtask) for subtask in plan.subtasks}
+def empty_results(graph: Graph) -> dict[int, CollectedResults]:
+    """For every sink a place to commit to."""
+    return {at: CollectedResults() for at in graph.sinks}
 
 
-def run_checked(execution: Execution, every: int = 1) -> ExecutionResult:
-    """Run to the end with all invariants checked after every so many events."""
+def drive(
+    run: Run,
+    *,
+    results: dict[int, CollectedResults] | None = None,
+    files: FileSystem | None = None,
+    storage: str = CHECKPOINTS,
+    restore_from: SavepointRestore | None = None,
+    instruments: tuple[Any, ...] = (),
+) -> Driven:
+    """Carry out a run, with all invariants checked on the way; raises its error if it fails."""
+    files = MemoryFileSystem() if files is None else files
+    results = empty_results(run.graph) if results is None else results
+    oracle, ledger, killer = CutOracle(), Ledger(results), Killer()
+    execution = Execution(
+        build(run.graph, results, JOB).plan(),
+        run.config,
+        storage=CheckpointStorage(files, storage, JOB, inline_threshold_bytes=run.config.inline_state_bytes),
+        file_system=files,
+        restore_from=restore_from,
+        instruments=[oracle, ledger, killer, *instruments],
+    )
+    killer.arm(execution, run.kills)
+    for at_ns in run.savepoints_ns:
+        execution.savepoint(at_ns, SAVEPOINTS)
+    result = run_checked(execution).raise_on_failure()
+    return Driven(run, files, results, oracle, ledger, execution, result)
+
+
+def run_checked(execution: Execution) -> ExecutionResult:
+    """Run to the end with all invariants checked, in small jobs after every event."""
+    every = 1 if len(execution.plan.subtasks) <= FEW_SUBTASKS else 13
 
     def step(_progress: Any) -> None:
         while execution.kernel.run(every) == every and not execution.kernel.stopped:
@@ -193,54 +279,8 @@ def run_checked(execution: Execution, every: int = 1) -> ExecutionResult:
     return execution.run()
 
 
-def describe(graph: Graph) -> str:
-    """A graph in a few lines, for whoever has to understand a failure."""
-    lines = []
-    for at, node in enumerate(graph.nodes):
-        inputs = ", ".join(f"{one.node}{'/' + one.tag if one.tag else ''} {one.spread}" for one in node.inputs)
-        lines.append(f"{graph.name(at)} x{node.parallelism}{'' if node.chain else ' unchained'} <- {inputs}")
-    return "\n".join(lines)
-
-
-class SentRecords:
-    """What every channel of every attempt carried, in order, and which records a restore sends a second time.
-
-    At-least-once barriers block nothing, so a receiver's snapshot may hold records that its sender had not sent before
-    its own snapshot: the restored sender sends them again. Of a restore they are the records between the sender's and
-    the receiver's counter in the cut that it starts from. A restore from a cut of an attempt that was itself restored
-    repeats what that one repeated, and so on back to the start.
-    """
-
-    def __init__(self, plan: ExecutionPlan) -> None:
-        self._plan = plan
-        self._sent: dict[tuple[int, int], list[Any]] = {}
-        self._cuts: dict[int, CheckpointCut] = {}
-        self._restored: dict[int, int | None] = {}
-
-    def __call__(self, event: TraceEvent) -> None:
-        """Remember cuts, and what each attempt starts from."""
-        if isinstance(event, CheckpointCut):
-            self._cuts[event.checkpoint_id] = event
-        elif isinstance(event, AttemptStarted):
-            self._restored[event.attempt] = event.restored_checkpoint
-
-    def put_batch(self, channel: Channel, batch: Batch) -> None:
-        """Write down, then send: what takes the place of ``Channel.put_batch``."""
-        self._sent.setdefault((channel.attempt, channel.index), []).extend(batch.values)
-        _put_batch(channel, batch)
-
-    def sent_again(self) -> dict[str, Rows]:
-        """By operator: the records that came to it twice on the way to the state in which the run has ended."""
-        repeated: dict[str, Rows] = {}
-        attempt = max(self._restored)
-        while (checkpoint_id := self._restored[attempt]) is not None:
-            cut = self._cuts[checkpoint_id]
-            attempt = cut.attempt
-            for index, sent, received in cut.differences:
-                assert received > sent, f"checkpoint {checkpoint_id} loses records on channel {index}"
-                receiver = self._plan.vertices[self._plan.channels[index].receiver_vertex].operators[0].name
-                repeated.setdefault(receiver, Counter()).update(self._sent[attempt, index][sent:received])
-        return repeated
-
-
-_put_batch = Channel.put_batch
+def left_in_storage(driven: Driven) -> set[int]:
+    """Numbers of the checkpoints whose directories are there."""
+    directory = CheckpointStorage(driven.files, CHECKPOINTS, JOB).job_dir
+    names = [path[len(directory) + 1 :].split("/")[0] for path in driven.files.walk_files(directory)]
+    return {int(name.removeprefix("chk-")) for name in names if name.startswith("chk-")}

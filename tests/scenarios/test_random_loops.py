@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
-from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, LoopRun, loop_job
+from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, LoopRun, loop_job
 
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 
@@ -23,7 +23,7 @@ class Plan:
 
     made: LoopRun
     config: RunConfig
-    kills: list[tuple[str, int]]
+    kills: list[Kill]
 
 
 @st.composite
@@ -31,7 +31,7 @@ def loop_jobs(draw: st.DrawFn) -> LoopRun:
     """A loop of any shape and spread."""
     return loop_job(
         draw(st.sampled_from(sorted(SHAPES))),
-        tokens=draw(st.integers(0, 40)),
+        tokens=draw(st.sampled_from((0, 1, 15, 40, 60))),
         feedback=draw(st.sampled_from(sorted(FEEDBACK))),
         sources=draw(st.integers(1, 2)),
         head=draw(st.integers(1, 3)),
@@ -75,7 +75,9 @@ def plans(draw: st.DrawFn, mode: str) -> Plan:
         cost=cost,
         **special,
     )
-    kills = draw(st.lists(st.tuples(names, st.integers(0, 150_000)), max_size=3))
+    # Some right behind a checkpoint, while the next one is on its way: sampled, for plain numbers would be small ones.
+    delays = st.sampled_from((0, 1, 300, 900, 2_100, 4_000, 7_700, 12_000, 20_000, 33_000))
+    kills = draw(st.lists(st.builds(Kill, names, st.integers(0, 4), delays), max_size=3))
     return Plan(made, config, kills)
 
 

@@ -1,8 +1,9 @@
 """Replays a vector on the receiving side: the real input gate, its channels and handler, and the task's protocol.
 
 Elements are put into real channels whose sender never waits: what is sent is at the receiver at once, also behind a
-blocked channel, where the vectors expect it. What is consumed when is decided here, by the rules of ``delivery``;
-everything that follows from it is the engine's doing.
+blocked channel, where the vectors expect it. A local channel has no queue: there everything stays with the sender until
+it is consumed. What is consumed when is decided here, by the rules of ``delivery``; everything that follows from it is
+the engine's doing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from engine.checkpoint.instructions import (
     TaskInstruction,
     TriggerSnapshot,
 )
+from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.checkpoint.unaligned import UnalignedBarrierHandler
 from engine.elements.batch import Batch
@@ -78,6 +80,8 @@ class InputReplay:
             self._is_task and not any(op[0].startswith("poll") for op in vector["input"])
         )
         local = range(vector["channels"]) if self._directly else vector.get("local_channels", ())
+        self._unsent: dict[int, list[tuple[bool, int, Element]]] = {} if self._directly else {one: [] for one in local}
+        """What waits at the sender of a local channel: whether it is a priority event, when it came, what it is."""
         self._gate = CheckpointedInputGate(
             self,
             self.channels,
@@ -100,9 +104,14 @@ class InputReplay:
         return {channel.index for channel in self.channels if channel.blocked}
 
     @property
+    def local_channels(self) -> frozenset[int]:
+        """Channels without a queue of their own: what is not consumed waits at the sender."""
+        return frozenset(self._unsent)
+
+    @property
     def waiting(self) -> int:
         """Elements that were not consumed."""
-        return sum(len(channel.queue) for channel in self.channels)
+        return sum(len(channel.queue) for channel in self.channels) + sum(map(len, self._unsent.values()))
 
     @property
     def armed(self) -> list[int]:
@@ -209,8 +218,24 @@ class InputReplay:
     # --- arrival --------------------------------------------------------------------------------------------------
 
     def _put(self, index: int, element: Element) -> None:
+        unsent = self._unsent.get(index)
+        if unsent is None:
+            self._stamp(index, self.channels[index].sent_elements + 1)
+            self._send(index, element)
+            return
+        stamp = self._stamp(index, f"local {len(self._stamps)}")
+        overtakes = isinstance(element, CheckpointBarrier) and element.is_priority
+        position = sum(1 for is_priority, _, _ in unsent if is_priority) if overtakes else len(unsent)
+        unsent.insert(position, (overtakes, stamp, element))
+
+    def _hand_over(self, index: int) -> None:
+        """What is next at the sender of a local channel goes to the task."""
+        _, stamp, element = self._unsent[index].pop(0)
+        self._stamps[index, self.channels[index].sent_elements + 1] = stamp
+        self._send(index, element)
+
+    def _send(self, index: int, element: Element) -> None:
         channel = self.channels[index]
-        self._stamp(index, channel.sent_elements + 1)
         if isinstance(element, Batch):
             channel.put_batch(element)
         elif isinstance(element, CheckpointBarrier):
@@ -233,8 +258,9 @@ class InputReplay:
         if len(channel.queue) == 1:
             self._consume(channel)
 
-    def _stamp(self, index: int, what: int | str) -> None:
-        self._stamps[index, what] = len(self._stamps)
+    def _stamp(self, index: int, what: int | str) -> int:
+        self._stamps[index, what] = stamp = len(self._stamps)
+        return stamp
 
     # --- consumption ----------------------------------------------------------------------------------------------
 
@@ -247,12 +273,13 @@ class InputReplay:
         channel = self._next(channels, with_announcements)
         if channel is None:
             return False
-        held = []
-        while not with_announcements and isinstance(channel.head(), BarrierAnnouncement):
+        held: list[Element] = []
+        while not with_announcements and channel.queue and isinstance(channel.head(), BarrierAnnouncement):
             held.append(channel.take())
         self._consume(channel)
-        for announcement in held:
-            channel._insert_priority((0, announcement))
+        for position, announcement in enumerate(held):
+            channel.queue.insert(position, (0, announcement))
+            channel.priority_events += 1
         return True
 
     def _next(self, channels: Sequence[Tapped], with_announcements: bool) -> Tapped | None:
@@ -262,6 +289,9 @@ class InputReplay:
 
     def _head(self, channel: Tapped, with_announcements: bool) -> tuple[bool, int, int] | None:
         """``(no priority event, time of arrival, channel)`` of what comes next, if it may be consumed."""
+        if unsent := self._unsent.get(channel.index):
+            is_priority, stamp, _ = unsent[0]
+            return None if channel.blocked else (not is_priority, stamp, channel.index)
         for position, (number, element) in enumerate(channel.queue):
             if isinstance(element, BarrierAnnouncement):
                 if not with_announcements:
@@ -285,7 +315,11 @@ class InputReplay:
         return False
 
     def _consume(self, channel: Tapped) -> None:
+        if channel.index in self._unsent:
+            self._hand_over(channel.index)
         number, element = channel.queue[0]
+        if self._directly and channel.blocked and isinstance(element, CheckpointBarrier):
+            self._let_through(channel, element)
         channel.take()
         match element:
             case Batch():
@@ -302,6 +336,14 @@ class InputReplay:
                 if isinstance(element, EndOfPartition):
                     self.observed.events.append(["eop", channel.index])
                 self._gate.handle(channel, element, self._clock.now_ns)
+
+    def _let_through(self, channel: Tapped, barrier: CheckpointBarrier) -> None:
+        """Direct delivery ignores blocking: the handler gets a barrier from a channel that it has blocked, which a gate
+        would never give it. The channel must have been open, and the barrier may block it again."""
+        if barrier.options.needs_alignment:
+            channel.resume()
+            assert isinstance(self._gate.handler, SingleCheckpointHandler)
+            self._gate.handler._blocked.discard(channel.index)
 
     # --- what the gate tells its task -----------------------------------------------------------------------------
 
@@ -371,6 +413,8 @@ class InputReplay:
                 case BroadcastCancelMarker(checkpoint_id):
                     if due is not None and self._is_task:
                         self.observed.abort(checkpoint_id, ABORT_NOTIFICATION)
+                        self.observed.inflight.pop(checkpoint_id, None)
+                        self._state.abort(checkpoint_id)
                     self.observed.downstream.append(["cancel_marker", checkpoint_id])
                 case CancelSnapshot(checkpoint_id):
                     if checkpoint_id not in self.observed.aborted:
@@ -382,7 +426,9 @@ class InputReplay:
         self._gate.handler.validate()
         for channel in self.channels:
             channel.validate()
-        blocked = [channel.index for channel in self.channels if channel.blocked]
+        # An ended channel waits for nobody, though directly delivered its end comes while it is blocked.
+        is_open = self._gate.handler.open_channels
+        blocked = [channel.index for channel in self.channels if channel.blocked and channel.index in is_open]
         self.observed.blocked_after.append(blocked)
         counts: dict[int, int] = {}
         for index, _ in self._state.in_order:

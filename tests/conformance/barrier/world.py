@@ -93,15 +93,15 @@ class Clock:
 def barrier_of(vector: Vector, checkpoint_id: int, given: list[dict[str, Any]], now_ns: int) -> CheckpointBarrier:
     """The barrier that an operation with these optional settings means."""
     settings = given[0] if given else {}
-    kind = settings.get("kind") or _default_kind(vector)
     timeout_ms = settings.get("timeout_ms", vector.get("timeout_ms"))
+    kind = settings.get("kind") or _default_kind(vector, timeout_ms)
     timestamp_ns = settings["ts_ms"] * NS_PER_MS if "ts_ms" in settings else now_ns
     return CheckpointBarrier(checkpoint_id, timestamp_ns, _options(vector, kind, timeout_ms))
 
 
-def _default_kind(vector: Vector) -> str:
+def _default_kind(vector: Vector, timeout_ms: int | None) -> str:
     mode: str = vector["mode"]
-    if mode == "aligned_timeout" and vector.get("timeout_ms") is None:
+    if mode == "aligned_timeout" and timeout_ms is None:
         return "aligned"
     return mode
 

@@ -1,0 +1,100 @@
+"""A job goes on from a snapshot with other numbers of subtasks: nothing is lost, and nothing counted twice."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.runtime.checkpoint_files import SavepointRestore
+from state_backends.storage import CheckpointStorage
+from tests.scenarios.random_graphs import RESCALABLE, STATEFUL, describe, graphs, meaning, rescaled
+from tests.scenarios.random_runs import CHECKPOINTS, EXACTLY_ONCE, JOB, Driven, Run, drive, runs
+
+FEW, MANY = 30, 400
+ELSEWHERE = "/elsewhere"
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A run, and another one that goes on from its ``snapshot``-th snapshot."""
+
+    before: Run
+    after: Run
+    snapshot: int
+    restore_mode: RestoreMode
+
+
+@st.composite
+def continued_runs(draw: st.DrawFn, mode: str) -> Continued:
+    """The second run has another plan, maybe another mode, and faults of its own."""
+    graph = draw(graphs(keyed=STATEFUL, spreads=RESCALABLE))
+    # A run in which tasks must not finish could never checkpoint those that the snapshot says have finished.
+    finish = draw(st.booleans())
+    before = runs(mode, graph, most_savepoints=2, retained=10_000, checkpoints_after_tasks_finish=finish)
+    other = draw(st.sampled_from(EXACTLY_ONCE))
+    after = runs(other, draw(rescaled(graph)), most_kills=1, checkpoints_after_tasks_finish=finish)
+    return Continued(draw(before), draw(after), draw(st.integers(0, 20)), draw(st.sampled_from(list(RestoreMode))))
+
+
+def path_of(driven: Driven, snapshot: int) -> str:
+    """Where a snapshot of a run lies."""
+    for report in driven.result.savepoints:
+        if report.checkpoint_id == snapshot and report.path is not None:
+            return report.path
+    return f"{CheckpointStorage(driven.files, CHECKPOINTS, JOB).job_dir}/chk-{snapshot}"
+
+
+def go_on(continued: Continued) -> Counter[str]:
+    """Run, go on from the snapshot with the output that was committed then, and compare; returns what was met."""
+    before = drive(continued.before)
+    snapshots = sorted(before.ledger.completed)
+    snapshot = snapshots[continued.snapshot % len(snapshots)]
+    restore = SavepointRestore(path_of(before, snapshot), continued.restore_mode)
+    results = copy.deepcopy(before.ledger.completed[snapshot])
+    after = drive(continued.after, results=results, files=before.files, storage=ELSEWHERE, restore_from=restore)
+
+    assert after.committed == meaning(continued.after.graph)
+    assert after.oracle.held
+    is_other = continued.before.graph != continued.after.graph
+    in_flight = is_other and before.in_flight_bytes(snapshot) > 0
+    return Counter({"other parallelism": is_other, "records in flight moved": in_flight})
+
+
+def rescale(mode: str, examples: int) -> Counter[str]:
+    """Search for a run that does not go on as it should."""
+    seen = Counter[str]()
+
+    @settings(max_examples=examples)
+    @given(continued_runs(mode))
+    def search(continued: Continued) -> None:
+        note(describe(continued.before.graph))
+        note(describe(continued.after.graph))
+        seen.update(go_on(continued))
+
+    search()
+    return seen
+
+
+@pytest.mark.parametrize("mode", EXACTLY_ONCE)
+def test_any_snapshot_can_be_gone_on_from_with_other_subtasks(mode: str) -> None:
+    """Keyed state, windows, split, union and broadcast state, positions and records in flight: all find their place."""
+    seen = rescale(mode, FEW)
+
+    assert seen["other parallelism"]
+    assert bool(seen["records in flight moved"]) == (mode != "aligned")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", EXACTLY_ONCE)
+def test_any_snapshot_can_be_gone_on_from_with_other_subtasks_in_many_runs(mode: str) -> None:
+    """The same, searched for longer."""
+    seen = rescale(mode, MANY)
+
+    assert seen["other parallelism"] > MANY // 4
+    assert (seen["records in flight moved"] > MANY // 40) == (mode != "aligned")
