@@ -172,6 +172,8 @@ class CoordinatorBase:
         self._failures.validate()
         self._store.validate()
         self._registry.validate()
+        is_over = self._job_status is not None and self._finalizing is None
+        assert self._registry.is_open is not is_over, self._job_status
         for pending in self._pending.values():
             pending.validate()
         unforced = [pending for pending in self._pending.values() if not pending.request.is_forced]

@@ -142,9 +142,8 @@ def _match(with_state: Sequence[OperatorSnapshot], targets: Sequence[RestoreTarg
     matched = {uid: target for uid, target in by_uid.items() if uid in written}
     for target in targets:
         generated = target.generated_uid
-        # Whoever has a uid by right comes before whoever had it once.
-        if target.uid not in written and generated in written and generated not in by_uid:
-            assert generated is not None
+        if generated is not None and generated in written and target.uid not in written:
+            # Whoever has a uid by right comes before whoever had it once.
             matched.setdefault(generated, target)
     return matched
 

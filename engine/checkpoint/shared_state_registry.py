@@ -133,6 +133,11 @@ class SharedStateRegistry:
         """Everything registered, in the order of first registration."""
         return tuple(self._entries)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may still be registered."""
+        return self._is_open
+
     def register(self, state: SharedState, checkpoint_id: int) -> SharedState:
         """``checkpoint_id`` uses ``state``; returns it with the file that stands under its key from now on.
 

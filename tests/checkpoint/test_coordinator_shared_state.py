@@ -234,6 +234,7 @@ def test_recovered_checkpoints_are_registered_before_anything_is_subsumed() -> N
 def test_an_unclaimed_snapshot_is_not_registered() -> None:
     """Nothing may refer to it: the first checkpoint is full, and its files are left alone for ever."""
     driver = recovered(entry(3, "a", is_unclaimed=True))
+    assert driver.coordinator.shared_state_keys == ()
     complete(driver, 4, "b")
     complete(driver, 5)
 

@@ -143,6 +143,16 @@ def test_pieces_of_a_pair_come_in_the_order_of_the_old_pairs() -> None:
     assert not any(needs_filter(scaled, receiver) for receiver in range(3))
 
 
+def test_plans_are_in_the_order_of_the_new_pairs() -> None:
+    """Whatever the order in which old pairs map to new ones: a plan is the same, byte for byte."""
+    scaled = edge("rebalance", (4, 4), (3, 3))
+
+    planned = list(plan_channel_state(scaled, one_piece_each(4, 4)))
+
+    assert planned == sorted(planned)
+    assert len(planned) == 9
+
+
 def test_global_edge_reads_at_the_first_receiver() -> None:
     """All of a global edge goes to receiver 0."""
     scaled = edge("global", (2, 3), (1, 2))

@@ -47,7 +47,7 @@ class Result:
         return f"{self.verdict.value} {self.name}: {self.text}"
 
 
-def load(path: Path) -> list[Vector]:
+def load(path: Path) -> list[Any]:
     """The vectors of one file; raises :class:`VectorFileError`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -96,6 +96,8 @@ def replay(vector: Any) -> Result:
     try:
         if not isinstance(vector, dict):
             raise MalformedVector(f"a vector is an object, not {type(vector).__name__}")
+        if not isinstance(vector.get("name"), str):
+            raise MalformedVector("it has no name")
         mismatches = check_of(vector)(vector)
     except Skip as reason:
         return Result(name, Verdict.SKIPPED, str(reason))

@@ -199,9 +199,11 @@ def loop_job(
     head: int = 2,
     body: int = 2,
     rebalanced: bool = True,
+    results: CollectedResults | None = None,
 ) -> LoopRun:
-    """A job of this shape; ``sources`` of them share the tokens, so they end at different times."""
-    job, results = Job("loop"), CollectedResults()
+    """A job of this shape; ``sources`` of them share the tokens, so they end at different times. ``results``: those of
+    the run whose snapshot it goes on from."""
+    job, results = Job("loop"), CollectedResults() if results is None else results
     streams, first = [], 0
     for number in range(sources):
         last = tokens if number == sources - 1 else first + (tokens - first) // 3

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.conformance.barrier.compare import mismatches
+from tests.conformance.barrier.format import check_format
 from tests.conformance.barrier.input_side import InputReplay
 from tests.conformance.barrier.observed import Vector
 from tests.conformance.barrier.output_side import OutputReplay
-from tests.conformance.compare import MalformedVector
 
 
 def check(vector: Vector) -> list[str]:
@@ -14,11 +14,7 @@ def check(vector: Vector) -> list[str]:
 
     Raises ``MalformedVector`` for a scope, mode, operation, kind of barrier or field that the format does not have.
     """
-    match vector["scope"]:
-        case "input" | "task" | "recovery":
-            observed = InputReplay(vector).run()
-        case "output":
-            observed = OutputReplay(vector).run()
-        case scope:
-            raise MalformedVector(f"unknown scope {scope!r}")
-    return mismatches(vector, observed)
+    check_format(vector)
+    vector = {"scope": "input", **vector}
+    replay = OutputReplay(vector) if vector["scope"] == "output" else InputReplay(vector)
+    return mismatches(vector, replay.run())

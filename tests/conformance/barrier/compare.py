@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.barrier.observed import Observed, Vector
-from tests.conformance.compare import MalformedVector, check_fields
+from tests.conformance.compare import MalformedVector, check_fields, same
 
 _COMMENTS = ("notes", "output_order_scope", "inflight_scope", "source_channels")
 """Fields that are no expectation of their own."""
@@ -26,7 +26,7 @@ def mismatches(vector: Vector, observed: Observed) -> list[str]:
 
 
 def _same(name: str, expected: object, observed: object) -> list[str]:
-    return [] if expected == observed else [f"{name}: expected {expected!r}, observed {observed!r}"]
+    return [] if same(expected, observed) else [f"{name}: expected {expected!r}, observed {observed!r}"]
 
 
 def _ids(name: str, expected: Any, observed: Observed, vector: Vector) -> list[str]:

@@ -192,8 +192,8 @@ class InputReplay:
     def _apply_poll(self, operation: Operation) -> None:
         match operation:
             case ["poll", count]:
-                for _ in range(count):
-                    self._consume_next(self.channels, with_announcements=False)
+                while count and self._consume_next(self.channels, with_announcements=False):
+                    count -= 1
             case ["poll_channel", index]:
                 self._consume_next([self.channels[index]], with_announcements=False)
             case ["poll_all"]:

@@ -94,8 +94,8 @@ class OutputReplay:
     def _apply_poll(self, operation: Operation) -> None:
         match operation:
             case ["poll", count]:
-                for _ in range(count):
-                    self._consume_next(self._channels)
+                while count and self._consume_next(self._channels):
+                    count -= 1
             case ["poll_channel", index]:
                 self._consume_next([self._channels[index]])
             case ["poll_all"]:
