@@ -202,6 +202,17 @@ class CheckpointedInputGate:
         self._readable.appendleft(waiting[0])
         return waiting[0]
 
+    def next_back_edge(self) -> Channel | None:
+        """A back edge with something to read, whatever waits on other channels."""
+        for channel in self._back_edges:
+            if channel.queue:
+                return channel
+            if channel.listed:
+                # Or its next element would wake nobody.
+                channel.listed = False
+                self._readable.remove(channel)
+        return None
+
     def pass_turn(self, channel: Channel) -> None:
         """Fairness: the channel just read goes behind the others."""
         readable = self._readable

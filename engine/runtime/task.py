@@ -414,11 +414,13 @@ class Task:
         """The job stops with a savepoint whose barrier has yet to come round: what comes back ahead of it is in the
         savepoint, and is not processed."""
         try:
-            for channel in self._back_edges:
-                while channel.queue and self.gate.handler.pending_checkpoint_ids:
-                    element = channel.take()
-                    if element.__class__ is not Batch:
-                        self.handle_event(channel, element)
+            while self.gate.handler.pending_checkpoint_ids:
+                channel = self.gate.next_back_edge()
+                if channel is None:
+                    return
+                element = channel.take()
+                if element.__class__ is not Batch:
+                    self.handle_event(channel, element)
         except AssertionError:
             raise
         except Exception as error:

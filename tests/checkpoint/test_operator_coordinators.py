@@ -288,6 +288,16 @@ def test_a_failing_part_aborts_before_any_task_is_triggered(reason: CheckpointFa
     assert driver.coordinator.on_preparation_failed(1, "committer", reason, driver.now_ns) == ()
 
 
+def test_a_failure_that_comes_after_the_trigger_is_late() -> None:
+    """Everything was delivered by then: the checkpoint goes on."""
+    driver = Helpers(("enumerator",), ())
+    trigger(driver)
+    driver.deliver("enumerator")
+
+    assert driver.coordinator.on_preparation_failed(1, "enumerator", IO_ERROR, driver.now_ns) == ()
+    assert driver.coordinator.pending_ids == (1,)
+
+
 def test_a_slow_coordinator_runs_into_the_timeout() -> None:
     """The timeout runs from the registration, and nothing else is triggered meanwhile."""
     driver = Helpers()

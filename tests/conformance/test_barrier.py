@@ -226,6 +226,79 @@ WRITTEN_HERE = {
         ckpt_kind={"2": "at_least_once"},
         downstream=[["cancel_marker", 1], ["barrier", 2]],
     ),
+    "input: a local channel is captured by what it hands over": vector_of(
+        "input",
+        "unaligned",
+        2,
+        [["rec", 0, "a"], ["barrier", 1, 1], ["poll_channel", 1], ["rec", 0, "b"], ["poll_channel", 0]],
+        triggered=[1],
+        output_order=[["ckpt", 1], "a"],
+        inflight={"1": ["a"]},
+        inflight_counts_after=[[3, {"0": 0}], [4, {"0": 1}]],
+        pending_at_end=[1],
+    )
+    | {"local_channels": [0]},
+    "input: the barrier of a local channel is seen when it is handed over": vector_of(
+        "input",
+        "aligned_timeout",
+        3,
+        [["barrier", 1, 0, SAVEPOINT], ["barrier", 1, 2, SAVEPOINT], ["barrier", 2, 1, {"kind": "unaligned"}]],
+        delivery="eager",
+        triggered=[1],
+        aborted=[0, 1],
+        abort_reasons={"0": "subsumed", "1": "subsumed"},
+        output_order=[["ckpt", 1]],
+        event_order=[["abort", 0], ["ckpt", 1], ["abort", 1]],
+        inflight={"1": []},
+        pending_at_end=[2],
+        blocked_after=[[1, [1]], [2, [1]]],
+    )
+    | {"local_channels": [1]},
+    "input: a blocked channel delivers directly": vector_of(
+        "input",
+        "aligned",
+        3,
+        [["barrier", 0, 1], ["barrier", 0, 1], ["rec", 0, "a"], ["eop", 0], ["barrier", 1, 1], ["barrier", 2, 1]],
+        delivery="direct",
+        triggered=[1],
+        output_order=["a", ["ckpt", 1]],
+        event_order=["a", ["eop", 0], ["ckpt", 1]],
+        blocked_after=[[0, [0]], [1, [0]], [3, []], [4, [1]], [5, []]],
+    ),
+    "input: an announcement that is passed over keeps its place": vector_of(
+        "input",
+        "aligned_timeout",
+        2,
+        [
+            *(["barrier", 0, 2], ["barrier", 0, 5, {"kind": "unaligned"}], ["barrier", 0, 7]),
+            *(["poll_channel", 0], ["poll_announcement", 0]),
+        ],
+        timeout_ms=10,
+        aborted=[5],
+        abort_reasons={"5": "subsumed"},
+    ),
+    "input: a barrier with a timeout of its own may time out": vector_of(
+        "input",
+        "aligned_timeout",
+        2,
+        [["barrier", 0, 1, {"timeout_ms": 5}], ["advance_ms", 5]],
+        delivery="eager",
+        triggered=[1],
+        output_order=[["ckpt", 1]],
+        inflight={"1": []},
+        ckpt_kind={"1": "unaligned"},
+        pending_at_end=[1],
+    ),
+    "task: a refused checkpoint has no channel state": vector_of(
+        "task",
+        "unaligned",
+        2,
+        [["abort_rpc", 1], ["barrier", 0, 1], ["rec", 1, "a"], ["barrier", 1, 1]],
+        aborted=[1],
+        abort_reasons={"1": "abort_notification"},
+        output_order=["a"],
+        downstream=[["cancel_marker", 1]],
+    ),
 }
 
 
@@ -348,6 +421,55 @@ def test_what_the_format_does_not_have_is_refused(change: Vector) -> None:
     """Nothing that could not be replayed or compared counts as passed."""
     with pytest.raises(MalformedVector):
         check(vector_of("input", "aligned", 1, []) | change)
+
+
+REFUSED = {
+    "there is no channel -1": {"input": [["rec", -1, "a"]]},
+    "there is no channel 1": {"input": [["eop", 1]]},
+    "there is no channel True": {"input": [["eop", True]]},
+    "local_channels: there is no channel 3": {"local_channels": [3]},
+    "local_channels must be a list": {"local_channels": "0"},
+    r"needs 2 arguments \(channel, id\)": {"input": [["cancel", 0, 1, 2]]},
+    r"needs 2 arguments \(channel, name\)": {"input": [["rec"]]},
+    r"input\[0\] is no operation": {"input": [[]]},
+    "the id must be a number from 0": {"input": [["barrier", 0, -1]]},
+    "the amount must be a number": {"input": [["advance_ms", "5"]]},
+    "the name must be a text": {"input": [["rec", 0, 5]]},
+    "unknown option 'size'": {"input": [["rec", 0, "a", {"size": 1}]]},
+    "unknown option 'colour'": {"input": [["barrier", 0, 1, {"colour": "blue"}]]},
+    "needs manual delivery": {"delivery": "eager", "input": [["poll", 1]]},
+    "channel 0 has ended already": {"input": [["eop", 0], ["rec", 0, "a"]]},
+    "there are two records 'a'": {"input": [["rec", 0, "a"], ["rec", 0, "a"]]},
+    "unknown delivery": {"delivery": "lazy"},
+    "unknown capability": {"requires": ["flight"]},
+    "true or false": {"checkpoints_after_tasks_finish": "yes"},
+    "channels must be a number above 0, but it is 0": {"channels": 0},
+    "channels must be a number above 0, but it is '2'": {"channels": "2"},
+    "expect.triggered must be a list": {"expect": {"triggered": "1"}},
+    "expect.metrics must be an object by checkpoint id": {"expect": {"metrics": {"one": {}}}},
+    r"expect.blocked_after must hold \[position in input, value\]": {"expect": {"blocked_after": [[-1, []]]}},
+}
+
+
+@pytest.mark.parametrize(("said", "change"), REFUSED.items(), ids=REFUSED)
+def test_slips_are_refused_with_a_reason(said: str, change: Vector) -> None:
+    """What could be replayed only as something else than was meant is refused, and the message says what and where."""
+    with pytest.raises(MalformedVector, match=said):
+        check(vector_of("input", "aligned", 1, []) | change)
+
+
+def test_the_scope_is_the_input_side_unless_said_otherwise() -> None:
+    """The format has a default for the scope, and for nothing else that decides how a vector is replayed."""
+    vector = vector_of("input", "aligned", 1, [["rec", 0, "a"], ["poll_all"]], output_order=["a"])
+    del vector["scope"]
+    assert check(vector) == []
+
+
+def test_yes_is_not_one() -> None:
+    """A truth value where a number belongs does not agree with any number."""
+    vector = vector_of("input", "aligned", 1, [["barrier", 0, 1], ["poll_all"]], output_order=[["ckpt", 1]])
+    vector["expect"]["triggered"] = [True]
+    assert len(check(vector)) == 1
 
 
 def test_missed_polls_are_reported() -> None:

@@ -254,6 +254,30 @@ def test_a_finished_region_is_no_burden() -> None:
     assert Counter(results.records) == expected_counts(12, 3) + expected_counts(RECORDS, 3)
 
 
+@pytest.mark.parametrize("failover", ["full", "region"])
+def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover: str) -> None:
+    """A task dies while metadata is being written: whatever the order of events, the restart comes behind the answer,
+    and starts from that checkpoint."""
+    for seed in range(20):
+        results = CollectedResults()
+        made = execution(
+            two_jobs(results), seed=str(seed), restart=AT_ONCE, **{**SETTINGS, "failover": failover}
+        )
+        run_on = made._run_kernel
+
+        def strike(progress: Any, made: Any = made, run_on: Any = run_on) -> None:
+            while made.manager.coordinator.finalizing_id != 3:
+                assert made.kernel.run(1)
+            next(iter(made.manager.tasks.values())).fail(RuntimeError("struck"))
+            run_on(progress)
+
+        made._run_kernel = strike  # type: ignore[method-assign]
+        result = made.run().raise_on_failure()
+
+        assert [restore.checkpoint_id for restore in result.restores] == [None, 3], f"seed {seed}"
+        assert Counter(results.records) == BOTH
+
+
 # --- restart strategies in a run --------------------------------------------------------------------------------------
 
 

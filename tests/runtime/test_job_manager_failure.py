@@ -137,6 +137,26 @@ def test_its_death_is_no_failure_of_the_job() -> None:
     assert [one.attempt for one in trace.of(AttemptStarted)] == [1, 2]
 
 
+def test_what_was_planned_before_its_death_is_void() -> None:
+    """A restart, or a recovery, that was planned before the job manager died (again) does not come too early."""
+    made = execution(
+        counting(CollectedResults()),
+        kills=[("count", 5 * US), ("job manager", 7 * US), ("count", 15 * US)],
+        restart=FixedDelayRestart(None, 20 * US),
+        **SETTINGS,
+    )
+    starts = [restore.time_ns - START_NS for restore in checked(made).raise_on_failure().restores]
+    assert starts == [0, 8 * US, 35 * US]
+
+    made = execution(
+        counting(CollectedResults()),
+        kills=[("job manager", 5 * US), ("job manager", 15 * US)],
+        **{**SETTINGS, "master_recovery_ns": 20 * US},
+    )
+    starts = [restore.time_ns - START_NS for restore in checked(made).raise_on_failure().restores]
+    assert starts == [0, 35 * US]
+
+
 def test_ids_are_never_used_twice() -> None:
     """Whatever was pending, aborted or complete when it died: the successor's ids are above all of them."""
     for after in range(0, EVENTS, 3):

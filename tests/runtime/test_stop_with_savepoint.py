@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import StopMode
+from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointAborted, CheckpointTriggered, TaskState
@@ -65,7 +67,8 @@ def going_on(job: Job, files: FileSystem, path: str | None, **config: Any) -> Ex
 def test_what_stops_goes_on_where_it_stopped(mode: str, stop: StopMode, at_us: int) -> None:
     """What the stopped run has committed and what the next one commits are together each record once."""
     files, results, oracle = MemoryFileSystem(), CollectedResults(), CutOracle()
-    result = checked(stopping(results, at_us * US, stop, file_system=files, mode=mode, instruments=[oracle]))
+    settings: dict[str, Any] = {"mode": mode, "instruments": [oracle], "cost": CostModel(storage_latency_ns=3 * US)}
+    result = checked(stopping(results, at_us * US, stop, file_system=files, **settings))
     (report,) = result.savepoints
 
     assert (result.state, result.error, report.error) == ("stopped", None, None)
@@ -145,10 +148,12 @@ def test_only_draining_finishes_operators(stop: StopMode, finishes: bool) -> Non
     assert "record" not in [what for _, what, _ in sink.calls][sink.calls.index((1, "snapshot", 1)) :]
 
 
-def test_everything_pending_dies_first() -> None:
-    """The schedule stops before the savepoint is triggered: pending checkpoints and savepoints are aborted."""
+@pytest.mark.parametrize("stop_mode", list(StopMode))
+def test_everything_pending_dies_first(stop_mode: StopMode) -> None:
+    """The schedule stops before the savepoint is triggered: pending checkpoints and savepoints are aborted. Nothing is
+    triggered behind it, not even the last checkpoint of a job that was drained."""
     trace = Trace()
-    made = stopping([], 22 * US, instruments=[trace], cost=CostModel(storage_latency_ns=5 * US))
+    made = stopping([], 22 * US, stop_mode, instruments=[trace], cost=CostModel(storage_latency_ns=5 * US))
     made.savepoint(21 * US, TARGET)
     made.savepoint(23 * US, TARGET)
     result = made.run().raise_on_failure()
@@ -160,6 +165,7 @@ def test_everything_pending_dies_first() -> None:
     assert before.error == "the job left the running state"
     assert after.error == "the job is stopping with another savepoint"
     assert max(one.checkpoint_id for one in trace.of(CheckpointTriggered)) == stop.checkpoint_id
+    assert result.checkpoints.rows()[-1].checkpoint_id == stop.checkpoint_id
 
 
 def test_tasks_wait_for_exactly_their_savepoint() -> None:
@@ -294,6 +300,61 @@ def test_a_task_that_dies_behind_the_savepoint_keeps_it() -> None:
     assert "did not stop properly" in report.error
     assert "the savepoint is kept" in report.error
     assert files.exists(f"{report.path}/_metadata")
+
+
+def test_a_region_that_dies_while_the_job_stops_takes_the_others_along() -> None:
+    """Two pipelines: the other one has stopped already when a task dies behind the savepoint; it cannot go on alone."""
+    results = CollectedResults()
+    job = Job("two")
+    for name in ("a", "b"):
+        source = job.source(SequenceSource(0, RECORDS), name=f"numbers-{name}")
+        source.map(lambda number, name=name: (name, number), name=f"map-{name}").collect(results, name=f"out-{name}")
+    made = stopping(
+        results,
+        20 * US,
+        job=job,
+        restart=FixedDelayRestart(None, 0),
+        failover="region",
+        cost=CostModel(storage_latency_ns=5 * US),
+    )
+    made.kill("map-a", 22 * US)
+    result = checked(made).raise_on_failure()
+
+    assert [restore.tasks for restore in result.restores] == [None, None]
+    assert Counter(results.records) == Counter((name, number) for name in ("a", "b") for number in range(RECORDS))
+
+
+class Ticking(Operator):
+    """Emits at every tick of a timer, and writes down when."""
+
+    ticks: list[int]
+
+    def open(self) -> None:
+        self.context.register_processing_timer_ns(self.context.processing_time_ns() + 3 * US)
+
+    def process_batch(self, batch: Batch) -> None:
+        """Wait for the timer."""
+
+    def on_processing_time_ns(self, time_ns: int) -> None:
+        self.ticks.append(time_ns - START_NS)
+        self.output.emit(Batch(["tick"]))
+        self.context.register_processing_timer_ns(time_ns + 3 * US)
+
+
+def test_no_timer_fires_behind_the_snapshot() -> None:
+    """It is in the savepoint; what it did here would be done again by whoever goes on."""
+    ticks: list[int] = []
+
+    def ticking() -> Operator:
+        operator = Ticking()
+        operator.ticks = ticks
+        return operator
+
+    job = Job("ticks").source(SequenceSource(0, RECORDS), name="numbers").via(ticking, name="tick").collect([])
+    made = stopping([], 20 * US, job=job, cost=CostModel(storage_latency_ns=20 * US), checkpoint_interval=None)
+    assert made.run().raise_on_failure().state == "stopped"
+
+    assert ticks == [at * US for at in range(3, 20, 3)]
 
 
 def test_a_job_that_may_not_restart_fails_when_it_cannot_stop() -> None:

@@ -159,21 +159,24 @@ class LoopRun:
     results: CollectedResults
     expected: Counter[tuple[int, int]]
     oracle: CutOracle = field(default_factory=CutOracle)
-    execution: Execution | None = None
 
-    def run(
+    def prepared(
         self,
         config: RunConfig,
         kills: Iterable[Kill] = (),
         instruments: Iterable[Instrument] = (),
         **surroundings: Any,
-    ) -> ExecutionResult:
-        """Run to the end, with the invariants checked now and then."""
+    ) -> Execution:
+        """A run of the job that has not begun."""
         killer = _Killer(kills)
         execution = Execution(
             self.job.plan(), config, instruments=[self.oracle, killer, *instruments], **surroundings
         )
         killer.execution = execution
+        return execution
+
+    def ended(self, execution: Execution) -> ExecutionResult:
+        """Run to the end, whatever that is, with the invariants checked now and then."""
 
         def step(_progress: Any) -> None:
             while execution.kernel.run(13) == 13 and not execution.kernel.stopped:
@@ -181,8 +184,17 @@ class LoopRun:
                 assert execution.kernel.executed < MOST_EVENTS, "the job comes to no end"
 
         execution._run_kernel = step  # type: ignore[method-assign, assignment]
-        self.execution = execution
-        return execution.run().raise_on_failure()
+        return execution.run()
+
+    def checked(self, execution: Execution) -> ExecutionResult:
+        """The same, for a job that is not meant to fail."""
+        return self.ended(execution).raise_on_failure()
+
+    def run(
+        self, config: RunConfig, kills: Iterable[Kill] = (), instruments: Iterable[Instrument] = ()
+    ) -> ExecutionResult:
+        """Prepare, and run to the end."""
+        return self.checked(self.prepared(config, kills, instruments))
 
     @property
     def output(self) -> Counter[Any]:
@@ -213,5 +225,6 @@ def loop_job(
     merged = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
     prepared = merged.map(lambda number: (number, trips_of(number)), name="prepare", parallelism=2)
     trips = SHAPES[shape](prepared.rebalance() if rebalanced else prepared, feedback, head=head, body=body)
-    trips.collect(results, name="out", parallelism=1)
+    # Neither edges nor chains depend on the parallelism, so that a snapshot fits any.
+    trips.rebalance().collect(results, name="out", parallelism=1)
     return LoopRun(job, results, expected_trips(tokens))

@@ -117,7 +117,11 @@ def _configs(draw: st.DrawFn, mode: str, names: tuple[str, ...], fixed: Mapping[
     if settings["tolerable_failures"] < 10**6:
         # A job that tolerates few failures restarts for each expired checkpoint, and may never come to its end.
         settings["checkpoint_timeout_ns"] = FOREVER_NS
-    return RunConfig(**{**settings, **fixed})
+    settings.update(fixed)
+    if not settings["checkpoints_after_tasks_finish"]:
+        # A region that has finished cannot be part of the last checkpoint that another one needs after a failure.
+        settings["failover"] = "full"
+    return RunConfig(**settings)
 
 
 @st.composite
