@@ -15,7 +15,10 @@ from engine.elements.errors import ConfigurationError
 from engine.runtime.config import parse_duration_ns
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
-_FORM = "write NAME@TIME, for instance --kill 'count[1]@120ms' (one subtask) or --kill count@1.5s (all of them)"
+_FORM = (
+    "write NAME@TIME, for instance --kill 'count[1]@120ms' (one subtask), --kill count@1.5s (all of them) or"
+    " --kill 'job manager@70ms'"
+)
 
 
 class FaultTarget(Protocol):
@@ -27,7 +30,8 @@ class FaultTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KillTask:
-    """One subtask (``count[1]``), or all subtasks of a vertex (``count``), die at an instant.
+    """One subtask (``count[1]``), all subtasks of a vertex (``count``) or the job manager (``job manager``) die at an
+    instant.
 
     ``at_ns`` is virtual time since the start of the run, not of the attempt. A task that has ended by then is left
     alone.

@@ -140,6 +140,7 @@ def _operator(node_id: int, layout: _Layout) -> OperatorPlan:
         key_type=graph.key_types_of(node_id)[0] if keyed else None,
         chained_outputs=tuple((edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in indices),
         edge_outputs=tuple((edge.side_tag, indices[edge.id]) for edge in outputs if edge.id in indices),
+        generated_uid=None if label.generated_uid == label.uid else label.generated_uid,
     )
 
 

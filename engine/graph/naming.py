@@ -40,10 +40,11 @@ class Declared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeLabel:
-    """The final name and uid of one operator."""
+    """The final name and uid of one operator, and the uid it would have had if none had been given."""
 
     name: str
     uid: str
+    generated_uid: str
 
 
 def resolve_labels(nodes: Sequence[Declared]) -> dict[int, NodeLabel]:
@@ -55,7 +56,9 @@ def resolve_labels(nodes: Sequence[Declared]) -> dict[int, NodeLabel]:
         node.declared_uid if node.declared_uid is not None else _free(uid_stem(name), given_uids)
         for node, name in zip(nodes, names, strict=True)
     ]
-    return {node.id: NodeLabel(name, uid) for node, name, uid in zip(nodes, names, uids, strict=True)}
+    taken: set[str] = set()
+    generated = [_free(uid_stem(name), taken) for name in names]
+    return {node.id: NodeLabel(*label) for node, *label in zip(nodes, names, uids, generated, strict=True)}
 
 
 def _free(stem: str, taken: set[str]) -> str:

@@ -21,7 +21,8 @@ class OperatorPlan:
     ``keyed``           whether it stands right behind a hash edge and so owns keyed state;
     ``key_type``        declared type of its keys, ``None`` = that of the first key;
     ``chained_outputs`` ``(side tag or None, position)`` of operators of the same chain that it feeds;
-    ``edge_outputs``    ``(side tag or None, edge index)`` of network edges that it feeds.
+    ``edge_outputs``    ``(side tag or None, edge index)`` of network edges that it feeds;
+    ``generated_uid``   the uid it had before it was given one, if it was: state filed under that is still its own.
     """
 
     uid: str
@@ -32,6 +33,7 @@ class OperatorPlan:
     key_type: KeyType | None = None
     chained_outputs: tuple[tuple[str | None, int], ...] = ()
     edge_outputs: tuple[tuple[str | None, int], ...] = ()
+    generated_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

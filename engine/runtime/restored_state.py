@@ -86,6 +86,7 @@ class RestoredJob:
                 vertex.parallelism,
                 vertex.max_parallelism,
                 vertex.is_max_parallelism_derived,
+                operator.generated_uid,
             )
             for vertex, operator in plan.operators()
         ]

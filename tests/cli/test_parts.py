@@ -17,8 +17,8 @@ from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestar
 from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
 from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
 from engine.cli.options import RunOptions, parse_params
-from engine.cli.restart_text import FORMS, parse_restart
 from engine.cli.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
+from engine.cli.restart_text import FORMS, parse_restart
 from engine.cli.run_directory import claim_directory, next_run_directory, write_report
 from engine.elements import errors
 from engine.elements.errors import ConfigurationError, JobFailedError, StorageError, UserFunctionError
@@ -335,3 +335,43 @@ def test_a_cause_is_told_once() -> None:
 
     assert failure_text(said).count("raised ValueError") == 1
     assert failure_text(unsaid).count("raised ValueError") == 1
+
+
+def test_an_error_raised_from_itself_is_told_once() -> None:
+    """A chain of causes without end has an end here."""
+    error = StorageError("outer")
+    cause = OSError("disk")
+    error.__cause__ = cause
+    cause.__cause__ = cause
+
+    assert failure_text(error).startswith("error: outer")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"claim_mode": "mine"}, "claim_mode 'mine' is none of no-claim, claim, legacy"),
+        ({"restore_path": "/saved"}, "restore_path and claim_mode belong together"),
+        ({"claim_mode": "claim"}, "restore_path and claim_mode belong together"),
+        ({"stopped_with": 5}, "stopped_with is 5, not a text"),
+    ],
+)
+def test_a_descriptor_with_nonsense_about_savepoints_is_damaged(changes: dict[str, Any], message: str) -> None:
+    """What it says about the start, or the end, of the job must make sense."""
+    plain_descriptor = JobDescriptor("/job.py", "job", {}, RunOptions(), "out", "/", "1")
+    state = json.loads(plain_descriptor.to_json())
+    assert JobDescriptor.from_json(json.dumps(state), "x") == plain_descriptor
+    with pytest.raises(StorageError, match=message):
+        JobDescriptor.from_json(json.dumps({**state, **changes}), "x")
+
+
+def test_an_older_descriptor_knows_no_savepoints() -> None:
+    """One written before there were any is read as a job that was neither started from nor stopped with one."""
+    state = json.loads(JobDescriptor("/job.py", "job", {}, RunOptions(), "out", "/", "1").to_json())
+    for name in ("restore_path", "claim_mode", "stopped_with"):
+        del state[name]
+    for name in ("failover", "aligned_timeout", "max_concurrent", "checkpoints_after_tasks_finish"):
+        del state["options"][name]
+
+    found = JobDescriptor.from_json(json.dumps(state), "x")
+    assert (found.restore_from(), found.stopped_with, found.options) == (None, None, RunOptions())

@@ -91,7 +91,8 @@ def test_a_stopped_directory_is_not_resumed(weir: Weir) -> None:
 
 def test_a_resumed_run_takes_savepoints_too(weir: Weir) -> None:
     """`weir resume` has the same options."""
-    assert weir("run", "sums.py", *BRISK, "--storage", "state", "--kill", "sum@90us", "--restart", "none").exit_code == 18
+    first = weir("run", "sums.py", *BRISK, "--storage", "state", "--kill", "sum@90us", "--restart", "none")
+    assert first.exit_code == 18
     answer = weir("resume", "state", "--savepoint-at", "1us", "--savepoint-dir", "mine")
 
     assert answer.exit_code == 0
@@ -114,7 +115,8 @@ def test_a_savepoint_of_a_storage_directory(weir: Weir) -> None:
     found = weir("inspect", path, "--json").json()
     assert (found["kind"], found["checkpoint_id"]) == ("savepoint", newest["checkpoint_id"])
     assert found["operators"] == newest["operators"]
-    assert weir("inspect", "state/savepoints").stdout.startswith(f"canonical savepoint {newest['checkpoint_id']} of job")
+    text = weir("inspect", "state/savepoints").stdout
+    assert text.startswith(f"canonical savepoint {newest['checkpoint_id']} of job")
 
 
 def test_a_savepoint_of_a_damaged_directory_is_of_an_older_checkpoint(weir: Weir) -> None:
@@ -151,7 +153,8 @@ def test_what_is_no_place_for_a_savepoint(weir: Weir, arguments: tuple[str, ...]
 
 def test_a_job_without_a_checkpoint_has_no_savepoint(weir: Weir) -> None:
     """There is nothing to make one of."""
-    weir("run", "sums.py", "--checkpoint-interval", "none", "--storage", "state", "--kill", "sum@9us", "--restart", "none")
+    never = ("--checkpoint-interval", "none", "--kill", "sum@9us", "--restart", "none")
+    weir("run", "sums.py", *never, "--storage", "state")
     answer = weir("savepoint", "state")
 
     assert answer.exit_code == 16
@@ -220,7 +223,8 @@ def test_a_crashed_run_from_a_savepoint_is_resumed_from_it(weir: Weir) -> None:
     answer = weir("resume", "next", "--json")
 
     assert answer.exit_code == 0
-    assert answer.json()["restores"][0]["checkpoint_id"] == weir("inspect", str(savepoint), "--json").json()["checkpoint_id"]
+    number = weir("inspect", str(savepoint), "--json").json()["checkpoint_id"]
+    assert answer.json()["restores"][0]["checkpoint_id"] == number
 
 
 def test_output_of_another_job_is_not_taken_over(weir: Weir) -> None:

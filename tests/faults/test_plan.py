@@ -28,6 +28,7 @@ class RecordingExecution:
         (" map -> count[0] @ 20us", KillTask("map -> count[0]", 20_000)),
         ("a@b@3ns", KillTask("a@b", 3)),
         ("count@0ms", KillTask("count", 0)),
+        ("job manager@70ms", KillTask("job manager", 70_000_000)),
     ],
 )
 def test_a_kill_is_read_as_written(text: str, expected: KillTask) -> None:

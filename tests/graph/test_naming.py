@@ -40,8 +40,8 @@ def test_uid_is_made_from_the_name() -> None:
     labels = resolve_labels([Declared(0, "map", "count per day/carrier"), Declared(1, "map", "é")])
 
     assert labels == {
-        0: NodeLabel("count per day/carrier", "count-per-day-carrier"),
-        1: NodeLabel("é", "operator"),
+        0: NodeLabel("count per day/carrier", "count-per-day-carrier", "count-per-day-carrier"),
+        1: NodeLabel("é", "operator", "operator"),
     }
 
 

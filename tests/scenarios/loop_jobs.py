@@ -16,7 +16,7 @@ from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointCompleted, Instrument, RunStarted, TraceEvent
 from engine.runtime.config import RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
@@ -143,12 +143,12 @@ class _Killer:
         if isinstance(event, (RunStarted, CheckpointCompleted)):
             for kill in [kill for kill in self._pending if kill.checkpoints <= self._completed]:
                 self._pending.remove(kill)
-                plan = self.execution.plan
-                named = tuple(
-                    (subtask.vertex, subtask.subtask) for subtask in plan.subtasks if subtask.name == kill.target
-                )
-                at_ns = event.time_ns + kill.after_ns
-                self.execution.kernel.schedule(at_ns, "kill", self.execution.manager, (named, "killed"))
+                kernel, manager, at_ns = self.execution.kernel, self.execution.manager, event.time_ns + kill.after_ns
+                if kill.target == JOB_MANAGER:
+                    kernel.schedule(at_ns, "kill_master", manager, "killed")
+                    continue
+                named = [one for one in self.execution.plan.subtasks if one.name == kill.target]
+                kernel.schedule(at_ns, "kill", manager, (tuple((one.vertex, one.subtask) for one in named), "killed"))
 
 
 @dataclass

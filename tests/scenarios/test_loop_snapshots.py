@@ -66,7 +66,7 @@ def plans(draw: st.DrawFn, *modes: str) -> Plan:
     return Plan(shape, draw(sizes), draw(sizes), config, draw(st.sampled_from(range(3_000, 33_000, 1_777))))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(plans("aligned", "unaligned", "aligned-timeout"), st.sampled_from([None, *StopMode]))
 def test_a_savepoint_goes_on_with_another_parallelism(plan: Plan, stop: StopMode | None) -> None:
     """Stopped, drained or not, and moved: together the two jobs count every trip once. Without stopping, what the
@@ -96,7 +96,7 @@ def test_a_savepoint_goes_on_with_another_parallelism(plan: Plan, stop: StopMode
         assert not second.output - second.expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(plans("aligned", "unaligned", "aligned-timeout"))
 def test_a_dead_job_is_resumed_with_another_parallelism(plan: Plan) -> None:
     """From its newest checkpoint, with whatever that holds in flight on feedback edges and on others."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
+from engine.runtime.execution import JOB_MANAGER
 from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, LoopRun, loop_job
 
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
@@ -77,7 +78,8 @@ def plans(draw: st.DrawFn, mode: str) -> Plan:
     )
     # Some right behind a checkpoint, while the next one is on its way: sampled, for plain numbers would be small ones.
     delays = st.sampled_from((0, 1, 300, 900, 2_100, 4_000, 7_700, 12_000, 20_000, 33_000))
-    kills = draw(st.lists(st.builds(Kill, names, st.integers(0, 4), delays), max_size=3))
+    targets = st.one_of(names, names, st.just(JOB_MANAGER))
+    kills = draw(st.lists(st.builds(Kill, targets, st.integers(0, 4), delays), max_size=3))
     return Plan(made, config, kills)
 
 
@@ -85,7 +87,7 @@ def plans(draw: st.DrawFn, mode: str) -> Plan:
 def test_every_trip_is_counted_once(mode: str) -> None:
     """The committed counts are those of one undisturbed pass, and every checkpoint was a consistent cut."""
 
-    @settings(max_examples=60)
+    @settings(max_examples=100)
     @given(plans(mode))
     def check(plan: Plan) -> None:
         plan.made.run(plan.config, plan.kills)
