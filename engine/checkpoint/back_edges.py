@@ -182,7 +182,7 @@ class BackEdgeBarrierHandler(AlternatingBarrierHandler):
         if not self._is_pending:
             return
         if self._state is _BEHIND_THE_SNAPSHOT:
-            assert self._blocked.isdisjoint(self._back_edges), f"{self._blocked} blocked behind the snapshot"
+            assert self._blocked.isdisjoint(self._back_edges), f"{self.blocked_channels} blocked behind the snapshot"
         elif self._state is AlignmentState.ALIGNED_COLLECTING:
             assert not self._is_cut, f"checkpoint {self._current} waits for its own barrier"
 

@@ -83,7 +83,7 @@ class CheckpointCoordinator(PreparingCoordinator):
                 self._registry.register_restored(
                     entry.shared, entry.checkpoint_id, entry.restore_mode, entry.sharing
                 )
-        self._durable = dict.fromkeys(self.completed_ids)
+        self._durable = {checkpoint_id: {} for checkpoint_id in self.completed_ids}
         self._next_id = max(1, next_id, self._store.latest_id + 1)
         return ()
 
@@ -362,12 +362,18 @@ class CheckpointCoordinator(PreparingCoordinator):
         out.append(MessageIgnored(ack, why))
         # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
         # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
-        # A stranger's state is part of nothing.
-        is_durable = ack.checkpoint_id in self._durable and ack.task in self._statuses
-        is_taken = why is IgnoredBecause.DUPLICATE or is_durable or is_foreign
+        # A stranger's state is part of nothing, and neither is another one than was taken.
+        is_taken = why is IgnoredBecause.DUPLICATE or is_foreign or self._holds_state_of(ack)
         if (ack.state is not None or ack.discardable_shared) and not is_taken:
             out.append(DiscardAcknowledgedState(ack))
         return self._finish(out)
+
+    def _holds_state_of(self, ack: Acknowledge) -> bool:
+        """Whether the message repeats, as far as is known here, what is part of a durable checkpoint."""
+        delivered = self._durable.get(ack.checkpoint_id)
+        if delivered is None or ack.task not in self._statuses:
+            return False
+        return not delivered or delivered.get(ack.task) == ack.state
 
     def on_decline(self, decline: Decline, now_ns: int) -> CoordinatorInstructions:
         """A task will not deliver its part: the checkpoint is over, whoever says so."""

@@ -194,7 +194,7 @@ class CoordinatorCore(CoordinatorBase):
             # Before anything is deleted: what the entries that remain use decides what may go.
             assert self._store.lowest_id is not None, checkpoint_id
             unused = self._registry.unregister_unused(self._store.lowest_id)
-        self._durable[checkpoint_id] = None
+        self._durable[checkpoint_id] = pending.delivered_states()
         self._failures.on_completed(checkpoint_id)
         path = None if pointer is None else str(pointer)
         self.statistics.on_completed(checkpoint_id, now_ns, external_path=path)
@@ -276,7 +276,7 @@ class CoordinatorCore(CoordinatorBase):
             out.append(DisarmTimeout(checkpoint_id))
         self._fail_request(pending.request, reason, out, checkpoint_id)
         if keep_state:
-            self._durable[checkpoint_id] = None
+            self._durable[checkpoint_id] = pending.delivered_states()
         elif pending.has_location:
             self._being_deleted += 1
             out.append(DiscardPendingCheckpoint(checkpoint_id, pending.ordered_acknowledgements()))

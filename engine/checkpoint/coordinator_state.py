@@ -81,7 +81,8 @@ class CoordinatorBase:
         self._being_deleted = 0
         self._last_completion_ns = 0
         # Ids whose files belong to a durable checkpoint, or may do: no straggling message may get them deleted.
-        self._durable: dict[int, None] = {}
+        # With the state that each task delivered, where that is known here and the checkpoint may be subsumed one day.
+        self._durable: dict[int, dict[TaskId, object]] = {}
         self._expired: deque[int] = deque(maxlen=_REMEMBERED_EXPIRED)
         self._job_status: JobStatus | None = None
 
@@ -111,10 +112,6 @@ class CoordinatorBase:
     def attempt_of(self, task: TaskId) -> int:
         """The attempt in which a task was deployed last."""
         return self._attempts[task]
-
-    def status_of(self, task: TaskId) -> TaskStatus:
-        """What is known of a task."""
-        return self._statuses[task]
 
     @property
     def next_checkpoint_id(self) -> int:

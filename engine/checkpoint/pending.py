@@ -87,6 +87,13 @@ class PendingCheckpoint:
         """The parts in task order, so that the metadata does not depend on the order of arrival."""
         return tuple(self.acknowledgements[task] for task in sorted(self.acknowledgements))
 
+    def delivered_states(self) -> dict[TaskId, object]:
+        """The state of each task, by which a message that comes twice is told from another one. Nothing for a
+        savepoint: it is never subsumed, so nobody would ever forget it again."""
+        if self.is_savepoint:
+            return {}
+        return {task: acknowledgement.state for task, acknowledgement in self.acknowledgements.items()}
+
     def shared_state(self) -> tuple[SharedState, ...]:
         """The shared state it uses, once per key, in task order."""
         by_key = {state.key: state for ack in self.ordered_acknowledgements() for state in ack.shared}

@@ -36,6 +36,8 @@ class EndOfInput:
         for task in tasks:
             self._vertices.setdefault(task[0], []).append(task)
         self._count = sum(map(len, self._vertices.values()))
+        # Vertex -> how many of its subtasks have not come to their end.
+        self._left = {vertex: len(subtasks) for vertex, subtasks in self._vertices.items()}
         self._finish_early = finish_early
         self._final_attempts = final_attempts
         self._ended: dict[TaskId, None] = {}
@@ -50,7 +52,9 @@ class EndOfInput:
     def deployed(self, tasks: Iterable[TaskId]) -> None:
         """These tasks begin anew."""
         for task in tasks:
-            self._ended.pop(task, None)
+            if task in self._ended:
+                del self._ended[task]
+                self._left[task[0]] += 1
             self._finished.pop(task, None)
             self._confirmed_by.pop(task[0], None)
         self._final_requested = False
@@ -58,13 +62,19 @@ class EndOfInput:
 
     def task_ended(self, task: TaskId, next_checkpoint_id: int) -> None:
         """A task has come to the end of its data. ``next_checkpoint_id``: of the first checkpoint to begin after."""
-        self._ended[task] = None
-        if self._finish_early and all(one in self._ended for one in self._vertices[task[0]]):
+        self._end(task)
+        if self._finish_early and not self._left[task[0]]:
             self._confirmed_by[task[0]] = next_checkpoint_id
+
+    def _end(self, task: TaskId) -> None:
+        if task not in self._ended:
+            self._ended[task] = None
+            self._left[task[0]] -= 1
 
     def task_finished(self, task: TaskId) -> None:
         """A task is closed, whether it came to its end or was stopped."""
-        self._ended[task] = self._finished[task] = None
+        self._end(task)
+        self._finished[task] = None
         self._confirmed_by.pop(task[0], None)
 
     def checkpoint_completed(self, checkpoint_id: int) -> tuple[TaskId, ...]:
@@ -112,8 +122,9 @@ class EndOfInput:
         """Assert the invariants."""
         assert len(self._ended) <= self._count, self._ended
         assert all(task in self._ended for task in self._finished), (self._finished, self._ended)
-        for vertex in self._confirmed_by:
-            assert all(task in self._ended for task in self._vertices[vertex]), vertex
+        for vertex, subtasks in self._vertices.items():
+            assert self._left[vertex] == sum(task not in self._ended for task in subtasks), vertex
+        assert not any(self._left[vertex] for vertex in self._confirmed_by), self._confirmed_by
         assert 0 <= self._final_failures <= self._final_attempts, self._final_failures
 
     def fingerprint(self) -> tuple[object, ...]:

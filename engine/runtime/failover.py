@@ -132,7 +132,7 @@ class Failover:
         attempt = manager.tasks[ids[0]].attempt
         for task_id in ids:
             manager.tasks[task_id].cancel()
-        manager.end.deployed(ids)
+        manager.tasks_down(ids)
         manager.driver.execute(manager.coordinator.on_region_failure(ids, now))
         manager.note(f"attempt {attempt} of {len(ids)} tasks ended: {why}")
         delay_ns = self._delay_ns(error)

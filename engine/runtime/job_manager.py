@@ -92,6 +92,7 @@ class JobManager:
         self.source_records = 0
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
         self.tasks: dict[TaskId, Task] = {}
+        self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
         self.coordinator = self._new_coordinator()
         self.driver = CheckpointDriver(self)
@@ -177,7 +178,9 @@ class JobManager:
         if self.instrument is not None:
             self.instrument(AttemptStarted(now, self.attempt, checkpoint_id))
         self.tasks = tasks if everything else {**self.tasks, **tasks}
-        self.end.deployed(ids)
+        if everything:
+            self._not_running.clear()
+        self.tasks_down(ids)
         self.driver.execute(
             self.coordinator.restored(checkpoint_id, now, self.attempt, TaskStatus.DEPLOYING, tasks=ids)
         )
@@ -187,7 +190,21 @@ class JobManager:
                 continue
             uids = {context.uid for context in task.contexts}
             task.start({} if restored is None else restored.for_task(task.plan.subtask, uids), checkpoint_id)
+        for task in tasks.values():
+            # A task with restored records in flight does not run yet: it could not say which of them its state holds.
+            if task.state == "finished" or (task.state == "running" and task.gate.is_recovered):
+                self._runs(task)
         self._begin_to_checkpoint()
+
+    def tasks_down(self, ids: Region) -> None:
+        """These tasks are to be deployed anew."""
+        self.end.deployed(ids)
+        self._not_running.update(dict.fromkeys(ids))
+
+    def _runs(self, task: Task) -> None:
+        self._not_running.pop(task.task_id, None)
+        if task.state == "running":
+            self.coordinator.on_task_status(task.task_id, TaskStatus.RUNNING)
 
     def _environment(self) -> TaskEnvironment:
         return TaskEnvironment(
@@ -208,14 +225,7 @@ class JobManager:
         )
 
     def _begin_to_checkpoint(self) -> None:
-        # A task with restored records in flight does not run yet: it could not say which of them its state holds.
-        for task_id, task in self.tasks.items():
-            if task.state == "running" and task.gate.is_recovered:
-                self.coordinator.on_task_status(task_id, TaskStatus.RUNNING)
-        ready = (TaskStatus.RUNNING, TaskStatus.FINISHED)
-        if self.config.protocol.takes_checkpoints and all(
-            self.coordinator.status_of(task_id) in ready for task_id in self.tasks
-        ):
+        if self.config.protocol.takes_checkpoints and not self._not_running:
             self._start_schedule()
 
     def _start_schedule(self) -> None:
@@ -261,6 +271,7 @@ class JobManager:
     def task_recovered(self, task: Task) -> None:
         """All restored records in flight are behind a task; when that is true of all, checkpoints begin."""
         if self.state == RUNNING and task.state == "running":
+            self._runs(task)
             self._begin_to_checkpoint()
 
     def task_reached_end(self, task: Task) -> None:

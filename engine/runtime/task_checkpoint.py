@@ -380,7 +380,7 @@ class _AsyncSnapshot:
             try:
                 resources = backend.sync_prepare_resources(checkpoint_id)
             except StateBackendError as error:
-                raise _annotated(error, operator) from error
+                raise _annotated(error, operator, kind) from error
             timestamp_ns = self.barrier.timestamp_ns
             try:
                 task = backend.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, SnapshotOptions())
@@ -466,7 +466,7 @@ class _AsyncSnapshot:
             raise
         except Exception as error:
             self.cancel()
-            annotated = _annotated(error, piece.operator) if isinstance(error, StateBackendError) else error
+            annotated = _annotated(error, piece.operator, piece.kind) if isinstance(error, StateBackendError) else error
             self._guard(lambda: self._failed(annotated))
             return
         size = 0
@@ -548,7 +548,10 @@ def _columns(batch: Batch) -> RecordColumns:
     return RecordColumns(batch.values, batch.timestamps, batch.keys)
 
 
-def _annotated(error: StateBackendError, operator: str) -> Exception:
-    if isinstance(error, StateSerializationError):
-        return StateError(f"operator {operator!r}: {error}")
-    return error
+def _annotated(error: StateBackendError, operator: str, kind: str) -> Exception:
+    if not isinstance(error, StateSerializationError):
+        return error
+    text = f"operator {operator!r}: {error}"
+    if kind in (INPUT, OUTPUT):
+        text += "\n  in mode aligned no record in flight has to be written, unless it goes round a loop"
+    return StateError(text)

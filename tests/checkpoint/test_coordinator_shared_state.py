@@ -178,12 +178,35 @@ def test_a_late_message_with_a_dead_reference_deletes_nothing_of_a_completed_che
     deliver(driver, 2, refers_to=("a",), private="p")
     ack(driver, 2, SINK)
     complete(driver, 3)
-    complete(driver, 4)
+    trigger(driver)
+    deliver(driver, 4, private="of 4")
+    ack(driver, 4, SINK)
     assert driver.deleted_files() == {"a", "p"}
     complete(driver, 5)
 
     deliver(driver, 4, refers_to=("a",), private="of 4")
     assert "of 4" not in driver.deleted_files()
+
+
+def test_another_state_for_a_completed_checkpoint_is_discarded() -> None:
+    """It is part of nothing: only a message that comes twice, and whatever is sent for a savepoint, is left alone."""
+    driver = driver_of(num_retained=2)
+    trigger(driver)
+    deliver(driver, 1, private="taken")
+    ack(driver, 1, SINK)
+    deliver(driver, 1, private="taken")
+    assert driver.deleted_files() == set()
+
+    deliver(driver, 1, "b", private="other")
+    deliver(driver, 1, private="of a task that had no state", task=SINK)
+    assert driver.deleted_files() == {"other", "of a task that had no state"}
+    assert driver.coordinator.shared_state_keys == ("b",)
+
+    driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))
+    deliver(driver, 2)
+    ack(driver, 2, SINK)
+    deliver(driver, 2, private="of the user")
+    assert "of the user" not in driver.deleted_files()
 
 
 def test_a_base_may_be_deleted_under_a_task() -> None:

@@ -7,12 +7,13 @@ it, which were stored on the receiver's side and which on the sender's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.checkpoint.restart import FixedDelayRestart, RestartStrategy
 from engine.graph.job import Job
+from engine.graph.stream import Stream
 from engine.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -25,6 +26,7 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.sources import GeneratorSource
 from state_backends.channel_state import read_channel_state
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultRule
 from state_backends.filesystem import MemoryFileSystem
 from state_backends.handles import ChannelStateHandle
 from tests.runtime.support import US, RecordingSink, Trace, storage_in
@@ -89,13 +91,18 @@ class InFlight:
         attempt = self.sink.calls[at][0]
         return [value for found, what, value in self.sink.calls[:at] if (found, what) == (attempt, "record")]
 
+    def at_ns(self, kind: type[CheckpointTriggered | CheckpointCompleted], checkpoint_id: int) -> int:
+        """When this has happened to a checkpoint, from the start of the run."""
+        event = next(event for event in self.trace.of(kind) if event.checkpoint_id == checkpoint_id)
+        return event.time_ns - self.result.started_ns
+
     def ids(self, kind: type[CheckpointTriggered | CheckpointCompleted | CheckpointAborted]) -> list[int]:
         """Checkpoints to which this has happened, in order."""
         return [event.checkpoint_id for event in self.trace.of(kind)]
 
     def snapshot_ns(self, checkpoint_id: int, task: str = "sink[0]") -> int:
         """When a task took its snapshot, from the start of the run."""
-        (taken,) = [one for one in self.trace.of(SnapshotTaken) if (one.checkpoint_id, one.task) == (checkpoint_id, task)]
+        taken = next(one for one in self.trace.of(SnapshotTaken) if one[2:4] == (checkpoint_id, task))
         return taken.time_ns - self.result.started_ns
 
 
@@ -119,8 +126,10 @@ class Flight:
     source_ns: int = US
     settings: Mapping[str, Any] = field(default_factory=dict)
     restart: RestartStrategy = field(default_factory=lambda: FixedDelayRestart(None, 0))
-    make: Any = staticmethod(lambda source, number: f"{source}{number}")
-    spread: Any = staticmethod(lambda stream: stream.rebalance())
+    make: Callable[[str, int], Any] = field(default=lambda source, number: f"{source}{number}")
+    spread: Callable[[Stream], Stream] = field(default=Stream.rebalance)
+    faults: Sequence[FaultRule] = ()
+    """Of the file system that checkpoints are written to."""
 
     def run(self) -> InFlight:
         """Run to the end; the job's error is in the result."""
@@ -156,7 +165,8 @@ class Flight:
             "cost": cost,
             "restart": self.restart,
         }
-        trace, files = Trace(), MemoryFileSystem()
+        trace, memory = Trace(), MemoryFileSystem()
+        files = FaultInjectingFileSystem(memory, self.faults)
         run_config = RunConfig(**{**config, **self.settings})
         execution = Execution(
             job.plan(),
@@ -170,4 +180,4 @@ class Flight:
         for at_ns in self.savepoints_ns:
             execution.savepoint(at_ns, "/savepoints")
         TriggerAt(execution, self.at_ns)
-        return InFlight(execution.run(), sink, trace, files, job)
+        return InFlight(execution.run(), sink, trace, memory, job)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.checkpoint.restart import NoRestart
 from engine.checkpoint.state_mapping import UnsupportedMappingError
-from engine.elements.errors import JobFailedError
+from engine.elements.errors import JobChangedError, JobFailedError
 from engine.elements.events import StopMode
 from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import CheckpointInterval, RunConfig
@@ -171,7 +171,7 @@ def test_feedback_without_keys_cannot_be_spread_by_key() -> None:
     path = first.checked(execution).savepoints[0].path or ""
     second = loop_job(feedback="keyed")
 
-    with pytest.raises(Exception, match="restore with the partitioning that the job had$"):
+    with pytest.raises(JobChangedError, match=r"restore with the partitioning that the job had$"):
         second.checked(second.prepared(RunConfig(**settings_), file_system=files, restore_from=SavepointRestore(path)))
 
 

@@ -34,10 +34,26 @@ def _edge(edge: Vector, parallelisms: tuple[int, ...]) -> CheckpointEdge:
     return CheckpointEdge(source, target, feeders)
 
 
-def _status(name: str) -> TaskStatus:
-    if name not in TaskStatus.__members__:
-        raise MalformedVector(f"unknown task state {name!r}")
-    return TaskStatus[name]
+EXECUTION_STATES = {
+    "CREATED": TaskStatus.DEPLOYING,
+    "SCHEDULED": TaskStatus.DEPLOYING,
+    "DEPLOYING": TaskStatus.DEPLOYING,
+    "INITIALIZING": TaskStatus.DEPLOYING,
+    "RECONCILING": TaskStatus.DEPLOYING,
+    "RUNNING": TaskStatus.RUNNING,
+    "FINISHED": TaskStatus.FINISHED,
+    "CANCELING": TaskStatus.FAILED,
+    "CANCELED": TaskStatus.FAILED,
+    "FAILED": TaskStatus.FAILED,
+}
+"""The states of an execution, as far as they differ for a checkpoint."""
+
+
+def status_of(state: object) -> TaskStatus:
+    """What a state of an execution means to the coordinator."""
+    if not isinstance(state, str) or state not in EXECUTION_STATES:
+        raise MalformedVector(f"unknown task state {state!r}")
+    return EXECUTION_STATES[state]
 
 
 def checkpoint_plan(vector: Vector) -> list[str]:
@@ -51,7 +67,7 @@ def checkpoint_plan(vector: Vector) -> list[str]:
     statuses = {
         (vertex, subtask): TaskStatus.FINISHED
         if subtask in given["vertices"][vertex].get("finished", ())
-        else _status(given["vertices"][vertex].get("state", "RUNNING"))
+        else status_of(given["vertices"][vertex].get("state", "RUNNING"))
         for vertex, subtask in graph.tasks()
     }
     observed: dict[str, object] = {"error": None}
