@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from engine.elements.errors import ConfigurationError
 
@@ -24,6 +24,7 @@ def no_jitter(bound: int) -> int:
     return bound // 2
 
 
+@runtime_checkable
 class RestartStrategy(Protocol):
     """Decides after each failure of the job."""
 

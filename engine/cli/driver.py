@@ -241,7 +241,8 @@ def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_wi
         return shlex.join(["weir", verb, order.storage_dir])
     command = _command(order)
     start = order.restore_from
-    if start is not None:
+    if start is not None and os.path.exists(start.path):
+        # What the run has claimed may be gone.
         command += ["--from", start.path, "--claim-mode", start.mode.value]
     if verdict.name == "valid" and not order.faults.kills:
         # The lesson after a run without faults is the same run with one, in the middle, where it strikes.

@@ -62,7 +62,9 @@ def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
     Raises :class:`StorageError` when there is none, or when it could be several.
     """
     if not file_system.exists(path):
-        raise StorageError(f"{path}: there is no such file or directory\n  fix: name a checkpoint or storage directory")
+        raise StorageError(
+            f"{path}: there is no such file or directory\n  fix: name a savepoint, a checkpoint or a storage directory"
+        )
     if posixpath.basename(path) == METADATA_FILE_NAME and not file_system.is_dir(path):
         path = posixpath.dirname(path)
     elif not file_system.is_dir(path):
@@ -104,7 +106,10 @@ def _job_directory(file_system: FileSystem, path: str) -> str:
     if len(jobs) > 1:
         raise StorageError(f"{path}: holds several jobs ({', '.join(jobs)})\n  fix: name one of these directories")
     if not jobs:
-        raise StorageError(f"{path}: holds no completed checkpoint\n  fix: name a storage directory, or wait for one")
+        raise StorageError(
+            f"{path}: holds no completed checkpoint and no savepoint\n"
+            "  fix: name a savepoint, a checkpoint or a storage directory in which a checkpoint has completed"
+        )
     return jobs[0]
 
 

@@ -12,6 +12,19 @@ from engine.elements.errors import ConfigurationError, StorageError
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
+SETTINGS = {
+    "aligned_timeout_ns": "aligned_timeout",
+    "checkpoint_timeout_ns": "checkpoint_timeout",
+    "min_pause_ns": "min_pause",
+    "max_concurrent": "max_concurrent",
+    "interval_during_backlog_ns": "interval_during_backlog",
+    "checkpoint_interval": "checkpoint_interval",
+    "checkpoint interval": "checkpoint_interval",
+    "debloat_target_ns": "debloat",
+    "restart ": "restart",
+}
+"""By how a refusal names a setting: the option that sets it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -41,8 +54,24 @@ class RunOptions:
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
         """The :class:`engine.runtime.config.RunConfig` for these options.
 
-        Raises :class:`ConfigurationError` naming the option and what it may be.
+        Raises :class:`ConfigurationError` naming the setting and what it may be, with the options as they were typed.
         """
+        try:
+            return self._to_config(allow_non_restored_state)
+        except ConfigurationError as error:
+            # The room that refuses knows settings in nanoseconds, and no command line.
+            typed = self._typed_options(str(error))
+            if typed:
+                error.add_note(f"here: {typed}")
+            raise
+
+    def _typed_options(self, message: str) -> str:
+        """The options behind the settings that a message names, as they were typed."""
+        names = [option for setting, option in SETTINGS.items() if setting in message]
+        typed = [(name, getattr(self, name)) for name in names]
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in typed if value is not None)
+
+    def _to_config(self, allow_non_restored_state: bool) -> Any:
         from engine.cli.restart_text import parse_restart
         from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 

@@ -13,7 +13,7 @@ from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import LoadedJob, load_job
 from engine.cli.options import run_options
 from engine.cli.savepoint_options import SavepointWishes, savepoint_options
-from engine.cli.storage import hold_directory, newest_usable
+from engine.cli.storage import hold_claimed, hold_directory, newest_usable
 from engine.cli.terminal import error_console, say
 from engine.elements.errors import JobChangedError, JobFileError, StorageError
 from engine.faults.plan import FaultPlan
@@ -70,7 +70,10 @@ def command(
         loaded = _load_again(descriptor, directory)
         config = descriptor.options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
-        with open_storage(directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes) as opened:
+        with (
+            hold_claimed(file_system, descriptor.restore_from()),
+            open_storage(directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes) as opened,
+        ):
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)
             output_dir = os.path.normpath(os.path.join(directory, descriptor.output_dir))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 
 import click
 
 import engine
+from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.descriptor import OUTPUT_NAME, JobDescriptor, write_descriptor
 from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import load_job
 from engine.cli.options import RunOptions, config_options, parse_params, run_options
 from engine.cli.run_directory import claim_directory, next_run_directory
 from engine.cli.savepoint_options import SavepointWishes, restore_from, restore_options, savepoint_options
-from engine.cli.storage import hold_directory, refuse_taken
+from engine.cli.storage import hold_claimed, hold_directory, refuse_taken
 from engine.elements.errors import ConfigurationError
 from engine.faults.plan import FaultPlan
 from engine.runtime.storage_directory import open_storage
@@ -107,11 +109,13 @@ def command(
     )
     with ExitStack() as stack:
         if storage is None:
+            stack.enter_context(hold_claimed(LocalFileSystem(), start))
             output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out, continues)
-            return drive(replace(order, output_dir=output_dir))
+            return _drive(replace(order, output_dir=output_dir))
         directory, file_system, name = os.path.abspath(storage), LocalFileSystem(), loaded.job.name
         stack.enter_context(hold_directory(file_system, directory))
         refuse_taken(file_system, directory, name)
+        stack.enter_context(hold_claimed(file_system, start))
         output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out, continues)
         opened = stack.enter_context(
             open_storage(directory, name, inline_state_bytes=config.inline_state_bytes)
@@ -125,7 +129,7 @@ def command(
             restore_from=start,
         )
         write_descriptor(file_system, directory, descriptor)
-        return drive(
+        return _drive(
             replace(
                 order,
                 output_dir=output_dir,
@@ -134,6 +138,18 @@ def command(
                 incarnation=opened.incarnation,
             )
         )
+
+
+def _drive(order: RunOrder) -> int:
+    try:
+        return drive(order)
+    except UnmatchedStateError as error:
+        # The room that found out knows no command line. With storage, the run has begun: it is gone on with.
+        if order.storage_dir is None:
+            error.add_note("here: the same command with --allow-non-restored-state")
+        else:
+            error.add_note(f"here: {shlex.join(['weir', 'resume', order.storage_dir, '--allow-non-restored-state'])}")
+        raise
 
 
 def _seen_from(directory: str, output_dir: str) -> str:

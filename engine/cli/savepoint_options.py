@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
+DEFAULT_FORM = "canonical"
+
 
 @dataclass(frozen=True, slots=True)
 class SavepointWishes:
@@ -27,7 +29,7 @@ class SavepointWishes:
 
     times: tuple[str, ...] = ()
     directory: str | None = None
-    form: str = "canonical"
+    form: str = DEFAULT_FORM
     stop_time: str | None = None
     drains: bool = False
 
@@ -36,18 +38,25 @@ class SavepointWishes:
         self._parsed()
         if self.drains and self.stop_time is None:
             raise ConfigurationError("--drain says how a job stops, but not when: add --stop-with-savepoint TIME")
-        if self.directory is not None and not self.times and self.stop_time is None:
+        if self.times or self.stop_time is not None:
+            return
+        if self.directory is not None:
             raise ConfigurationError(
                 "--savepoint-dir says where savepoints go, but none is asked for: add --savepoint-at TIME"
+            )
+        if self.form != DEFAULT_FORM:
+            raise ConfigurationError(
+                f"--savepoint-format {self.form} says how savepoints are written, but none is asked for: add"
+                " --savepoint-at TIME"
             )
 
     def _parsed(self) -> tuple[list[int], int | None]:
         from engine.runtime.config import parse_duration_ns
 
-        times_ns = [parse_duration_ns(time, f"the time of --savepoint-at {time}") for time in self.times]
+        times_ns = [parse_duration_ns(time, "--savepoint-at") for time in self.times]
         if self.stop_time is None:
             return times_ns, None
-        return times_ns, parse_duration_ns(self.stop_time, f"the time of --stop-with-savepoint {self.stop_time}")
+        return times_ns, parse_duration_ns(self.stop_time, "--stop-with-savepoint")
 
     def install(self, execution: Execution, default_directory: str) -> None:
         """Order the savepoints of a run.
@@ -90,7 +99,7 @@ def savepoint_options(command: CommandT) -> CommandT:
         click.option(
             "--savepoint-format",
             type=click.Choice(["canonical", "native"]),
-            default="canonical",
+            default=DEFAULT_FORM,
             show_default=True,
             help="How savepoints are written.",
         ),

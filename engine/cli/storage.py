@@ -6,14 +6,20 @@ checkpoints. Both end with the process, however it ends.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from engine.cli.descriptor import RESERVED_NAMES, has_descriptor, read_descriptor
 from engine.elements.errors import ConfigurationError, StorageError
 from state_backends.errors import StorageInUseError, StorageNotWritableError
 from state_backends.filesystem import FileSystem
+from state_backends.savepoints import checkpoint_id_of
 from state_backends.storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from engine.runtime.checkpoint_files import SavepointRestore
 
 
 @contextmanager
@@ -30,6 +36,27 @@ def hold_directory(file_system: FileSystem, directory: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def hold_claimed(file_system: FileSystem, start: SavepointRestore | None) -> Iterator[None]:
+    """Hold the storage directory that a checkpoint lies in, when a run claims it and will delete it in the end.
+    Nothing is held for a savepoint, which no run needs, or for a checkpoint that has been deleted since.
+
+    Raises :class:`StorageError` when a run is using that directory: it would lose what it may have to go back to.
+    """
+    from engine.checkpoint.shared_state_registry import RestoreMode
+
+    with ExitStack() as stack:
+        if start is not None and start.mode is RestoreMode.CLAIM and checkpoint_id_of(start.path) is not None:
+            directory = posixpath.dirname(posixpath.dirname(start.path))
+            if file_system.exists(start.path) and has_descriptor(file_system, directory):
+                try:
+                    stack.enter_context(hold_directory(file_system, directory))
+                except StorageError as error:
+                    error.add_note("fix: a checkpoint that a run may need is not claimed; use --claim-mode no-claim")
+                    raise
+        yield
 
 
 def refuse_taken(file_system: FileSystem, directory: str, job_name: str) -> None:

@@ -2,8 +2,8 @@
 
 An edge is chained when all of this holds (Flink: ``StreamingJobGraphGenerator.isChainable``):
 
-1. its partitioner is forward (so never across ``key_by``), and it is no feedback edge;
-2. the operator behind it has exactly one input edge;
+1. its partitioner is forward (so never across ``key_by``);
+2. the operator behind it has exactly one input edge (so never a feedback edge: the head of an iteration has two);
 3. both sides have the same parallelism and the same max parallelism;
 4. the operator before it is not ``NEVER`` chained, and the one behind it is ``ALWAYS``.
 
@@ -31,7 +31,6 @@ def is_chainable(graph: JobGraph, edge: StreamEdge) -> bool:
     sender, receiver = graph.node(edge.source), graph.node(edge.target)
     return (
         isinstance(edge.partitioner, ForwardPartitioner)
-        and not edge.is_feedback
         and len(graph.in_edges(edge.target)) == 1
         and sender.parallelism == receiver.parallelism
         and graph.max_parallelism_of(edge.source) == graph.max_parallelism_of(edge.target)

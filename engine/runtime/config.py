@@ -71,6 +71,13 @@ class CheckpointInterval:
     def __post_init__(self) -> None:
         if (self.time_ns is None) == (self.records is None):
             raise ConfigurationError("a checkpoint interval is either a time or a number of records")
+        for name in ("time_ns", "records"):
+            value: object = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise ConfigurationError(
+                    f"{name} of a checkpoint interval is {value!r}; it must be a whole number, or write"
+                    " CheckpointInterval.parse('100ms')"
+                )
         if (self.time_ns or self.records or 0) <= 0:
             raise ConfigurationError("a checkpoint interval must be above 0")
 
@@ -104,6 +111,8 @@ _LEAST = (
     ("debloat_samples", 1),
 )
 
+_SWITCHES = ("seeded_schedule", "allow_non_restored_state", "checkpoints_after_tasks_finish", "random_first_delay")
+
 _OPTIONAL = (
     "channel_capacity",
     "aligned_timeout_ns",
@@ -121,6 +130,13 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise ConfigurationError(f"{name} is {value!r}; it must be a whole number{hint}")
     if value < least:
         raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
+
+
+def _check_type(config: RunConfig, name: str, allowed: tuple[type, ...], example: str) -> None:
+    value = getattr(config, name)
+    # A class is of its protocol's type, too: NoRestart for NoRestart().
+    if not isinstance(value, allowed) or isinstance(value, type):
+        raise ConfigurationError(f"{name} is {value!r} of type {type(value).__name__}; write {example}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +210,7 @@ class RunConfig:
     debloat_samples: int = DEFAULT_SAMPLES
 
     def __post_init__(self) -> None:
+        self._check_types()
         mode = protocol_named(self.mode).name
         for name, least in _LEAST:
             _check_whole(name, getattr(self, name), least)
@@ -211,6 +228,19 @@ class RunConfig:
         self._check_aligned_timeout(mode)
         self._check_backlog_interval()
         self._check_debloating()
+
+    def _check_types(self) -> None:
+        """What another type would end in a bug's traceback, or pass for something it is not ('no' for true)."""
+        _check_type(self, "mode", (str,), "mode='aligned'")
+        _check_type(self, "seed", (str, int), "seed='0'")
+        for name in _SWITCHES:
+            _check_type(self, name, (bool,), f"{name}=True or {name}=False")
+        _check_type(self, "cost", (CostModel,), "cost=CostModel(...)")
+        interval = (CheckpointInterval, type(None))
+        _check_type(self, "checkpoint_interval", interval, "checkpoint_interval=CheckpointInterval.parse('100ms')")
+        if self.restart is not None:
+            example = "restart=NoRestart(), or another strategy of engine.checkpoint.restart"
+            _check_type(self, "restart", (RestartStrategy,), example)
 
     def _check_aligned_timeout(self, mode: str) -> None:
         timeout_ns = self.aligned_timeout_ns

@@ -564,7 +564,7 @@ class Task:
 
     def register_timer(self, time_ns: int, position: int) -> None:
         """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``; not after the end of data."""
-        if self.input_ended or self.is_stopping or (self.loop is not None and self.loop.is_over):
+        if self.input_ended or self.is_stopping:
             return
         time_ns = max(time_ns, self.kernel.now_ns)
         entry = (time_ns, position)

@@ -169,6 +169,12 @@ def test_a_cancel_marker_goes_round_once() -> None:
     assert head.cancel(2, 1) == (StopCapture(1, failed=True), AbortCheckpoint(1, CANCELLED))
     assert head.cancel(2, 1) == head.cancel(3, 1) == head.cancel(0, 1) == ()
 
+    single = Head()
+    single.end(1)
+    for channel in (0, 2, 3):
+        single.barrier(channel, 1)
+    assert single.cancel(0, 1) == ()
+
 
 def test_a_cancel_marker_from_outside_ends_the_log_of_its_checkpoint_and_of_older_ones() -> None:
     """For the one that is logged, and for a newer one, which is reported last."""

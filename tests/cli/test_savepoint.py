@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.cli.storage import hold_directory
+from state_backends.filesystem import LocalFileSystem
 from tests.cli.conftest import BRISK, Answer, Weir
 
 RENAMED = ("--param", "step=total")
@@ -207,8 +209,44 @@ def test_another_parallelism_and_another_job(weir: Weir) -> None:
     assert wider.exit_code == 0
     assert refused.exit_code == 17
     assert "uid 'reduce'" in refused.stderr
+    assert "here: the same command with --allow-non-restored-state" in refused.stderr
     assert dropped.exit_code == 0
     assert "dropped" in dropped.stderr
+
+
+def test_the_next_command_after_a_claim_names_nothing_that_is_gone(weir: Weir) -> None:
+    """A claimed savepoint is deleted once it is subsumed; what is suggested runs all the same."""
+    stopped(weir)
+    (savepoint,) = savepoints(weir, "state/savepoints")
+    options = ("--from", str(savepoint), "--claim-mode", "claim", "--retain", "1")
+    answer = weir("run", "sums.py", *BRISK, *options)
+    following = answer.last_line.partition("Next: weir ")[2]
+
+    assert not savepoint.exists()
+    assert "--from" not in following
+    assert weir(*shlex.split(following)).exit_code == 0
+
+
+def test_a_checkpoint_in_use_is_not_claimed(weir: Weir) -> None:
+    """The run that holds its storage directory may have to go back to it; starting from it without claiming goes."""
+    weir("run", "sums.py", *BRISK, "--storage", "state", "--kill", "sum@90us", "--restart", "none")
+    with hold_directory(LocalFileSystem(), str(weir.directory / "state")):
+        claimed = weir("run", "sums.py", *BRISK, "--from", "state", "--claim-mode", "claim", "--storage", "next")
+        borrowed = weir("run", "sums.py", *BRISK, "--from", "state")
+
+    assert (claimed.exit_code, borrowed.exit_code) == (16, 0)
+    assert "use --claim-mode no-claim" in claimed.stderr
+    assert not (weir.directory / "next/weir-job.json").exists()
+
+
+def test_dropping_state_with_storage_is_told_as_a_command(weir: Weir) -> None:
+    """The refused run has taken its storage directory, so it is resumed, not run again."""
+    stopped(weir)
+    (savepoint,) = savepoints(weir, "state/savepoints")
+    answer = weir("run", "sums.py", *BRISK, *RENAMED, "--from", str(savepoint), "--storage", "next")
+    (told,) = [line for line in answer.stderr.splitlines() if line.startswith("  here: weir ")]
+
+    assert weir(*shlex.split(told.removeprefix("  here: weir "))).exit_code == 0
 
 
 def test_a_crashed_run_from_a_savepoint_is_resumed_from_it(weir: Weir) -> None:
@@ -243,8 +281,9 @@ def test_output_of_another_job_is_not_taken_over(weir: Weir) -> None:
     [
         (("--drain",), 11, "add --stop-with-savepoint TIME"),
         (("--savepoint-dir", "x"), 11, "add --savepoint-at TIME"),
-        (("--savepoint-at", "soon"), 11, "the time of --savepoint-at soon 'soon' is not a time"),
-        (("--stop-with-savepoint", "never"), 11, "the time of --stop-with-savepoint never"),
+        (("--savepoint-at", "soon"), 11, "--savepoint-at 'soon' is not a time"),
+        (("--stop-with-savepoint", "never"), 11, "--stop-with-savepoint 'never' is not a time"),
+        (("--savepoint-format", "native"), 11, "--savepoint-format native says how savepoints are written, but none"),
         (("--mode", "none", "--savepoint-at", "1ms"), 11, "a savepoint needs a mode that takes snapshots"),
         (("--mode", "none", "--stop-with-savepoint", "1ms"), 11, "stopping with a savepoint needs a mode"),
         (("--claim-mode", "claim"), 11, "--claim-mode claim says whose a savepoint is: add --from PATH"),
@@ -325,6 +364,8 @@ def test_every_setting_runs_and_is_remembered(weir: Weir, options: tuple[str, ..
     ("arguments", "message"),
     [
         (("--aligned-timeout", "3ms"), "in mode aligned no barrier turns unaligned"),
+        (("--aligned-timeout", "3ms"), "here: --aligned-timeout 3ms\n"),
+        (("--restart", "rate:0"), "here: --restart rate:0\n"),
         (("--mode", "aligned-timeout", "--aligned-timeout", "20m"), "longer than checkpoint_timeout_ns"),
         (("--mode", "unaligned", "--max-concurrent", "2"), "set max_concurrent to 1"),
         (("--interval-during-backlog", "1ms"), "shorter than checkpoint_interval"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.elements.errors import JobGraphError
+from engine.graph.expansion import plan_fingerprint
 from engine.graph.job import Job
 from engine.graph.loops import LoopPlan, find_loops
 from engine.graph.plan import ExecutionPlan
@@ -123,8 +125,10 @@ def test_an_iteration_may_be_closed_with_several_streams() -> None:
 def test_only_feedback_changes_the_digest_of_a_plan() -> None:
     """An edge that leads on and one that leads back are two plans; the names of edges say which is which."""
     plan = closed().plan()
+    straight = tuple(replace(edge, is_feedback=False) for edge in plan.edges)
 
-    assert plan.fingerprint == closed().plan().fingerprint
+    assert plan.fingerprint == plan_fingerprint(plan.vertices, plan.edges) == closed().plan().fingerprint
+    assert plan.fingerprint != plan_fingerprint(plan.vertices, straight)
     assert plan.fingerprint != closed(feedback=Stream.rebalance).plan().fingerprint
     assert [edge.name for edge in plan.edges if edge.is_feedback] == ["body>>loop#0"]
 

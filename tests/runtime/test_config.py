@@ -78,6 +78,13 @@ def test_an_interval_is_one_of_both(setting: dict[str, int]) -> None:
         CheckpointInterval(**setting)
 
 
+@pytest.mark.parametrize("setting", [{"time_ns": 1.5}, {"records": True}])
+def test_an_interval_is_a_whole_number(setting: dict[str, Any]) -> None:
+    """Virtual time has no fractions, and no instant may become a float."""
+    with pytest.raises(ConfigurationError, match="it must be a whole number, or write CheckpointInterval.parse"):
+        CheckpointInterval(**setting)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -104,6 +111,14 @@ def test_an_interval_is_one_of_both(setting: dict[str, int]) -> None:
         ({"interval_during_backlog_ns": -1}, "interval_during_backlog_ns is -1"),
         ({"interval_during_backlog_ns": 5}, "shorter than checkpoint_interval .100000000.; set it to at least that"),
         ({"interval_during_backlog_ns": 5, "checkpoint_interval": None}, "checkpoint_interval is no time"),
+        ({"mode": None}, "mode is None of type NoneType; write mode='aligned'"),
+        ({"seed": 1.5}, "seed is 1.5 of type float"),
+        ({"checkpoint_interval": "100ms"}, "is '100ms' of type str; write checkpoint_interval=CheckpointInterval"),
+        ({"restart": "none"}, "restart is 'none' of type str; write restart=NoRestart()"),
+        ({"restart": NoRestart}, "of type type; write restart=NoRestart()"),
+        ({"cost": 3}, "cost is 3 of type int; write cost=CostModel"),
+        ({"checkpoints_after_tasks_finish": "no"}, "is 'no' of type str; write checkpoints_after_tasks_finish=True or"),
+        ({"random_first_delay": 1}, "random_first_delay is 1 of type int"),
         (
             {"interval_during_backlog_ns": 5, "checkpoint_interval": CheckpointInterval(records=5)},
             "checkpoint_interval is no time",

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from operators.aggregates import AggregateFunction
+from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.sinks import CollectedResults
 from operators.sources import GeneratorSource
 from operators.watermarks import WatermarkStrategy
@@ -31,8 +32,10 @@ Record = tuple[int, int]
 Rows = Counter[Record]
 
 ODD = "odd"
-KEYED = ("count", "window")
+KEYED = ("count", "window", "timer")
+IN_EVENT_TIME = ("window", "timer")
 WINDOW_MS = 8
+TIMER_MS = 5
 MOST_ROWS = 300
 """A node whose output would be larger is not drawn."""
 
@@ -139,6 +142,20 @@ def _windowed(rows: Rows, keys: int) -> Rows:
     return Counter((start * 1_000 + key, count) for (key, start), count in sizes.items())
 
 
+class Remind(KeyedProcessFunction):
+    """A record per key and time of a timer; timers that are equal are one."""
+
+    def process_element(self, value: Record, ctx: KeyedProcessContext) -> None:
+        ctx.register_event_time_timer(value[1] + TIMER_MS)
+
+    def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> list[Record]:
+        return [(ctx.current_key, timestamp_ms)]
+
+
+def _reminded(rows: Rows, keys: int) -> Rows:
+    return Counter({(number % keys, number + TIMER_MS) for _, number in rows})
+
+
 def _output(node: Node, at: int, rows: Rows) -> dict[str | None, Rows]:
     """What a node makes of all its input together, by side output."""
     match node.kind:
@@ -157,6 +174,8 @@ def _output(node: Node, at: int, rows: Rows) -> dict[str | None, Rows]:
             return {None: _counted(rows, node.size)}
         case "window":
             return {None: _windowed(rows, node.size)}
+        case "timer":
+            return {None: _reminded(rows, node.size)}
         case _:
             return {None: rows}
 
@@ -213,6 +232,8 @@ def _add(stream: Stream, graph: Graph, at: int, results: CollectedResults | None
             return windows.aggregate(
                 one_more, lambda key, window, count: (window.start * 1_000 + key, count), **options
             )
+        case "timer":
+            return stream.key_by(lambda record: record[1] % keys).process(Remind, **options)
         case "sink":
             assert results is not None
             stream.collect(results, **options)
@@ -308,7 +329,7 @@ class _Drawing:
         before = list(self.unread)
         inputs = self.read(parallelism, kind)
         timed = all(self.nodes[edge.node].timed for edge in inputs)
-        if kind == "window" and not timed:
+        if kind in IN_EVENT_TIME and not timed:
             kind = "count"
         node = Node(
             kind,
@@ -335,7 +356,7 @@ class _Drawing:
 def graphs(
     draw: st.DrawFn,
     *,
-    keyed: tuple[str, ...] = ("count", "count", "window"),
+    keyed: tuple[str, ...] = ("count", "count", *IN_EVENT_TIME),
     spreads: tuple[str, ...] = _SPREAD_NAMES,
     stateless: tuple[str, ...] = _STATELESS,
     most_nodes: int = 6,
@@ -376,7 +397,7 @@ def rescaled(draw: st.DrawFn, graph: Graph, most_subtasks: int = 4) -> Graph:
 RESCALABLE = ("forward", "rebalance", "rebalance", "rescale", "global", "custom")
 """Ways to spread records that mean the same whatever the parallelism."""
 
-STATEFUL = ("count", "count", "window", *HELD)
+STATEFUL = ("count", "count", *IN_EVENT_TIME, *HELD)
 """Kinds that show what became of their state."""
 
 

@@ -25,7 +25,6 @@ from state_backends.snapshot import (
 from state_backends.storage import CheckpointStorage
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.coordinator.states import keyed_snapshot, location
-from tests.conformance.outcome import Skip
 
 # --- the life of a snapshot -------------------------------------------------------------------------------------------
 
@@ -133,15 +132,10 @@ def async_snapshot_lifecycle(vector: Vector) -> list[str]:
 
 # --- the order in a full snapshot -------------------------------------------------------------------------------------
 
-_KEY_BYTES = 8
 
-
-def _as_key(text: str) -> int:
-    """A number whose encoding is the bytes of ``text``, after a byte that is the same for all of them."""
-    encoded = text.encode()
-    if len(encoded) > _KEY_BYTES or (encoded and not 0 < encoded[0] < 0x80):
-        raise Skip(f"key {text!r} has no number of eight bytes that sorts like it")
-    return int.from_bytes(encoded.ljust(_KEY_BYTES, b"\0"))
+def _as_keys(texts: set[str]) -> dict[str, int]:
+    """For each text a number above 0; their encodings sort like the bytes of the texts."""
+    return {text: rank for rank, text in enumerate(sorted(texts, key=str.encode), start=1)}
 
 
 def full_snapshot_merge_order(vector: Vector) -> list[str]:
@@ -149,12 +143,13 @@ def full_snapshot_merge_order(vector: Vector) -> list[str]:
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"states"}, "input")
     check_fields(vector["expect"], {"entries"}, "expect")
-    texts = {_as_key(text): text for state in given["states"] for _, text in state}
+    keys = _as_keys({text for state in given["states"] for _, text in state})
+    texts = {key: text for text, key in keys.items()}
     highest = max((group for state in given["states"] for group, _ in state), default=0)
     maximum = 128 if highest < 128 else 1 << 15
     backend = HeapKeyedStateBackend(LONG, maximum, KeyGroupRange(0, maximum - 1))
     for number, state in enumerate(given["states"]):
-        _fill(backend, f"state {number:05}", state)
+        _fill(backend, f"state {number:05}", [(group, keys[text]) for group, text in state])
     entries = [
         {"key_group": group, "state_id": number, "key": texts[key]} for group, number, key in _read_back(backend)
     ]
@@ -165,12 +160,12 @@ def full_snapshot_merge_order(vector: Vector) -> list[str]:
     return comparison.finish()
 
 
-def _fill(backend: HeapKeyedStateBackend, name: str, entries: list[list[Any]]) -> None:
+def _fill(backend: HeapKeyedStateBackend, name: str, entries: list[tuple[int, int]]) -> None:
     backend.value_state(ValueStateDescriptor(name))
     state = StateId(name, False, StateKind.VALUE.value)
-    for group, text in entries:
+    for group, key in entries:
         # As restored: the vector says which group a key is in.
-        block = DecodedBlock(group, state, [_as_key(text)], None, [True])
+        block = DecodedBlock(group, state, [key], None, [True])
         backend._table(name, StateKind.VALUE).load(block)
 
 

@@ -302,7 +302,7 @@ class _OperatorState:
             case "put_all":
                 self._states[name].put_all(op["values"])
             case "mutate_each":
-                for element in self._elements[name]:
+                for element in self._elements.get(name, ()):
                     element[0] += op["plus"]
             case "clear":
                 self._elements.pop(name, None)
