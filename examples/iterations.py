@@ -38,7 +38,7 @@ def events() -> Iterator[Event]:
         for _ in range(2):
             number = number * 48_271 % 2_147_483_647
             ends.append(number % TOWNS)
-        yield ("road", *ends)
+        yield ("road", ends[0], ends[1])
         if event % (ROADS // STARTS) == 0:
             yield ("reached", ends[0], ends[0])
 

@@ -81,4 +81,5 @@ def _praise(state: str, verdicts: list[CutVerdict], protocol: CheckpointProtocol
     if protocol.consistent_cut:
         return f"the job {state}; {count}, each a consistent cut"
     orphans = plural(sum(verdict.orphans for verdict in verdicts), "record")
-    return f"the job {state}; {count} lose nothing, and hold {orphans} that a restore would count twice"
+    loses, holds = ("loses", "holds") if len(verdicts) == 1 else ("lose", "hold")
+    return f"the job {state}; {count} {loses} nothing, and {holds} {orphans} that a restore would count twice"

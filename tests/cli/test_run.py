@@ -160,7 +160,9 @@ def test_at_least_once_says_what_a_restore_would_count_twice(weir: Weir) -> None
     answer = weir("run", "sums.py", *BRISK, *options)
 
     assert answer.exit_code == 0
-    assert "lose nothing, and hold" in answer.last_line
+    assert "completed checkpoints lose nothing, and hold" in answer.last_line
+    once = weir("run", "sums.py", "--mode", "at-least-once", "--checkpoint-interval", "none")
+    assert "1 completed checkpoint loses nothing, and holds" in once.last_line
 
 
 def test_a_user_error_is_told_without_traceback(weir: Weir) -> None:

@@ -196,6 +196,49 @@ SEQUENCES = [
         [_trigger("a"), _ack(1, state={"private": ["mine"]}), _ack(1, "stranger", state={"private": ["theirs"]})],
         {"after_step": 2, "return": False, "discarded": ["theirs"], "completed": [1]},
     ),
+    _sequence(
+        "a store that fails is no business of savepoints",
+        [
+            _trigger("s", "savepoint"),
+            _ack(1, state={"private": ["of the user"]}),
+            _trigger("c"),
+            _ack(2, state={"private": ["p"]}),
+        ],
+        {"after_step": 1, "requests": {"s": "completed"}, "discarded": [], "job_failures": 0},
+        {"after_step": 3, "requests": {"c": "failed:FINALIZE_CHECKPOINT_FAILURE"}, "discarded": ["p"]},
+        store_fails=True,
+    ),
+    _sequence(
+        "one step may fail the job twice",
+        [_trigger("a"), _trigger("b"), {"op": "abort_all", "reason": "CHECKPOINT_EXPIRED"}],
+        {"after_step": 2, "job_failures": 2, "pending": [], "abort_notifications": {"A": [[1, 0], [2, 0]]}},
+        max_concurrent=2,
+    ),
+    _sequence(
+        "a task that is not deployed yet is waited for by nobody",
+        [
+            _trigger("a"),
+            {"op": "set_task", "task": "A", "state": "INITIALIZING"},
+            _trigger("b"),
+            {"op": "set_task", "task": "A", "state": "RUNNING"},
+            _trigger("c"),
+        ],
+        {"after_step": 0, "requests": {"a": "failed:NOT_ALL_REQUIRED_TASKS_RUNNING"}},
+        {"after_step": 2, "requests": {"b": "failed:NOT_ALL_REQUIRED_TASKS_RUNNING"}},
+        {"after_step": 4, "pending": [1], "triggered": {"A": [1], "B": []}},
+        tasks=[{"id": "A", "source": True, "state": "RECONCILING"}, {"id": "B"}],
+    ),
+    _sequence(
+        "another state for a completed checkpoint is part of nothing",
+        [
+            _trigger("a"),
+            _ack(1, state={"private": ["taken"]}),
+            _ack(1, state={"private": ["taken"]}),
+            _ack(1, state=_uploads("kept", private="other")),
+        ],
+        {"after_step": 2, "completed": [1], "return": False, "discarded": []},
+        {"after_step": 3, "return": False, "discarded": ["other"]},
+    ),
 ]
 REGISTRY = [
     _vector(
@@ -342,6 +385,23 @@ TIMERS = [
 
 SNAPSHOTS = [
     _vector(
+        "full_snapshot_merge_order",
+        "keys may be long, and their bytes above all letters",
+        {"states": [[[1, "\u00e9"], [1, "a key of more than eight bytes"], [1, ""]], [[0, "\u00e9"], [1, "z"]]]},
+        {
+            "entries": [
+                {"key_group": group, "state_id": state, "key": key, "new_key_group": at_group, "new_state": at_state}
+                for group, state, key, at_group, at_state in (
+                    (0, 1, "\u00e9", True, True),
+                    (1, 0, "", True, True),
+                    (1, 0, "a key of more than eight bytes", False, False),
+                    (1, 0, "\u00e9", False, False),
+                    (1, 1, "z", False, True),
+                )
+            ]
+        },
+    ),
+    _vector(
         "async_snapshot_lifecycle",
         "the backend is closed",
         {"events": ["run", "close_owner_registry"]},
@@ -372,6 +432,51 @@ SNAPSHOTS = [
 ]
 
 OTHERS = [
+    _vector(
+        "stream_handle_kind",
+        "a small buffer does not make a file of what fits into the metadata",
+        {"bytes_written": 300, "buffer_size": 100, "inline_threshold": 300},
+        {"handle": "INLINE_BYTES"},
+    ),
+    _vector(
+        "checkpoint_plan",
+        "nothing begins while a task is only scheduled",
+        {
+            "vertices": [{"parallelism": 2, "finished": []}, {"parallelism": 1, "finished": [], "state": "SCHEDULED"}],
+            "edges": [],
+            "allow_checkpoints_after_tasks_finished": True,
+        },
+        {"error": "NOT_ALL_REQUIRED_TASKS_RUNNING"},
+    ),
+    _vector(
+        "operator_state_backend",
+        "a list without elements is restored as one",
+        {
+            "ops": [
+                {"op": "get_list", "name": "x"},
+                {"op": "mutate_each", "name": "x", "plus": 1},
+                {"op": "snapshot_sync_part"},
+                {"op": "add", "name": "x", "values": [1]},
+                {"op": "snapshot_async_part"},
+                {"op": "restore_from_snapshot"},
+            ]
+        },
+        {"values": {"x": []}, "registered_names": 1},
+    ),
+    _vector(
+        "task_checkpoint_protocol",
+        "a barrier that comes again does not end the snapshot under way, and notes have no order",
+        {
+            "events": [
+                {"e": "checkpoint_state", "cp": 1, "async_blocks": True},
+                {"e": "checkpoint_state", "cp": 1},
+                {"e": "notify_aborted", "cp": 9},
+                {"e": "notify_aborted", "cp": 8},
+                {"e": "notify_aborted", "cp": 1},
+            ]
+        },
+        {"acked": [], "async_cancelled": [1], "state_snapshotted": [1], "remembered_aborts_after": [8, 9]},
+    ),
     *(
         _vector(
             "discard_policy",

@@ -81,7 +81,7 @@ def test_an_interval_is_one_of_both(setting: dict[str, int]) -> None:
 @pytest.mark.parametrize("setting", [{"time_ns": 1.5}, {"records": True}])
 def test_an_interval_is_a_whole_number(setting: dict[str, Any]) -> None:
     """Virtual time has no fractions, and no instant may become a float."""
-    with pytest.raises(ConfigurationError, match="it must be a whole number, or write CheckpointInterval.parse"):
+    with pytest.raises(ConfigurationError, match="it must be a whole number, or write CheckpointInterval"):
         CheckpointInterval(**setting)
 
 

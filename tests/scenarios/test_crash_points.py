@@ -1,9 +1,9 @@
 """One job, killed at every step that its checkpoints take, in every mode: systematically where other tests draw.
 
-An undisturbed run tells which steps there are: triggers, barriers taken, snapshots, acknowledgements, metadata, commits
-and blocked channels, one after the other. Then the job is run once for each of them and for each victim, which dies
-right then: before a checkpoint, in the middle of an alignment, between the synchronous part and the upload, behind the
-last acknowledgement, behind the metadata and ahead of the commit, between the commits of two sinks, and while the next
+An undisturbed run tells which steps there are: triggers, blocked channels, snapshots, captured records,
+acknowledgements, metadata, one after the other. Then the job is run once for each of them and for each victim, which
+dies right then: before a checkpoint, in the middle of an alignment, between the synchronous part and the upload, behind
+the last acknowledgement, behind the metadata and ahead of the commit, behind the last record, and while the next
 attempt recovers.
 """
 
@@ -50,7 +50,7 @@ STEPS = (
 )
 VICTIMS = (
     "count[1]",
-    JOB_MANAGER,
+    pytest.param(JOB_MANAGER, marks=pytest.mark.slow),
     pytest.param("fast[0]", marks=pytest.mark.slow),
     pytest.param("out[0]", marks=pytest.mark.slow),
 )

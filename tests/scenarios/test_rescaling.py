@@ -16,7 +16,7 @@ from state_backends.storage import CheckpointStorage
 from tests.scenarios.random_graphs import RESCALABLE, STATEFUL, describe, graphs, meaning, rescaled
 from tests.scenarios.random_runs import CHECKPOINTS, EXACTLY_ONCE, JOB, Driven, Run, drive, runs
 
-FEW, MANY = 30, 400
+FEW, MANY = 15, 250
 ELSEWHERE = "/elsewhere"
 
 

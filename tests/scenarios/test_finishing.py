@@ -1,0 +1,91 @@
+"""A task that has nothing left to do but a snapshot to write: it goes when that is written, and not before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.statistics import CheckpointStatus
+from engine.graph.job import Job
+from engine.observe.events import SnapshotAcknowledged, SnapshotTaken, TaskState
+from engine.runtime.config import CheckpointInterval
+from engine.runtime.cost import CostModel
+from engine.runtime.execution import ExecutionResult
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
+from state_backends.filesystem import MemoryFileSystem
+from tests.runtime.support import US, Trace, execution
+
+MODES = ("aligned", "unaligned", "at-least-once")
+WRITE_NS, LINK_NS = 9 * US, 2 * US
+
+
+def short_and_long(results: CollectedResults) -> Job:
+    """One pipeline ends long before the other; its sink has a snapshot to write that takes longer than a barrier and
+    the end of its source behind it are apart."""
+    job = Job("short and long")
+    for name, records in (("short", 10), ("long", 90)):
+        numbers = job.source(SequenceSource(0, records), name=name)
+        numbers.rebalance().collect(results, name=f"{name} out", chain=False)
+    return job
+
+
+def ran(mode: str, *rules: FaultRule, **settings: Any) -> tuple[ExecutionResult, Trace, list[Any]]:
+    """Checkpoints follow one another without a pause."""
+    trace, results = Trace(), CollectedResults()
+    made = execution(
+        short_and_long(results),
+        file_system=FaultInjectingFileSystem(MemoryFileSystem(), rules),
+        instruments=[trace],
+        mode=mode,
+        batch_size=4,
+        checkpoint_interval=CheckpointInterval(time_ns=4 * US),
+        tolerable_failures=100,
+        retained=100,
+        restart=FixedDelayRestart(None, 0),
+        cost=CostModel(storage_latency_ns=WRITE_NS, link_latency_ns=LINK_NS),
+        **settings,
+    )
+    return made.run().raise_on_failure(), trace, results.records
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_snapshot_that_was_taken_is_acknowledged(mode: str) -> None:
+    """The checkpoint that the sink has begun completes in time, instead of waiting for a task that is gone."""
+    result, trace, records = ran(mode)
+
+    taken = {(event.task, event.checkpoint_id) for event in trace.of(SnapshotTaken)}
+    acknowledged = {(event.task, event.checkpoint_id) for event in trace.of(SnapshotAcknowledged)}
+    aborted = {row.checkpoint_id for row in result.checkpoints.rows() if row.status is CheckpointStatus.FAILED}
+    assert taken - acknowledged == {(task, number) for task, number in taken - acknowledged if number in aborted}
+    assert result.ended_ns - result.started_ns < 300 * US
+    assert Counter(records) == Counter([*range(10), *range(90)])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_task_closes_behind_its_last_acknowledgement(mode: str) -> None:
+    """Not while the snapshot is being written: what it writes is part of a checkpoint."""
+    _, trace, _ = ran(mode)
+
+    closed_ns = {event.task: event.time_ns for event in trace.of(TaskState) if event.state == "finished"}
+    last_ns = {event.task: event.time_ns for event in trace.of(SnapshotAcknowledged)}
+    assert all(last_ns[task] <= closed_ns[task] for task in closed_ns)
+    assert last_ns["short out[0]"] == closed_ns["short out[0]"]
+
+
+def test_a_write_that_fails_lets_it_close_as_well() -> None:
+    """The checkpoint is declined; the task has nothing to wait for any more."""
+    _, trace, _ = ran("aligned", inline_state_bytes=0)
+    last = max(event.checkpoint_id for event in trace.of(SnapshotAcknowledged) if event.task == "short out[0]")
+    rule = FaultRule(FaultKind.ERROR_BEFORE, "open_write", f"*/chk-{last}/short-out-*")
+
+    result, _, records = ran("aligned", rule, inline_state_bytes=0)
+
+    assert result.checkpoints.history[last].status is CheckpointStatus.FAILED
+    assert result.attempts == 1
+    assert result.ended_ns - result.started_ns < 300 * US
+    assert Counter(records) == Counter([*range(10), *range(90)])
