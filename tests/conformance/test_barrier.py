@@ -289,6 +289,20 @@ WRITTEN_HERE = {
         ckpt_kind={"1": "unaligned"},
         pending_at_end=[1],
     ),
+    "recovery: an alignment after it": vector_of(
+        "recovery",
+        "aligned",
+        2,
+        [
+            *(["end_of_state", 0], ["barrier", 0, 1], ["rec", 0, "b"], ["end_of_state", 1], ["barrier", 1, 1]),
+            ["rec", 1, "c"],
+        ],
+        delivery="eager",
+        triggered=[1],
+        output_order=[["ckpt", 1], "b", "c"],
+        resumed_after=[[2, []], [3, [0, 1]]],
+        blocked_after=[[3, [0]], [4, []]],
+    ),
     "task: a refused checkpoint has no channel state": vector_of(
         "task",
         "unaligned",
