@@ -4,7 +4,8 @@ Three-valued, and never *valid* for want of evidence:
 
 * ``violated``  a completed checkpoint is not the cut that the mode promises. A mode with consistent cuts (aligned
   barriers) promises neither orphans nor lost records; at-least-once promises only that nothing is lost;
-* ``unknown``   the job finished, but nothing was judged although the mode takes checkpoints;
+* ``unknown``   the job finished, but nothing was judged although the mode takes checkpoints, or a savepoint that was
+                asked for was not taken;
 * ``valid``     the job finished and every completed checkpoint was as promised;
 * ``failed``    the job did not finish; the error says why. A violation is reported even then.
 """
@@ -45,6 +46,13 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
         return Verdict("valid", reason, EXIT_VALID)
     if not oracle.verdicts:
         reason = f"the job {result.state}, but no checkpoint completed: nothing was judged"
+        return Verdict("unknown", reason, EXIT_UNKNOWN)
+    missing = [report for report in result.savepoints if report.path is None]
+    if missing:
+        # Whoever goes on as if there were one would find nothing.
+        of = f" of the {len(result.savepoints)} asked for" if len(result.savepoints) > 1 else " asked for"
+        taken = "was not" if len(missing) == 1 else "were not"
+        reason = f"the job {result.state}, but {plural(len(missing), 'savepoint')}{of} {taken} taken"
         return Verdict("unknown", reason, EXIT_UNKNOWN)
     return Verdict("valid", _praise(result.state, oracle.verdicts, protocol), EXIT_VALID)
 

@@ -233,7 +233,7 @@ class Failover:
         """The job manager dies, and its tasks with it; a successor comes."""
         manager, now = self._manager, self._kernel.now_ns
         if manager.state in ENDED:
-            manager.note(f"nothing to kill at {now}: the job is {manager.state}")
+            manager.note(f"nothing to kill at {manager.elapsed}: the job is {manager.state}")
             return
         died = manager.coordinator
         manager.cancel_tasks()

@@ -86,6 +86,7 @@ class JobManager:
         self.deployment = 0
         """The attempt in which all tasks were deployed together."""
         self.state = CREATED
+        self.started_ns = kernel.now_ns
         self.error: Exception | None = None
         self.restores: list[Restore] = []
         self.notes: list[str] = []
@@ -138,6 +139,7 @@ class JobManager:
 
     def start(self, restored: RestoredJob | None, problems: tuple[str, ...] = ()) -> None:
         """Deploy the first attempt, from ``restored`` or from nothing."""
+        self.started_ns = self.kernel.now_ns
         self.take_over(restored)
         self.deploy_all(restored, problems)
 
@@ -347,6 +349,11 @@ class JobManager:
             return batch_size
         return max(1, min(batch_size, self._records_to_trigger))
 
+    @property
+    def elapsed(self) -> str:
+        """Virtual time since the start of the run, for people."""
+        return f"+{(self.kernel.now_ns - self.started_ns) / 1e6:g} ms"
+
     def note(self, text: str) -> None:
         """Keep something worth knowing for the report."""
         self.notes.append(text)
@@ -359,9 +366,9 @@ class JobManager:
         for task_id in targets:
             task = self.tasks.get(task_id)
             if task is None or self.state != RUNNING:
-                self.note(f"nothing to kill at {self.kernel.now_ns}: the job is {self.state}")
+                self.note(f"nothing to kill at {self.elapsed}: the job is {self.state}")
             elif task.state != "running":
-                self.note(f"nothing to kill at {self.kernel.now_ns}: {task.name} is {task.state}")
+                self.note(f"nothing to kill at {self.elapsed}: {task.name} is {task.state}")
             else:
                 self.mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 

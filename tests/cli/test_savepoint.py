@@ -62,7 +62,7 @@ def test_a_savepoint_that_was_not_taken_is_named(weir: Weir) -> None:
 
     assert "note: --savepoint-at 5s never came: the run was over at +" in late.stderr
     assert "warning: --savepoint-at 50us failed: an I/O error" in failed.stderr
-    assert (late.exit_code, failed.exit_code) == (0, 0)
+    assert (late.exit_code, failed.exit_code) == (2, 2)
 
 
 @pytest.mark.parametrize("drain", [(), ("--drain",)])

@@ -12,14 +12,18 @@ from engine.protocols.registry import protocol_named
 from engine.report import judge_run
 from engine.report.verdict import exit_code_of
 from engine.runtime.execution import ExecutionResult
+from engine.runtime.savepoints import SavepointOrder, SavepointReport
 
 
 class Ended:
     """What a verdict asks of a result."""
 
-    def __init__(self, error: Exception | None = None, state: str = "finished") -> None:
+    def __init__(
+        self, error: Exception | None = None, state: str = "finished", savepoints: tuple[SavepointReport, ...] = ()
+    ) -> None:
         self.error = error
         self.state = state
+        self.savepoints = savepoints
 
 
 def judge(
@@ -47,6 +51,22 @@ def test_a_job_stopped_with_a_savepoint_is_judged_like_one_that_finished() -> No
     )  # fmt: skip
     assert judge("at-least-once", (0, 1), state="stopped")[:2] == ("violated", 1)
     assert judge("aligned", state="stopped")[2].startswith("the job stopped, but no checkpoint completed")
+
+
+def test_a_savepoint_that_was_not_taken_is_not_valid() -> None:
+    """Exit code 2: a script must not go on as if there were one."""
+    oracle = CutOracle([CutVerdict(1, 1, 4, 100, 0, 0)])
+    taken = SavepointReport(SavepointOrder(1, "/sp"), 2, "/sp/savepoint-1")
+    missed = SavepointReport(SavepointOrder(2, "/sp"), error="disk full")
+
+    def judged(*savepoints: SavepointReport) -> tuple[str, int, str]:
+        result = cast(ExecutionResult, Ended(savepoints=savepoints))
+        verdict = judge_run(result, oracle, protocol_named("aligned"))
+        return verdict.name, verdict.exit_code, verdict.reason
+
+    assert judged(taken)[:2] == ("valid", 0)
+    assert judged(missed) == ("unknown", 2, "the job finished, but 1 savepoint asked for was not taken")
+    assert judged(taken, missed)[2] == "the job finished, but 1 savepoint of the 2 asked for was not taken"
 
 
 @pytest.mark.parametrize("cut", [(1, 0), (0, 1)])

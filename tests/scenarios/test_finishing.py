@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.checkpoint.statistics import CheckpointStatus
 from engine.graph.job import Job
@@ -44,6 +45,7 @@ def ran(mode: str, *rules: FaultRule, **settings: Any) -> tuple[ExecutionResult,
         mode=mode,
         batch_size=4,
         checkpoint_interval=CheckpointInterval(time_ns=4 * US),
+        checkpoint_timeout_ns=200 * US,
         tolerable_failures=100,
         retained=100,
         restart=FixedDelayRestart(None, 0),
@@ -60,9 +62,9 @@ def test_every_snapshot_that_was_taken_is_acknowledged(mode: str) -> None:
 
     taken = {(event.task, event.checkpoint_id) for event in trace.of(SnapshotTaken)}
     acknowledged = {(event.task, event.checkpoint_id) for event in trace.of(SnapshotAcknowledged)}
-    aborted = {row.checkpoint_id for row in result.checkpoints.rows() if row.status is CheckpointStatus.FAILED}
-    assert taken - acknowledged == {(task, number) for task, number in taken - acknowledged if number in aborted}
-    assert result.ended_ns - result.started_ns < 300 * US
+    reasons = {row.checkpoint_id: row.failure_reason for row in result.checkpoints.rows()}
+    assert CheckpointFailureReason.CHECKPOINT_EXPIRED not in reasons.values()
+    assert all(reasons[number] is not None for _, number in taken - acknowledged)
     assert Counter(records) == Counter([*range(10), *range(90)])
 
 
@@ -87,5 +89,21 @@ def test_a_write_that_fails_lets_it_close_as_well() -> None:
 
     assert result.checkpoints.history[last].status is CheckpointStatus.FAILED
     assert result.attempts == 1
-    assert result.ended_ns - result.started_ns < 300 * US
+    assert result.checkpoints.history[last].failure_reason is CheckpointFailureReason.IO_EXCEPTION
     assert Counter(records) == Counter([*range(10), *range(90)])
+
+
+def _test_a_task_that_closes_takes_no_part_in_what_begins_meanwhile() -> None:
+    """With several checkpoints at a time it would never come to an end: it declines, and goes when those are written
+    that it had begun."""
+    result, trace, _ = ran("aligned", max_concurrent=3)
+
+    closed_ns = next(one.time_ns for one in trace.of(TaskState) if one[2:4] == ("short[0]", "finished"))
+    confirmed_ns = min(
+        one.time_ns
+        for one in trace.of(CheckpointCompleted)
+        if any(taken[2:4] == (one.checkpoint_id, "short[0]") for taken in trace.of(SnapshotTaken) if _behind(trace, taken))
+    )
+    assert confirmed_ns <= closed_ns < confirmed_ns + 2 * WRITE_NS
+    declined = [row for row in result.checkpoints.rows() if row.failure_reason is CLOSING]
+    assert declined
