@@ -100,7 +100,7 @@ def test_a_task_that_closes_takes_no_part_in_what_begins_meanwhile() -> None:
 
     state_ns = {event.state: event.time_ns for event in trace.of(TaskState) if event.task == "short[0]"}
     taken = [event for event in trace.of(SnapshotTaken) if event.task == "short[0]"]
-    confirming = next(event.checkpoint_id for event in taken if event.time_ns >= state_ns["end_of_data"])
+    confirming = next(event.checkpoint_id for event in taken if event.time_ns > state_ns["end_of_data"])
     completed_ns = {event.checkpoint_id: event.time_ns for event in trace.of(CheckpointCompleted)}
     assert all(event.time_ns < completed_ns[confirming] for event in taken)
     assert completed_ns[confirming] < state_ns["finished"] == completed_ns[taken[-1].checkpoint_id]
