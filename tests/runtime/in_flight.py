@@ -121,6 +121,7 @@ class Flight:
     input_capacity: int = 4
     output_capacity: int = 100
     slow_links: Mapping[str, int] = field(default_factory=dict)
+    stragglers: Mapping[str, float] = field(default_factory=dict)
     link_bytes_per_s: int | None = None
     sink_ns: int = SINK_NS
     source_ns: int = US
@@ -151,7 +152,8 @@ class Flight:
             record_ns=self.sink_ns,
             record_bytes=100,
             link_bytes_per_s=self.link_bytes_per_s,
-            slow_links=dict(self.slow_links),
+            slow_links=self.slow_links,
+            stragglers=self.stragglers,
         )
         config: dict[str, Any] = {
             "mode": self.mode,

@@ -43,6 +43,21 @@ def test_no_new_record_of_any_channel_comes_before_all_restored_ones() -> None:
         assert numbers == list(range(numbers[0], 40))
 
 
+def test_a_channel_without_restored_records_waits_for_the_others() -> None:
+    """One source had nothing in flight, and has new records long before the other one's restored ones are processed."""
+    flight = Flight(
+        {"a": 5, "b": 30}, at_ns=[TRIGGER_NS], kills=[("sink", KILL_NS)], stragglers={"a": 3.0}, input_capacity=2
+    ).run()
+
+    inputs, outputs = flight.stored(1)
+    restored = [record for part in (inputs, outputs) for records in part.values() for record in records]
+    from_b = [record for record in restored if record[0] == "b"]
+    came = flight.sink.records_of_attempt(2)
+    assert len(from_b) > len(restored) - len(from_b) + 3
+    assert sorted(came[: len(restored)]) == sorted(restored)
+    assert [record for record in came if record[0] == "b"] == [*from_b, *named("b", *range(10, 30))]
+
+
 def test_nothing_in_flight_means_no_waiting() -> None:
     """A checkpoint of an idle moment restores no records; the attempt goes on with new ones and checkpoints at once."""
     flight = Flight(at_ns=[TRIGGER_NS, 15 * US], kills=[("sink", KILL_NS)], sink_ns=0).run()
