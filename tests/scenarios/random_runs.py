@@ -16,6 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.checkpoint.restart import FixedDelayRestart
+from engine.elements.events import StopMode
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import (
     AttemptStarted,
@@ -30,6 +31,7 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.sinks import CollectedResults
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import FileSystem, MemoryFileSystem
 from state_backends.storage import CheckpointStorage
 from tests.scenarios.random_graphs import Graph, Rows, build
@@ -66,6 +68,10 @@ class Run:
     config: RunConfig
     kills: tuple[Kill, ...] = ()
     savepoints_ns: tuple[int, ...] = ()
+    stop_ns: int | None = None
+    """When it is stopped with a savepoint, if it is."""
+    faults: tuple[FaultRule, ...] = ()
+    """Of the file system that snapshots are written to."""
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
@@ -138,15 +144,37 @@ def _kills(draw: st.DrawFn, names: tuple[str, ...], most: int) -> tuple[Kill, ..
     return tuple(found)
 
 
+_FAULTS = st.builds(
+    FaultRule,
+    st.sampled_from((FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.DISK_FULL)),
+    st.sampled_from(("make_dirs", "open_write", "write", "fsync", "rename", "fsync_dir")),
+    st.sampled_from(("*/chk-*", "*/chk-2*", "*_metadata*", "*savepoint*")),
+    st.integers(1, 6),
+)
+
+
 @st.composite
 def runs(
-    draw: st.DrawFn, mode: str, graph: Graph, *, most_kills: int = 3, most_savepoints: int = 0, **fixed: Any
+    draw: st.DrawFn,
+    mode: str,
+    graph: Graph,
+    *,
+    most_kills: int = 3,
+    most_savepoints: int = 0,
+    most_faults: int = 0,
+    may_stop: bool = False,
+    **fixed: Any,
 ) -> Run:
     """A way to run ``graph``. ``fixed``: settings of the run that are not drawn."""
     names = tuple(subtask.name for subtask in build(graph, empty_results(graph), JOB).plan().subtasks)
-    config = draw(_configs(mode, names, fixed))
-    kills = draw(_kills(names, most_kills))
-    return Run(graph, config, kills, tuple(draw(st.lists(st.integers(0, 60_000), max_size=most_savepoints))))
+    return Run(
+        graph,
+        draw(_configs(mode, names, fixed)),
+        draw(_kills(names, most_kills)),
+        tuple(draw(st.lists(st.integers(0, 60_000), max_size=most_savepoints))),
+        draw(st.none() | st.none() | st.integers(0, 60_000)) if may_stop else None,
+        tuple(draw(st.lists(_FAULTS, max_size=most_faults))),
+    )
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -254,18 +282,21 @@ def drive(
     """Carry out a run, with all invariants checked on the way; raises its error if it fails."""
     files = MemoryFileSystem() if files is None else files
     results = empty_results(run.graph) if results is None else results
+    faulty = FaultInjectingFileSystem(files, run.faults) if run.faults else files
     oracle, ledger, killer = CutOracle(), Ledger(results), Killer()
     execution = Execution(
         build(run.graph, results, JOB).plan(),
         run.config,
-        storage=CheckpointStorage(files, storage, JOB, inline_threshold_bytes=run.config.inline_state_bytes),
-        file_system=files,
+        storage=CheckpointStorage(faulty, storage, JOB, inline_threshold_bytes=run.config.inline_state_bytes),
+        file_system=faulty,
         restore_from=restore_from,
         instruments=[oracle, ledger, killer, *instruments],
     )
     killer.arm(execution, run.kills)
     for at_ns in run.savepoints_ns:
         execution.savepoint(at_ns, SAVEPOINTS)
+    if run.stop_ns is not None:
+        execution.savepoint(run.stop_ns, SAVEPOINTS, stop=StopMode.SUSPEND)
     result = run_checked(execution).raise_on_failure()
     return Driven(run, files, results, oracle, ledger, execution, result)
 

@@ -23,8 +23,8 @@ EVERY_RECORD = ("count",)
 
 @st.composite
 def exactly_once_runs(draw: st.DrawFn, mode: str) -> Run:
-    """Any graph."""
-    return draw(runs(mode, draw(graphs()), most_savepoints=1))
+    """Any graph, on a disk that may fail now and then."""
+    return draw(runs(mode, draw(graphs()), most_savepoints=1, most_faults=2))
 
 
 @st.composite

@@ -36,7 +36,9 @@ def continued_runs(draw: st.DrawFn, mode: str) -> Continued:
     graph = draw(graphs(keyed=STATEFUL, spreads=RESCALABLE))
     # A run in which tasks must not finish could never checkpoint those that the snapshot says have finished.
     finish = draw(st.booleans())
-    before = runs(mode, graph, most_savepoints=2, retained=10_000, checkpoints_after_tasks_finish=finish)
+    before = runs(
+        mode, graph, most_savepoints=2, may_stop=True, retained=10_000, checkpoints_after_tasks_finish=finish
+    )
     other = draw(st.sampled_from(EXACTLY_ONCE))
     after = runs(other, draw(rescaled(graph)), most_kills=1, checkpoints_after_tasks_finish=finish)
     return Continued(draw(before), draw(after), draw(st.integers(0, 20)), draw(st.sampled_from(list(RestoreMode))))
