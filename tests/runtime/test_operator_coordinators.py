@@ -140,14 +140,16 @@ def test_a_new_job_manager_makes_a_new_coordinator() -> None:
     assert [call[0] for call in life] == ["start", "close", "start", "close", "reset", "start", "close"]
 
 
-def test_aborts_are_told_before_the_completion_that_caused_them() -> None:
-    """Of two checkpoints under way the younger completes first, and subsumes the other one."""
+def test_a_checkpoint_is_told_complete_or_aborted_but_never_both() -> None:
+    """What is under way when a reader dies is told aborted; others, before and after it, are told complete."""
     numbers, _ = deal(kills=[("reader", 14 * US)], checkpoint_interval=every(ns=3 * US), max_concurrent=2)
 
     outcomes = [call for call in numbers.calls if call[0] in ("complete", "aborted")]
     aborted = {one for kind, one in outcomes if kind == "aborted"}
+    completed = {one for kind, one in outcomes if kind == "complete"}
     assert aborted
-    assert aborted.isdisjoint(one for kind, one in outcomes if kind == "complete")
+    assert completed
+    assert aborted.isdisjoint(completed)
 
 
 def test_a_coordinator_that_raises_fails_the_whole_job() -> None:
