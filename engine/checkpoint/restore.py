@@ -85,6 +85,7 @@ class RestorePlan:
 
     ``subtasks``         ``(uid, subtask)`` -> its state, for every subtask of every operator that had state;
     ``max_parallelism``  uid -> the one to run with;
+    ``coordinators``     uid -> the encoded state of its coordinator, where the checkpoint has one;
     ``dropped``          uids whose state nobody claims (only when that is allowed);
     ``fresh``            uids of the job that start empty.
     """
@@ -93,6 +94,7 @@ class RestorePlan:
     max_parallelism: Mapping[str, int] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
+    coordinators: Mapping[str, bytes] = field(default_factory=dict)
 
     def for_subtask(self, uid: str, subtask: int) -> SubtaskState | None:
         """What this subtask gets, ``None`` for an operator that starts empty."""
@@ -110,18 +112,23 @@ def plan_restore(
     :raises UnmatchedStateError: when state would be lost without being allowed to
     :raises MaxParallelismMismatchError: when the key groups do not fit
     """
-    with_state = [operator for operator in operators if _has_state(operator)]
-    by_uid = _match(with_state, targets)
+    written = [operator for operator in operators if _has_state(operator) or operator.coordinator_state is not None]
+    by_uid = _match(written, targets)
     claimed = {target.uid for target in by_uid.values()}
-    unmatched = [operator for operator in with_state if operator.uid not in by_uid]
+    unmatched = [operator for operator in written if operator.uid not in by_uid]
     fresh = [target for target in targets if target.uid not in claimed]
     if unmatched and not allow_non_restored_state:
         raise UnmatchedStateError(unmatched, fresh)
     subtasks: dict[tuple[str, int], SubtaskState] = {}
     max_parallelism = {target.uid: target.max_parallelism for target in targets}
-    for operator in with_state:
+    coordinators: dict[str, bytes] = {}
+    for operator in written:
         target = by_uid.get(operator.uid)
         if target is None:
+            continue
+        if operator.coordinator_state is not None:
+            coordinators[target.uid] = operator.coordinator_state
+        if not _has_state(operator):
             continue
         max_parallelism[target.uid] = resolve_max_parallelism_of_state(operator.max_parallelism, target)
         for subtask, state in enumerate(_assign(operator, target.parallelism)):
@@ -131,12 +138,13 @@ def plan_restore(
         max_parallelism,
         tuple(operator.uid for operator in unmatched),
         tuple(target.uid for target in fresh),
+        coordinators,
     )
 
 
-def _match(with_state: Sequence[OperatorSnapshot], targets: Sequence[RestoreTarget]) -> dict[str, RestoreTarget]:
+def _match(written_operators: Sequence[OperatorSnapshot], targets: Sequence[RestoreTarget]) -> dict[str, RestoreTarget]:
     """For each uid in the checkpoint the operator of the job that claims its state."""
-    written = {operator.uid for operator in with_state}
+    written = {operator.uid for operator in written_operators}
     by_uid = {target.uid: target for target in targets}
     assert len(by_uid) == len(targets), "two operators of the job have one uid"
     matched = {uid: target for uid, target in by_uid.items() if uid in written}
@@ -222,6 +230,8 @@ def _describe(operator: OperatorSnapshot) -> str:
         what.append(f"operator state {', '.join(map(repr, sorted(names)))}")
     if in_flight:
         what.append(f"records in flight of {in_flight} subtasks")
+    if operator.coordinator_state is not None:
+        what.append("state of its coordinator")
     return f"uid {operator.uid!r} ({operator.name}, parallelism {operator.parallelism}): {' and '.join(what)}"
 
 

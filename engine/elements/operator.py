@@ -94,6 +94,14 @@ class OperatorContext(Protocol):
     def spend(self, virtual_ns: int) -> None:
         """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say)."""
 
+    def send_to_coordinator(self, event: Any) -> None:
+        """Send a plain value to the operator's coordinator (:mod:`engine.elements.operator_coordinator`). It is part of
+        no checkpoint.
+
+        Raises :class:`engine.elements.errors.JobGraphError` when the operator has none, and
+        :class:`engine.elements.errors.StateError` when ``event`` is no plain value.
+        """
+
     def report_backlog(self, is_backlog: bool) -> None:
         """Say that the operator, a source, has begun or ended to work off a backlog: while any source does, the
         checkpoint interval is ``interval_during_backlog_ns`` (Flink: ``setIsProcessingBacklog``)."""
@@ -134,6 +142,10 @@ class Operator:
 
     def on_processing_time(self, time_ms: int) -> None:
         """The same in ms, for operators that do not care about less."""
+
+    def on_coordinator_event(self, event: Any) -> None:
+        """The operator's coordinator has sent ``event``; between two records, never behind the end of the input."""
+        raise TypeError(f"{type(self).__name__} takes no events of a coordinator")
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         """Last chance to emit records that belong before the barrier."""

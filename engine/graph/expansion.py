@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from engine.elements.operator_coordinator import coordinator_factory
 from engine.graph.chaining import Chain, build_chains
 from engine.graph.channels import connections
 from engine.graph.job_graph import JobGraph, NodeRole, StreamEdge
@@ -141,6 +142,7 @@ def _operator(node_id: int, layout: _Layout) -> OperatorPlan:
         chained_outputs=tuple((edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in indices),
         edge_outputs=tuple((edge.side_tag, indices[edge.id]) for edge in outputs if edge.id in indices),
         generated_uid=None if label.generated_uid == label.uid else label.generated_uid,
+        create_coordinator=coordinator_factory(graph.node(node_id).factory),
     )
 
 

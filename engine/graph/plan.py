@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.elements.operator import OperatorFactory
+from engine.elements.operator_coordinator import CoordinatorFactory
 from engine.graph.partitioner import Partitioner
 from state_backends.key_groups import KeyType
 
@@ -22,7 +23,8 @@ class OperatorPlan:
     ``key_type``        declared type of its keys, ``None`` = that of the first key;
     ``chained_outputs`` ``(side tag or None, position)`` of operators of the same chain that it feeds;
     ``edge_outputs``    ``(side tag or None, edge index)`` of network edges that it feeds;
-    ``generated_uid``   the uid it had before it was given one, if it was: state filed under that is still its own.
+    ``generated_uid``   the uid it had before it was given one, if it was: state filed under that is still its own;
+    ``create_coordinator``  makes its coordinator, ``None`` when it has none; part of no fingerprint.
     """
 
     uid: str
@@ -34,6 +36,7 @@ class OperatorPlan:
     chained_outputs: tuple[tuple[str | None, int], ...] = ()
     edge_outputs: tuple[tuple[str | None, int], ...] = ()
     generated_uid: str | None = None
+    create_coordinator: CoordinatorFactory | None = None
 
 
 @dataclass(frozen=True, slots=True)

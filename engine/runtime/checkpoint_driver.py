@@ -27,14 +27,18 @@ from engine.checkpoint.messages import (
     MessageIgnored,
     NotifyAborted,
     NotifyComplete,
+    NotifyCoordinatorsAborted,
+    NotifyCoordinatorsComplete,
     RequestCompleted,
     RequestFailed,
     SendTrigger,
+    SnapshotOperatorCoordinators,
     TaskId,
     WriteMetadata,
 )
 from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.elements.events import SnapshotKind
+from engine.elements.operator_coordinator import CoordinatorError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointCut, CheckpointTriggered, TraceEvent
 from engine.runtime.task_checkpoint import TaskSnapshot
 from state_backends.errors import StateBackendError
@@ -62,10 +66,13 @@ class CheckpointDriver:
             ArmPeriodicTimer: self._arm_periodic_timer,
             ArmTimeout: self._arm_timeout,
             InitializeLocation: self._initialize_location,
+            SnapshotOperatorCoordinators: self._snapshot_coordinators,
             SendTrigger: self._send_trigger,
             WriteMetadata: self._write_metadata,
             NotifyComplete: self._notify_complete,
             NotifyAborted: self._notify_aborted,
+            NotifyCoordinatorsComplete: self._notify_coordinators_complete,
+            NotifyCoordinatorsAborted: self._notify_coordinators_aborted,
             DiscardPendingCheckpoint: self._discard,
             DiscardCheckpoint: self._discard,
             RequestCompleted: self._request_completed,
@@ -197,6 +204,32 @@ class CheckpointDriver:
         )
         now, attempt = self._kernel.now_ns, self._manager.attempt
         self._trace(CheckpointCut(now, attempt, checkpoint_id, len(sent), sum(sent.values()), differences))
+
+    # -- operator coordinators ------------------------------------------------------------------------------------
+
+    def _snapshot_coordinators(self, instruction: SnapshotOperatorCoordinators) -> None:
+        for name in instruction.names:
+            taken = self._manager.coordinators.checkpoint(name, instruction.checkpoint_id)
+            answer = (instruction.checkpoint_id, name, taken)
+            self._kernel.schedule(self._kernel.now_ns, "coordinator_answered", self, answer)
+
+    def coordinator_answered(self, answer: tuple[int, str, bytes | CoordinatorError]) -> None:
+        """An operator coordinator has delivered its state, or has failed (kernel event)."""
+        if self._dead:
+            return
+        (checkpoint_id, name, taken), now = answer, self._kernel.now_ns
+        coordinator = self._manager.coordinator
+        if isinstance(taken, CoordinatorError):
+            reason = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
+            self.execute(coordinator.on_preparation_failed(checkpoint_id, name, reason, now, cause=str(taken)))
+        else:
+            self.execute(coordinator.on_operator_coordinator_state(checkpoint_id, name, taken, now))
+
+    def _notify_coordinators_complete(self, instruction: NotifyCoordinatorsComplete) -> None:
+        self._manager.coordinators.completed(instruction.checkpoint_id, instruction.names)
+
+    def _notify_coordinators_aborted(self, instruction: NotifyCoordinatorsAborted) -> None:
+        self._manager.coordinators.aborted(instruction.checkpoint_id, instruction.names)
 
     # -- mail to tasks ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ was started from; who owns that one was said when it was given (Flink: ``Restore
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,14 +122,19 @@ class CheckpointFiles:
             instruction.timestamp_ns,
             self._incarnation,
             properties,
-            tuple(self._operators(snapshots, instruction.finished)),
+            tuple(self._operators(snapshots, instruction.finished, instruction.coordinator_states)),
         )
         location = self.location(checkpoint_id)
         location.write_metadata(metadata)
         return location.directory
 
-    def _operators(self, snapshots: Mapping[TaskId, TaskSnapshot], finished: FinishedState) -> list[OperatorSnapshot]:
-        operators = []
+    def _operators(
+        self,
+        snapshots: Mapping[TaskId, TaskSnapshot],
+        finished: FinishedState,
+        coordinator_states: Iterable[tuple[str, object]],
+    ) -> list[OperatorSnapshot]:
+        operators, coordinators = [], dict(coordinator_states)
         for vertex, operator in self.plan.operators():
             subtasks: dict[int, SubtaskSnapshot] = {}
             fully_finished = vertex.index in finished.fully_finished_vertices
@@ -140,8 +145,18 @@ class CheckpointFiles:
                     subtasks[subtask] = SubtaskSnapshot(finished=True)
                 elif task in snapshots:
                     subtasks[subtask] = snapshots[task].operators[operator.uid]
+            # Nobody is left to be coordinated in a vertex that has finished.
+            coordinator_state = None if fully_finished else coordinators.get(operator.uid)
+            assert coordinator_state is None or isinstance(coordinator_state, bytes), operator.uid
             operators.append(
-                OperatorSnapshot(operator.uid, operator.name, vertex.parallelism, vertex.max_parallelism, subtasks)
+                OperatorSnapshot(
+                    operator.uid,
+                    operator.name,
+                    vertex.parallelism,
+                    vertex.max_parallelism,
+                    subtasks,
+                    coordinator_state,
+                )
             )
         return operators
 

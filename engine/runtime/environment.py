@@ -18,6 +18,7 @@ from state_backends.handles import ChannelName
 
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
+    from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.task import Task
     from state_backends.storage import CheckpointLocation, CheckpointStorage
 
@@ -42,6 +43,12 @@ class Master(Protocol):
 
     def receive_decline(self, message: Decline) -> None:
         """A task could not take its part of a checkpoint (kernel event)."""
+
+    def operator_event(self, message: OperatorEvent) -> None:
+        """An operator has sent something to its coordinator (kernel event)."""
+
+    def barrier_processed(self, message: BarrierProcessed) -> None:
+        """The snapshot of a task whose operators have coordinators has been taken (kernel event)."""
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""

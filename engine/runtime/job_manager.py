@@ -31,14 +31,17 @@ from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
 from engine.runtime.failover import Failover, FinalCheckpointError, TaskKilledError
 from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
+from engine.runtime.operator_coordinators import OperatorCoordinators
 from engine.runtime.regions import Region
 from engine.runtime.savepoints import Savepoints
 
 if TYPE_CHECKING:
     from engine.checkpoint.statistics import CheckpointStatistics
+    from engine.elements.operator_coordinator import CoordinatorError
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.choices import ChoiceRecorder
     from engine.runtime.kernel import Kernel
+    from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.restored_state import RestoredJob
     from engine.runtime.task import Task
     from state_backends.filesystem import FileSystem
@@ -95,6 +98,7 @@ class JobManager:
         self.tasks: dict[TaskId, Task] = {}
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
+        self.coordinators = OperatorCoordinators(self)
         self.coordinator = self._new_coordinator()
         self.driver = CheckpointDriver(self)
         self.savepoints = Savepoints(self)
@@ -128,6 +132,7 @@ class JobManager:
             ),
             config.protocol.options(),
             statistics,
+            operator_coordinators=self.coordinators.names,
         )
 
     @property
@@ -186,12 +191,17 @@ class JobManager:
         self.driver.execute(
             self.coordinator.restored(checkpoint_id, now, self.attempt, TaskStatus.DEPLOYING, tasks=ids)
         )
+        if everything:
+            self.coordinators.reset(checkpoint_id, {} if restored is None else restored.coordinators)
+        else:
+            self.coordinators.subtasks_reset(ids, checkpoint_id)
         for task in tasks.values():
             if restored is not None and task.plan.vertex in restored.finished_vertices:
                 task.start_finished()
                 continue
             uids = {context.uid for context in task.contexts}
             task.start({} if restored is None else restored.for_task(task.plan.subtask, uids), checkpoint_id)
+        self.coordinators.deployed(ids)
         for task in tasks.values():
             # A task with restored records in flight does not run yet: it could not say which of them its state holds.
             if task.state == "finished" or (task.state == "running" and task.gate.is_recovered):
@@ -201,6 +211,7 @@ class JobManager:
     def tasks_down(self, ids: Region) -> None:
         """These tasks are to be deployed anew."""
         self.end.deployed(ids)
+        self.coordinators.tasks_failed(ids)
         self._not_running.update(dict.fromkeys(ids))
 
     def _runs(self, task: Task) -> None:
@@ -241,12 +252,14 @@ class JobManager:
 
     def cancel_tasks(self) -> None:
         """No task goes on."""
+        self.coordinators.tasks_failed(self._graph.tasks())
         for task in self.tasks.values():
             task.cancel()
 
     def shut_down(self, status: JobStatus) -> None:
         """The job is over."""
         self.driver.execute(self.coordinator.shut_down(status, self.kernel.now_ns))
+        self.coordinators.close()
         if not self.failover.waits("job_is_over", None):
             self.kernel.stop()
 
@@ -254,6 +267,8 @@ class JobManager:
         """The job manager has died: its successor remembers nothing."""
         self.driver.die()
         self.files.savepoint_locations.clear()
+        self.coordinators.close()
+        self.coordinators = OperatorCoordinators(self)
         self.coordinator = self._new_coordinator(self.coordinator.statistics)
         self.coordinator.begin_attempt(self.attempt, TaskStatus.FAILED)
         self.driver = CheckpointDriver(self)
@@ -269,6 +284,20 @@ class JobManager:
         deployment, error = report
         if deployment == self.deployment:
             self.failover.fail_globally(f"checkpoints: {error}", error)
+
+    def coordinator_failed(self, report: tuple[int, CoordinatorError]) -> None:
+        """``(deployment, error)``: an operator coordinator has raised (kernel event)."""
+        deployment, error = report
+        if deployment == self.deployment:
+            self.failover.fail_globally(str(error), error)
+
+    def operator_event(self, message: OperatorEvent) -> None:
+        """An operator has sent something to its coordinator (kernel event)."""
+        self.coordinators.operator_event(message)
+
+    def barrier_processed(self, message: BarrierProcessed) -> None:
+        """The snapshot of a task whose operators have coordinators has been taken (kernel event)."""
+        self.coordinators.barrier_processed(message)
 
     def task_recovered(self, task: Task) -> None:
         """All restored records in flight are behind a task; when that is true of all, checkpoints begin."""
@@ -422,6 +451,7 @@ class JobManager:
     def validate(self) -> None:
         """Assert what must hold between two events."""
         self.coordinator.validate()
+        self.coordinators.validate()
         self.end.validate()
         for task in self.tasks.values():
             if task.state == "running":
@@ -439,6 +469,7 @@ class JobManager:
             self.failover.fingerprint(),
             self._records_to_trigger,
             self.coordinator.fingerprint(now),
+            self.coordinators.fingerprint(),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )
 

@@ -65,6 +65,8 @@ class RestoredJob:
     vertex whose number was only derived from its parallelism takes that over."""
     finished_vertices: frozenset[int] = frozenset()
     """Vertices that had finished as a whole: they are not run again."""
+    coordinators: Mapping[str, bytes] = field(default_factory=dict)
+    """The encoded states of operator coordinators, by uid."""
 
     @classmethod
     def assign(
@@ -109,6 +111,7 @@ class RestoredJob:
             in_flight.key_types,
             None if adapted is plan else adapted,
             _finished_vertices(metadata, plan),
+            restore.coordinators,
         )
 
     def for_task(self, subtask: int, uids: Iterable[str]) -> dict[str, RestoredOperator]:

@@ -555,6 +555,12 @@ class Task:
         """The coordinator says that a checkpoint will never complete."""
         self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)
 
+    def coordinator_event(self, position: int, event: Any) -> None:
+        """The coordinator of the operator at ``position`` has sent something. Behind the end of the data, or behind the
+        savepoint that stops the job, nothing may come of it any more."""
+        if not self.input_ended and not self.is_stopping:
+            self.operators[position].on_coordinator_event(event)
+
     def may_finish(self) -> None:
         """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
         nothing more can come."""

@@ -37,6 +37,7 @@ from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CancelCheckpointMarker
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
+from engine.runtime.operator_coordinators import BarrierProcessed
 from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
 from state_backends.errors import StateBackendError, StateSerializationError
 from state_backends.handles import OperatorStateMode
@@ -290,6 +291,9 @@ class TaskCheckpointing:
                 )
             )
         snapshot.start()
+        if any(plan.create_coordinator is not None for plan in task.vertex.operators):
+            processed = BarrierProcessed(checkpoint_id, task.task_id, task.attempt)
+            task.environment.send_to_master("barrier_processed", processed)
         if options.stop is not None:
             task.await_stop()
 

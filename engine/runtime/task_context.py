@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import OperatorMetrics
 from engine.graph.plan import OperatorPlan
+from engine.runtime.operator_coordinators import OperatorEvent, plain_copy
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.restored_state import RestoredOperator
 from state_backends.heap import HeapKeyedStateBackend
@@ -117,6 +118,16 @@ class TaskOperatorContext:
     def spend(self, virtual_ns: int) -> None:
         """See the contract."""
         self._task.rest(virtual_ns)
+
+    def send_to_coordinator(self, event: Any) -> None:
+        """See the contract."""
+        if self.plan.create_coordinator is None:
+            raise JobGraphError(
+                f"operator {self.name!r} sends to its coordinator, but has none\n"
+                "  give the object that makes the operator a method create_coordinator()"
+            )
+        message = OperatorEvent(self.uid, self._task.task_id, self.attempt, plain_copy(event, self.name))
+        self._task.environment.send_to_master("operator_event", message)
 
     def report_backlog(self, is_backlog: bool) -> None:
         """See the contract."""

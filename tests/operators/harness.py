@@ -163,6 +163,9 @@ class FakeContext:
     def spend(self, virtual_ns: int) -> None:
         self.now_ns += virtual_ns
 
+    def send_to_coordinator(self, event: Any) -> None:
+        raise AssertionError(f"no coordinator for {event!r}")
+
 
 class Harness:
     """One operator, set up, restored and opened."""
