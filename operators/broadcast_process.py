@@ -23,7 +23,7 @@ from state_backends.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.operator_state import OperatorBroadcastState
 
 
@@ -132,7 +132,7 @@ class _KeyedReadContext(KeyedContext):
     __slots__ = ("broadcast_state",)
 
     def __init__(
-        self, operator: KeyedFunctionOperator, backend: HeapKeyedStateBackend, states: BroadcastStates
+        self, operator: KeyedFunctionOperator, backend: KeyedStateBackend, states: BroadcastStates
     ) -> None:
         super().__init__(operator, backend)
         self.broadcast_state = states.read_only
@@ -141,7 +141,7 @@ class _KeyedReadContext(KeyedContext):
 class _KeyedWriteContext(_WriteContext):
     __slots__ = ("_backend",)
 
-    def __init__(self, operator: Operator, states: BroadcastStates, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, operator: Operator, states: BroadcastStates, backend: KeyedStateBackend) -> None:
         super().__init__(operator, states)
         self._backend = backend
 
@@ -155,7 +155,7 @@ class _KeyedWriteContext(_WriteContext):
             self._backend.clear_current_key()
 
 
-def _handle(backend: HeapKeyedStateBackend, state: StateDescriptor) -> Any:
+def _handle(backend: KeyedStateBackend, state: StateDescriptor) -> Any:
     """The state of the data side that a descriptor names."""
     match state:
         case ValueStateDescriptor():

@@ -20,7 +20,7 @@ from operators.keyed_states import KeyedStates
 from operators.side_output import SideOutputs
 from operators.transforms import item_in_hand
 from operators.wake_ups import WakeUps
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.timers import Timer
 
 _VOID = None
@@ -32,7 +32,7 @@ class KeyedContext(KeyedStates):
 
     __slots__ = ("_operator", "current_key", "side", "time_domain", "timestamp_ms")
 
-    def __init__(self, operator: KeyedFunctionOperator, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, operator: KeyedFunctionOperator, backend: KeyedStateBackend) -> None:
         super().__init__(backend)
         self._operator = operator
         self.side = SideOutputs()

@@ -11,8 +11,7 @@ from state_backends.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from state_backends.heap import HeapKeyedStateBackend
-from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
+from state_backends.keyed_backend import KeyedStateBackend, ListState, MapState, ReducingState, ValueState
 
 
 class KeyedStates:
@@ -23,7 +22,7 @@ class KeyedStates:
 
     __slots__ = ("_backend", "_handles", "_prefix")
 
-    def __init__(self, backend: HeapKeyedStateBackend, prefix: str = "") -> None:
+    def __init__(self, backend: KeyedStateBackend, prefix: str = "") -> None:
         self._backend = backend
         self._handles: dict[tuple[str, str], Any] = {}
         self._prefix = prefix
@@ -72,7 +71,7 @@ class NamespacedStates(KeyedStates):
 
     __slots__ = ("namespace",)
 
-    def __init__(self, backend: HeapKeyedStateBackend, prefix: str) -> None:
+    def __init__(self, backend: KeyedStateBackend, prefix: str) -> None:
         super().__init__(backend, prefix)
         self.namespace: Any = None
 

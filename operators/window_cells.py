@@ -13,7 +13,7 @@ from operators.evictors import TimestampedValue
 from operators.functions import AggregateFunction
 from operators.window_contents import STATE_NAME, check_aggregate
 from state_backends.descriptors import AggregatingStateDescriptor, ListStateDescriptor, ReducingStateDescriptor
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_backend import KeyedStateBackend
 
 Aggregate = AggregateFunction | Callable[[Any, Any], Any] | None
 
@@ -40,7 +40,7 @@ class WindowCell(Protocol):
         """Move the contents of some namespaces to that of ``target``."""
 
 
-def window_cell(backend: HeapKeyedStateBackend, aggregate: Aggregate) -> WindowCell:
+def window_cell(backend: KeyedStateBackend, aggregate: Aggregate) -> WindowCell:
     """The cell that fits ``aggregate``: an aggregate, a reduce function, or ``None`` for all records."""
     check_aggregate(aggregate)
     if aggregate is None:
@@ -57,7 +57,7 @@ def _itself(accumulator: Any) -> Any:
 class _Aggregated:
     what = "aggregate function"
 
-    def __init__(self, backend: HeapKeyedStateBackend, function: AggregateFunction) -> None:
+    def __init__(self, backend: KeyedStateBackend, function: AggregateFunction) -> None:
         # The state gives the accumulator, so that a result of None is told from no accumulator.
         self._state = backend.aggregating_state(
             AggregatingStateDescriptor(STATE_NAME, function.create, function.add, _itself, function.merge)
@@ -83,7 +83,7 @@ class _Aggregated:
 class _Reduced:
     what = "reduce function"
 
-    def __init__(self, backend: HeapKeyedStateBackend, function: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, backend: KeyedStateBackend, function: Callable[[Any, Any], Any]) -> None:
         self._state = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, function))
 
     def add(self, namespace: Any, value: Any, timestamp_ms: int | None) -> None:
@@ -108,7 +108,7 @@ class _Reduced:
 class _AllRecords:
     what = "window"
 
-    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, backend: KeyedStateBackend) -> None:
         self._state = backend.list_state(ListStateDescriptor(STATE_NAME))
 
     def add(self, namespace: Any, value: Any, timestamp_ms: int | None) -> None:
@@ -133,7 +133,7 @@ class _AllRecords:
 class EvictableCell:
     """All records with their timestamps, for an evictor to choose from; aggregated only when the window fires."""
 
-    def __init__(self, backend: HeapKeyedStateBackend, aggregate: Aggregate) -> None:
+    def __init__(self, backend: KeyedStateBackend, aggregate: Aggregate) -> None:
         check_aggregate(aggregate)
         self._state = backend.list_state(ListStateDescriptor(STATE_NAME))
         self._aggregate = aggregate

@@ -15,7 +15,7 @@ from state_backends.descriptors import (
     ListStateDescriptor,
     ReducingStateDescriptor,
 )
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_backend import KeyedStateBackend
 
 STATE_NAME = "window-contents"
 
@@ -41,7 +41,7 @@ class WindowContents(Protocol):
 
 
 def window_contents(
-    backend: HeapKeyedStateBackend, aggregate: AggregateFunction | Callable[[Any, Any], Any] | None
+    backend: KeyedStateBackend, aggregate: AggregateFunction | Callable[[Any, Any], Any] | None
 ) -> WindowContents:
     """The contents that fit ``aggregate``: an aggregate, a reduce function, or ``None`` for all records."""
     check_aggregate(aggregate)
@@ -63,7 +63,7 @@ def check_aggregate(aggregate: object) -> None:
 class _Aggregated:
     what = "aggregate function"
 
-    def __init__(self, backend: HeapKeyedStateBackend, function: AggregateFunction) -> None:
+    def __init__(self, backend: KeyedStateBackend, function: AggregateFunction) -> None:
         self._state = backend.aggregating_state(
             AggregatingStateDescriptor(
                 STATE_NAME, function.create, function.add, function.get_result, function.merge
@@ -87,7 +87,7 @@ class _Aggregated:
 class _Reduced:
     what = "reduce function"
 
-    def __init__(self, backend: HeapKeyedStateBackend, function: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, backend: KeyedStateBackend, function: Callable[[Any, Any], Any]) -> None:
         self._state = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, function))
 
     def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
@@ -108,7 +108,7 @@ class _AllRecords:
     what = "window"
     failed_index = 0
 
-    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, backend: KeyedStateBackend) -> None:
         self._state = backend.list_state(ListStateDescriptor(STATE_NAME))
 
     def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:

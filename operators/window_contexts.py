@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from operators.keyed_states import KeyedStates, NamespacedStates
 from operators.side_output import SideOutputs
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_backend import KeyedStateBackend
 
 if TYPE_CHECKING:
     from operators.triggered_windows import TriggeredWindowOperator
@@ -27,7 +27,7 @@ class TriggerCallContext(NamespacedStates):
 
     __slots__ = ("_operator", "merged")
 
-    def __init__(self, operator: TriggeredWindowOperator, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, operator: TriggeredWindowOperator, backend: KeyedStateBackend) -> None:
         super().__init__(backend, TRIGGER_PREFIX)
         self._operator = operator
         self.merged: Sequence[Any] = ()
@@ -63,7 +63,7 @@ class WindowCallContext:
 
     __slots__ = ("_operator", "_states", "global_state", "side", "window")
 
-    def __init__(self, operator: TriggeredWindowOperator, backend: HeapKeyedStateBackend, *, merges: bool) -> None:
+    def __init__(self, operator: TriggeredWindowOperator, backend: KeyedStateBackend, *, merges: bool) -> None:
         self._operator = operator
         self._states = None if merges else NamespacedStates(backend, FUNCTION_PREFIX)
         self.global_state = KeyedStates(backend, FUNCTION_PREFIX)

@@ -28,7 +28,7 @@ _HOME = {
     "KeyGroupRange": "key_groups",
     "KeyType": "key_groups",
     "KeyedStateBackend": "keyed_backend",
-    "KeyedStateHandle": "handles",
+    "KeyedStateHandle": "keyed_handles",
     "ListStateDescriptor": "descriptors",
     "LocalFileSystem": "filesystem",
     "MapStateDescriptor": "descriptors",

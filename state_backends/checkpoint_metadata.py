@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 from state_backends.encoding import StateCodec, default_codec
 from state_backends.framing import seal, unseal
-from state_backends.handles import ChannelStateHandle, KeyedStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.handles import ChannelStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.keyed_handles import KeyedStateHandle, keyed_handle_from_state
 
 MAGIC = b"WEIRMETA"
 FORMAT_VERSION = 1
@@ -38,7 +39,7 @@ class SubtaskSnapshot:
     def streams(self) -> Iterator[StreamStateHandle]:
         """Everything that its handles refer to."""
         if self.keyed is not None:
-            yield self.keyed.stream
+            yield from self.keyed.streams()
         if self.operator is not None:
             yield self.operator.stream
         if self.input_channels is not None:
@@ -52,7 +53,7 @@ class SubtaskSnapshot:
         inputs, outputs = self.input_channels, self.output_channels
         return replace(
             self,
-            keyed=keyed and replace(keyed, stream=moved(keyed.stream)),
+            keyed=keyed and keyed.with_streams(moved),
             operator=operator and replace(operator, stream=moved(operator.stream)),
             input_channels=inputs and replace(inputs, stream=moved(inputs.stream)),
             output_channels=outputs and replace(outputs, stream=moved(outputs.stream)),
@@ -77,7 +78,7 @@ class SubtaskSnapshot:
         keyed, operator = state["keyed"], state["operator"]
         inputs, outputs = state.get("input_channels"), state.get("output_channels")
         return cls(
-            None if keyed is None else KeyedStateHandle.from_state(keyed),
+            None if keyed is None else keyed_handle_from_state(keyed),
             None if operator is None else OperatorStateHandle.from_state(operator),
             state["finished"],
             None if inputs is None else ChannelStateHandle.from_state(inputs),

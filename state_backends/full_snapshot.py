@@ -20,8 +20,9 @@ from state_backends.descriptors import StateKind
 from state_backends.encoding import StateCodec
 from state_backends.errors import StateSchemaError
 from state_backends.framing import Frame, FrameReader, frame, preamble
-from state_backends.handles import FileStateHandle, KeyedStateHandle, StreamStateHandle
+from state_backends.handles import FileStateHandle, StreamStateHandle
 from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.snapshot import COMPRESSIONS, CheckpointStream
 
 MAGIC = b"WEIRFULL"
@@ -142,12 +143,12 @@ class FullSnapshotWriter:
         self._offsets.append((key_group, self._stream.tell()))
         self._stream.write(frame(_GROUP, key_group, payload))
 
-    def finish(self) -> KeyedStateHandle:
+    def finish(self) -> FullKeyedStateHandle:
         """Write the end and make the file durable."""
         self._stream.write(frame(_END, 0, self._codec.encode([len(self._offsets), self._entries])))
         stream_handle = self._stream.close_and_get_handle()
         assert stream_handle is not None
-        return KeyedStateHandle(self._range, tuple(self._offsets), stream_handle)
+        return FullKeyedStateHandle(self._range, tuple(self._offsets), stream_handle)
 
 
 class FullSnapshotReader:
@@ -158,7 +159,7 @@ class FullSnapshotReader:
     :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
     """
 
-    def __init__(self, file: BinaryIO, handle: KeyedStateHandle, codec: StateCodec) -> None:
+    def __init__(self, file: BinaryIO, handle: FullKeyedStateHandle, codec: StateCodec) -> None:
         self._handle = handle
         self._codec = codec
         self._path = describe_stream(handle.stream)

@@ -1,11 +1,12 @@
 """Handles: small descriptions of where snapshotted state is, which travel in place of the state.
 
-A stream handle says where some bytes are: inlined in the handle, or in a file. A keyed handle adds which
-key groups are in them and where each begins, an operator handle adds for each state name the offset of
-each element. Both can be cut to a part without touching the bytes: that is what rescaling does.
+A stream handle says where some bytes are: inlined in the handle, or in a file. An operator handle adds for each
+state name the offset of each element, and can be cut to some of them without touching the bytes: that is what
+rescaling does. Handles of keyed state, of which there are several kinds, are in
+:mod:`state_backends.keyed_handles`.
 
 Each handle has a plain form (``to_state`` / ``from_state``) that goes into a checkpoint's metadata. The
-first element of the form names the kind, so that other kinds (incremental, changelog) can be added.
+first element of the form names the kind.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from state_backends.errors import StateSchemaError
-from state_backends.key_groups import KeyGroupRange
 
 
 class StateScope(enum.Enum):
@@ -93,51 +93,7 @@ def stream_handle_from_state(state: list[Any]) -> StreamStateHandle:
     if kind == "file":
         path, scope, size_bytes, checksum = fields
         return FileStateHandle(path, StateScope(scope), size_bytes, checksum)
-    raise _unknown(kind)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedStateHandle:
-    """Keyed state in the full format, by key group.
-
-    :ivar key_group_range: the groups it stands for, with or without entries
-    :ivar offsets: (key group, byte offset of its frame), ascending; groups without entries are absent
-    :ivar stream: the bytes
-    """
-
-    key_group_range: KeyGroupRange
-    offsets: tuple[tuple[int, int], ...]
-    stream: StreamStateHandle
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the whole stream, also when the handle was cut to a part of it."""
-        return self.stream.size_bytes
-
-    def intersect(self, key_group_range: KeyGroupRange) -> KeyedStateHandle | None:
-        """The handle cut to some key groups, or ``None`` when it has none of them."""
-        common = self.key_group_range.intersection(key_group_range)
-        if common is None:
-            return None
-        return KeyedStateHandle(common, tuple(one for one in self.offsets if one[0] in common), self.stream)
-
-    def to_state(self) -> list[Any]:
-        """A plain form for files."""
-        bounds = [self.key_group_range.first, self.key_group_range.last]
-        return ["full", bounds, [list(offset) for offset in self.offsets], self.stream.to_state()]
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> KeyedStateHandle:
-        """The handle that :meth:`to_state` described.
-
-        :raises StateSchemaError: when the kind is none of ours
-        """
-        kind, *fields = state
-        if kind != "full":
-            raise _unknown(kind)
-        (first, last), offsets, stream = fields
-        pairs = cast("list[tuple[int, int]]", [tuple(pair) for pair in offsets])
-        return cls(KeyGroupRange(first, last), tuple(pairs), stream_handle_from_state(stream))
+    raise unknown_kind(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +124,11 @@ class OperatorStateHandle:
         """The bytes of the whole stream, also when the handle was cut to a part of it."""
         return self.stream.size_bytes
 
+    @property
+    def persisted_bytes(self) -> int:
+        """The bytes that were written for this snapshot: all."""
+        return self.stream.size_bytes
+
     def with_states(self, states: Mapping[str, StateOffsets]) -> OperatorStateHandle:
         """The handle with other elements of the same stream, as redistribution makes them."""
         return OperatorStateHandle(dict(sorted(states.items())), self.stream)
@@ -185,7 +146,7 @@ class OperatorStateHandle:
         """
         kind, *fields = state
         if kind != "operator":
-            raise _unknown(kind)
+            raise unknown_kind(kind)
         states, stream = fields
         read = {name: StateOffsets(OperatorStateMode(mode), tuple(offsets)) for name, mode, offsets in states}
         return cls(read, stream_handle_from_state(stream))
@@ -229,6 +190,11 @@ class ChannelStateHandle:
         """The bytes of the whole stream."""
         return self.stream.size_bytes
 
+    @property
+    def persisted_bytes(self) -> int:
+        """The bytes that were written for this snapshot: all."""
+        return self.stream.size_bytes
+
     def to_state(self) -> list[Any]:
         """A plain form for files."""
         pieces = [[*piece.channel, piece.records, piece.offset] for piece in self.pieces]
@@ -242,7 +208,7 @@ class ChannelStateHandle:
         """
         kind, *fields = state
         if kind != "channels":
-            raise _unknown(kind)
+            raise unknown_kind(kind)
         pieces, stream = fields
         read = tuple(
             ChannelStatePiece(ChannelName(edge, sender, receiver), records, offset)
@@ -251,5 +217,6 @@ class ChannelStateHandle:
         return cls(read, stream_handle_from_state(stream))
 
 
-def _unknown(kind: Any) -> StateSchemaError:
+def unknown_kind(kind: Any) -> StateSchemaError:
+    """The error for a handle in a form that this program does not know."""
     return StateSchemaError(f"state handle kind {kind!r} is unknown: was it written by a newer version?")

@@ -23,7 +23,6 @@ from state_backends.descriptors import (
 from state_backends.encoding import StateCodec, default_codec
 from state_backends.errors import KeyGroupError, StateSchemaError
 from state_backends.full_snapshot import FullSnapshotReader, SnapshotHeader
-from state_backends.handles import KeyedStateHandle
 from state_backends.heap_folding_states import HeapAggregatingState, HeapReducingState
 from state_backends.heap_snapshot import HeapSnapshotResources, HeapSnapshotTask
 from state_backends.heap_states import HeapListState, HeapMapState, HeapValueState, KeyContext
@@ -36,6 +35,7 @@ from state_backends.key_groups import (
     infer_key_type,
     key_group_function,
 )
+from state_backends.keyed_handles import KeyedStateHandle, full_handle
 from state_backends.sharded_table import FrozenShard
 from state_backends.snapshot import SnapshotOptions, SnapshotResources, StateReader, StreamFactory
 from state_backends.timers import TimerService
@@ -173,6 +173,10 @@ class HeapKeyedStateBackend:
         """The names of all states that were declared or restored, sorted; those of timers included."""
         return sorted(self._tables)
 
+    def snapshot_strategy(self, options: SnapshotOptions) -> HeapKeyedStateBackend:
+        """The backend itself: all its snapshots are full ones."""
+        return self
+
     def sync_prepare_resources(self, checkpoint_id: int) -> HeapSnapshotResources:
         """Pin the present state. Its cost grows with the number of key groups, not of entries."""
         return HeapSnapshotResources(
@@ -209,6 +213,7 @@ class HeapKeyedStateBackend:
             common = handle.key_group_range.intersection(self.key_group_range)
             if common is None:
                 continue
+            handle = full_handle(handle, "heap")
             with reader.open(handle.stream) as file:
                 snapshot = FullSnapshotReader(file, handle, self._codec)
                 self._check_header(snapshot.header)
@@ -225,6 +230,9 @@ class HeapKeyedStateBackend:
         """Nothing to do: the task of the snapshot is cancelled by its owner."""
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """Nothing to do: this backend keeps no files."""
+
+    def dispose(self) -> None:
         """Nothing to do: this backend keeps no files."""
 
     def fingerprint(self) -> bytes:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from state_backends.encoding import StateCodec
 from state_backends.full_snapshot import EncodedBlock, FullSnapshotWriter, SnapshotHeader, StateId
-from state_backends.handles import KeyedStateHandle, StateScope
+from state_backends.handles import StateScope
 from state_backends.heap_tables import StateTable
 from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.keyed_handles import KeyedStateHandle
 from state_backends.sharded_table import TableSnapshot
 from state_backends.snapshot import (
     CheckpointStream,

@@ -17,9 +17,9 @@ from state_backends.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from state_backends.handles import KeyedStateHandle
 from state_backends.key_groups import KeyGroupRange, KeyType
-from state_backends.snapshot import KeyedSnapshotStrategy, StateReader
+from state_backends.keyed_handles import KeyedStateHandle
+from state_backends.snapshot import KeyedSnapshotStrategy, SnapshotOptions, StateReader
 from state_backends.timers import TimerService
 
 Namespaces = Sequence[Any] | None
@@ -157,7 +157,7 @@ class AggregatingState(KeyedState, Protocol):
         """Merge the accumulators of some namespaces of the current key into that of ``target``."""
 
 
-class KeyedStateBackend(KeyedSnapshotStrategy, Protocol):
+class KeyedStateBackend(Protocol):
     """Keyed state of one subtask: states by name, timers, snapshots, restore."""
 
     @property
@@ -178,6 +178,9 @@ class KeyedStateBackend(KeyedSnapshotStrategy, Protocol):
 
     def set_current_key(self, key: Any) -> None:
         """Scope single access to a key."""
+
+    def clear_current_key(self) -> None:
+        """Scope single access to no key: it raises until another key is set."""
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """The value state of that name."""
@@ -203,8 +206,20 @@ class KeyedStateBackend(KeyedSnapshotStrategy, Protocol):
     def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
         """The keys with content in a state and namespace, ordered by key group and encoded key."""
 
+    def state_names(self) -> list[str]:
+        """The names of all states that were declared or restored, sorted; those of timers included."""
+
+    def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
+        """How a snapshot of that type is taken: both of its parts go to the strategy returned."""
+
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Read the entries of the own key groups from snapshots into this fresh backend."""
+        """Read the entries of the own key groups from snapshots into this fresh backend.
+
+        :raises CorruptStateError: when a file is damaged
+        :raises MissingStateError: when a file is not there
+        :raises StateSchemaError: when the snapshot is not of this key type, number of key groups, kinds of state, or
+            in a form that this backend cannot read
+        """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is durable and complete."""
@@ -215,5 +230,8 @@ class KeyedStateBackend(KeyedSnapshotStrategy, Protocol):
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
         """The checkpoint will never be restored from again."""
 
+    def dispose(self) -> None:
+        """The subtask is over: close and delete local files. A second call does nothing. Snapshots must have ended."""
+
     def fingerprint(self) -> bytes:
-        """A digest of the content: equal for equal state, whatever its history."""
+        """A digest of the content: equal for equal state, whatever its history and its backend."""

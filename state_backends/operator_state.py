@@ -198,6 +198,10 @@ class OperatorStateBackend:
         """The names of all broadcast states that were declared or restored, sorted."""
         return sorted(name for name, state in self._states.items() if isinstance(state, OperatorBroadcastState))
 
+    def snapshot_strategy(self, options: SnapshotOptions) -> OperatorStateBackend:
+        """The backend itself: there is one way for all types of snapshot."""
+        return self
+
     def sync_prepare_resources(self, checkpoint_id: int) -> OperatorSnapshotResources:
         """Copy the present state, by encoding it.
 

@@ -20,13 +20,8 @@ from dataclasses import dataclass
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from state_backends.errors import SnapshotCancelledError, StateArgumentError
-from state_backends.handles import (
-    ChannelStateHandle,
-    KeyedStateHandle,
-    OperatorStateHandle,
-    StateScope,
-    StreamStateHandle,
-)
+from state_backends.handles import ChannelStateHandle, OperatorStateHandle, StateScope, StreamStateHandle
+from state_backends.keyed_handles import KeyedStateHandle
 
 __all__ = [
     "CheckpointStream",
@@ -36,6 +31,7 @@ __all__ = [
     "SnapshotResources",
     "SnapshotResult",
     "SnapshotTask",
+    "SnapshotType",
     "StateReader",
     "StateScope",
     "StreamFactory",
@@ -49,15 +45,36 @@ COMPRESSIONS = ("none", "zlib")
 """How the frames of a snapshot file may be compressed."""
 
 
+class SnapshotType(enum.Enum):
+    """What a snapshot is for (SnapshotType, CheckpointType, SavepointType): whether it may refer to files of earlier
+    ones, whether later ones may refer to its own, and in which format it is."""
+
+    CHECKPOINT = "checkpoint"
+    """May use files of earlier checkpoints; later ones may use its own."""
+    FULL_CHECKPOINT = "full checkpoint"
+    """Uses no older file; later checkpoints may use its own."""
+    CANONICAL_SAVEPOINT = "canonical savepoint"
+    """In the full format, which every backend reads; shares nothing."""
+    NATIVE_SAVEPOINT = "native savepoint"
+    """In the backend's own format; shares nothing."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        """Whether it belongs to the user: nothing is shared, and it is no base of a later checkpoint."""
+        return self in (SnapshotType.CANONICAL_SAVEPOINT, SnapshotType.NATIVE_SAVEPOINT)
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
     """How a snapshot is written.
 
+    :ivar type: what it is for
     :ivar compression: ``none`` or ``zlib``; zlib's bytes may differ between versions of that library
     :ivar entries_per_step: a step ends after the key group in which it passed this many entries
     :raises StateArgumentError: on an unknown compression or a step of no entries
     """
 
+    type: SnapshotType = SnapshotType.CHECKPOINT
     compression: str = "none"
     entries_per_step: int = 8192
 
@@ -143,8 +160,13 @@ class SnapshotResult(Generic[HandleT]):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the job manager's copy."""
+        """The bytes of all that the job manager's handle refers to."""
         return 0 if self.job_manager_state is None else self.job_manager_state.size_bytes
+
+    @property
+    def persisted_bytes(self) -> int:
+        """The bytes that were written for it."""
+        return 0 if self.job_manager_state is None else self.job_manager_state.persisted_bytes
 
 
 class TaskStatus(enum.Enum):

@@ -32,7 +32,8 @@ from engine.checkpoint.redistribution import (
 )
 from engine.elements.errors import JobChangedError
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.handles import KeyedStateHandle, OperatorStateHandle
+from state_backends.handles import OperatorStateHandle
+from state_backends.keyed_handles import KeyedStateHandle
 
 
 class UnmatchedStateError(JobChangedError):

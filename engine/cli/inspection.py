@@ -18,7 +18,8 @@ from engine.elements.errors import ConfigurationError, StorageError
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
 from state_backends.filesystem import FileSystem
 from state_backends.full_snapshot import DecodedBlock, FullSnapshotReader
-from state_backends.handles import FileStateHandle, KeyedStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.handles import FileStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.keyed_handles import KeyedStateHandle, full_handle
 from state_backends.operator_state import OperatorStateBackend, OperatorStateMode
 from state_backends.savepoints import SAVEPOINT_PREFIX, checkpoint_id_of
 from state_backends.snapshot import StateReader
@@ -215,6 +216,7 @@ def _stored(stream: StreamStateHandle) -> dict[str, Any]:
 
 
 def _keyed(handle: KeyedStateHandle, reader: StateReader, limit: int) -> dict[str, Any]:
+    handle = full_handle(handle, "full format")
     with reader.open(handle.stream) as file:
         snapshot = FullSnapshotReader(file, handle, inspecting_codec())
         states: dict[tuple[str, bool], dict[str, Any]] = {}

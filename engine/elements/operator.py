@@ -23,7 +23,7 @@ from state_backends.errors import KeyTypeError
 
 if TYPE_CHECKING:
     from state_backends.filesystem import FileSystem
-    from state_backends.heap import HeapKeyedStateBackend
+    from state_backends.keyed_backend import KeyedStateBackend
     from state_backends.operator_state import OperatorStateBackend
 
 
@@ -76,7 +76,7 @@ class OperatorContext(Protocol):
     def resolve_path(self, path: str) -> str:
         """``path`` below the run's output directory when it is relative, else unchanged."""
 
-    def keyed_backend(self) -> HeapKeyedStateBackend:
+    def keyed_backend(self) -> KeyedStateBackend:
         """Keyed state of this operator. Only for operators behind ``key_by``."""
 
     def operator_backend(self) -> OperatorStateBackend:

@@ -16,9 +16,10 @@ from engine.checkpoint.restore import (
 )
 from engine.elements.errors import JobChangedError
 from engine.runtime.restored_channels import InFlight, restore_channels
-from state_backends.handles import KeyedStateHandle, OperatorStateHandle
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.handles import OperatorStateHandle
 from state_backends.key_groups import KeyType
+from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.keyed_handles import KeyedStateHandle
 from state_backends.operator_state import OperatorStateBackend
 from state_backends.snapshot import StateReader
 
@@ -35,7 +36,7 @@ class RestoredOperator:
     operator: tuple[OperatorStateHandle, ...]
     reader: StateReader
 
-    def restore_keyed(self, backend: HeapKeyedStateBackend) -> None:
+    def restore_keyed(self, backend: KeyedStateBackend) -> None:
         """Fill a fresh keyed backend."""
         backend.restore(self.keyed, self.reader)
 

@@ -35,13 +35,13 @@ from engine.checkpoint.messages import Acknowledge, Decline, SubtaskCheckpointMe
 from engine.checkpoint.options import needs_channel_state
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.errors import StateError, WeirError
-from engine.elements.events import CancelCheckpointMarker
+from engine.elements.events import CancelCheckpointMarker, SavepointFormat, SnapshotKind
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
 from engine.runtime.operator_coordinators import BarrierProcessed
 from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
 from state_backends.errors import StateBackendError, StateSerializationError
 from state_backends.handles import OperatorStateMode
-from state_backends.snapshot import SnapshotOptions, SnapshotResult, SnapshotTask
+from state_backends.snapshot import SnapshotOptions, SnapshotResult, SnapshotTask, SnapshotType
 from state_backends.storage import SubtaskSnapshot
 
 if TYPE_CHECKING:
@@ -380,14 +380,15 @@ class _AsyncSnapshot:
         for kind, backend in ((KEYED, context.keyed), (OPERATOR, context.operator)):
             if backend is None:
                 continue
-            factory = self._stream_factory(uid, kind)
+            factory, options = self._stream_factory(uid, kind), SnapshotOptions(_snapshot_type(self.barrier))
+            strategy = backend.snapshot_strategy(options)
             try:
-                resources = backend.sync_prepare_resources(checkpoint_id)
+                resources = strategy.sync_prepare_resources(checkpoint_id)
             except StateBackendError as error:
                 raise _annotated(error, operator, kind) from error
             timestamp_ns = self.barrier.timestamp_ns
             try:
-                task = backend.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, SnapshotOptions())
+                task = strategy.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, options)
             except BaseException:
                 # From here on the snapshot's task would release them; there is none.
                 resources.release()
@@ -476,7 +477,7 @@ class _AsyncSnapshot:
         size = 0
         if piece.result is not None:
             self.position += 1
-            size = piece.result.size_bytes
+            size = piece.result.persisted_bytes
             if piece.kind in (INPUT, OUTPUT):
                 self.persisted_bytes += size
         self._schedule_step(self.task.environment.cost.storage_ns(size))
@@ -525,14 +526,14 @@ class _AsyncSnapshot:
 
     def measured(self) -> SubtaskCheckpointMetrics:
         """The numbers of the snapshot, as far as it has come."""
-        size = sum(piece.result.size_bytes for piece in self.pieces if piece.result is not None)
+        results = [piece.result for piece in self.pieces if piece.result is not None]
         return SubtaskCheckpointMetrics(
             start_delay_ns=self.metrics.start_delay_ns,
             alignment_ns=self.metrics.alignment_ns,
             sync_ns=self.sync_ended_ns - self.started_ns,
             async_ns=self.task.kernel.now_ns - self.sync_ended_ns,
-            checkpointed_bytes=size,
-            full_bytes=size,
+            checkpointed_bytes=sum(result.persisted_bytes for result in results),
+            full_bytes=sum(result.size_bytes for result in results),
             processed_bytes=self.metrics.bytes_processed_during_alignment,
             persisted_bytes=self.persisted_bytes,
             is_unaligned=self.barrier.is_priority,
@@ -541,6 +542,14 @@ class _AsyncSnapshot:
     def fingerprint(self) -> object:
         """How far the asynchronous part is."""
         return (self.barrier, self.position, self.cancelled, self.waits, self.channel_state is None)
+
+
+def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
+    kind = barrier.options.kind
+    if kind is SnapshotKind.SAVEPOINT:
+        is_native = barrier.options.savepoint_format is SavepointFormat.NATIVE
+        return SnapshotType.NATIVE_SAVEPOINT if is_native else SnapshotType.CANONICAL_SAVEPOINT
+    return SnapshotType.FULL_CHECKPOINT if kind is SnapshotKind.FULL_CHECKPOINT else SnapshotType.CHECKPOINT
 
 
 def _has_union_state(snapshot: SubtaskSnapshot) -> bool:

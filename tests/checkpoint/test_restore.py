@@ -25,16 +25,16 @@ from state_backends.handles import (
     ChannelName,
     ChannelStateHandle,
     ChannelStatePiece,
-    KeyedStateHandle,
     OperatorStateHandle,
     OperatorStateMode,
     StateOffsets,
 )
 from state_backends.key_groups import KeyGroupRange, key_group_ranges
+from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 
 
 def keyed(groups: KeyGroupRange, content: bytes = b"k") -> KeyedStateHandle:
-    return KeyedStateHandle(
+    return FullKeyedStateHandle(
         groups, tuple((group, group * 10) for group in groups), ByteStreamStateHandle(content)
     )
 

@@ -17,9 +17,9 @@ from state_backends.descriptors import (
     ValueStateDescriptor,
 )
 from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import KeyedStateHandle
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.key_groups import LONG, STRING, KeyGroupRange, KeyType
+from state_backends.keyed_handles import KeyedStateHandle
 from state_backends.snapshot import SnapshotOptions, StateReader, run_to_completion
 from state_backends.storage import CheckpointLocation, CheckpointStorage
 

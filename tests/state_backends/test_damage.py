@@ -10,8 +10,9 @@ import pytest
 from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
 from state_backends.errors import CorruptStateError, StateSchemaError
 from state_backends.framing import PREAMBLE_BYTES, FrameReader, frame, preamble, seal, unseal
-from state_backends.handles import ByteStreamStateHandle, KeyedStateHandle, OperatorStateHandle, StreamStateHandle
+from state_backends.handles import ByteStreamStateHandle, OperatorStateHandle, StreamStateHandle
 from state_backends.heap import HeapKeyedStateBackend
+from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.operator_state import OperatorStateBackend
 from state_backends.snapshot import SnapshotOptions, run_to_completion
 
@@ -115,11 +116,11 @@ def test_a_handle_of_another_file_is_found() -> None:
     handle, reader = take_snapshot(small_backend())
     assert handle is not None
     (first_group, _), *others = handle.offsets
-    wrong_group = KeyedStateHandle(
+    wrong_group = FullKeyedStateHandle(
         handle.key_group_range, ((first_group, others[0][1]), *others), handle.stream
     )
-    missing_group = KeyedStateHandle(handle.key_group_range, tuple(others), handle.stream)
-    outside = KeyedStateHandle(handle.key_group_range, ((first_group, 10**6),), handle.stream)
+    missing_group = FullKeyedStateHandle(handle.key_group_range, tuple(others), handle.stream)
+    outside = FullKeyedStateHandle(handle.key_group_range, ((first_group, 10**6),), handle.stream)
     for wrong, last, message in (
         (wrong_group, first_group, "is of key group"),
         (missing_group, 3, "but its handle says"),

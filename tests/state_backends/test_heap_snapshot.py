@@ -24,10 +24,10 @@ from state_backends.errors import (
 )
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from state_backends.full_snapshot import FullSnapshotReader
-from state_backends.handles import KeyedStateHandle
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.heap_snapshot import HeapSnapshotTask
 from state_backends.key_groups import INT, STRING, KeyGroupRange, key_group_range_for_index, key_group_ranges
+from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 from state_backends.snapshot import SnapshotOptions, SnapshotResult, SnapshotTask, TaskStatus, run_to_completion
 from state_backends.storage import CheckpointStorage
 
@@ -471,7 +471,7 @@ def test_handles_are_cut_to_the_new_ranges(vector: Vector) -> None:
     """Which handle, cut to which key groups, each new subtask gets is as in Flink."""
     given_input, maximum = vector["input"], vector["input"]["max_parallelism"]
     old = [
-        KeyedStateHandle(one, tuple((group, group * 10) for group in one), None)  # type: ignore[arg-type]
+        FullKeyedStateHandle(one, tuple((group, group * 10) for group in one), None)  # type: ignore[arg-type]
         for one in key_group_ranges(maximum, given_input["old_parallelism"])
     ]
     for index, expected in enumerate(vector["expect"]["handles_per_new_subtask"]):

@@ -10,14 +10,9 @@ from state_backends.channel_state import ChannelName, ChannelStateHandle, Channe
 from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
 from state_backends.errors import CorruptStateError, MissingStateError, StateArgumentError
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
-from state_backends.handles import (
-    ByteStreamStateHandle,
-    FileStateHandle,
-    KeyedStateHandle,
-    OperatorStateHandle,
-    StateScope,
-)
+from state_backends.handles import ByteStreamStateHandle, FileStateHandle, OperatorStateHandle, StateScope
 from state_backends.key_groups import KeyGroupRange
+from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.savepoints import NAMING_ATTEMPTS, copy_as_savepoint, job_id, new_savepoint
 from state_backends.storage import CheckpointLocation, CheckpointStorage
 
@@ -43,12 +38,14 @@ def checkpoint(fs: FileSystem) -> tuple[CheckpointLocation, CheckpointMetadata]:
     piece = ChannelStatePiece(ChannelName("a>b", 0, 0), 1, 0)
     subtasks = {
         0: SubtaskSnapshot(
-            KeyedStateHandle(groups, (), shared),
+            FullKeyedStateHandle(groups, (), shared),
             OperatorStateHandle({}, private),
             input_channels=ChannelStateHandle((piece,), written(where, "in")),
             output_channels=ChannelStateHandle((piece,), written(where, "out")),
         ),
-        1: SubtaskSnapshot(KeyedStateHandle(groups, (), shared), OperatorStateHandle({}, ByteStreamStateHandle(b"x"))),
+        1: SubtaskSnapshot(
+            FullKeyedStateHandle(groups, (), shared), OperatorStateHandle({}, ByteStreamStateHandle(b"x"))
+        ),
         2: SubtaskSnapshot(finished=True),
     }
     metadata = CheckpointMetadata(4, 40, 1, {"job": "job"}, (OperatorSnapshot("op", "Op", 3, 4, subtasks),))

@@ -32,7 +32,6 @@ from state_backends.filesystem import (
 from state_backends.handles import (
     ByteStreamStateHandle,
     FileStateHandle,
-    KeyedStateHandle,
     OperatorStateHandle,
     OperatorStateMode,
     StateOffsets,
@@ -40,6 +39,7 @@ from state_backends.handles import (
     stream_handle_from_state,
 )
 from state_backends.key_groups import KeyGroupRange
+from state_backends.keyed_handles import FullKeyedStateHandle, keyed_handle_from_state
 from state_backends.snapshot import SnapshotOptions, run_to_completion
 from state_backends.storage import (
     MAX_INLINE_THRESHOLD_BYTES,
@@ -232,7 +232,7 @@ def test_a_checkpoint_is_read_back() -> None:
 def test_metadata_keeps_everything() -> None:
     """All fields survive, with every kind of handle in them."""
     file_handle = FileStateHandle("shared/x", StateScope.SHARED, 10, 0xFFFFFFFF)
-    keyed = KeyedStateHandle(KeyGroupRange(2, 5), ((2, 14), (4, 90)), file_handle)
+    keyed = FullKeyedStateHandle(KeyGroupRange(2, 5), ((2, 14), (4, 90)), file_handle)
     states = {"s": StateOffsets(OperatorStateMode.UNION, (14, 20)), "a": StateOffsets(OperatorStateMode.BROADCAST, ())}
     operator = OperatorStateHandle(states, ByteStreamStateHandle(b"xyz"))
     subtasks = {3: SubtaskSnapshot(keyed, operator), 1: SubtaskSnapshot(finished=True)}
@@ -252,9 +252,9 @@ def test_metadata_keeps_everything() -> None:
 
 def test_unknown_kinds_of_handles_are_refused() -> None:
     """A handle of a newer program says so."""
-    for read in (stream_handle_from_state, KeyedStateHandle.from_state, OperatorStateHandle.from_state):
-        with pytest.raises(StateSchemaError, match="'incremental' is unknown"):
-            read(["incremental", 1])  # type: ignore[operator]
+    for read in (stream_handle_from_state, keyed_handle_from_state, OperatorStateHandle.from_state):
+        with pytest.raises(StateSchemaError, match="'remote' is unknown"):
+            read(["remote", 1])  # type: ignore[operator]
 
 
 def files_of(fs: MemoryFileSystem, directory: str) -> str:
@@ -483,7 +483,7 @@ def test_savepoints_can_be_moved() -> None:
     fs = MemoryFileSystem()
     where = storage(fs).initialize_savepoint_location("/save/one", 7)
     handle = write_stream(where, b"state", StateScope.SHARED)
-    keyed = KeyedStateHandle(KeyGroupRange(0, 7), (), handle)
+    keyed = FullKeyedStateHandle(KeyGroupRange(0, 7), (), handle)
     operators = (OperatorSnapshot("u", "n", 1, 8, {0: SubtaskSnapshot(keyed)}),)
     where.write_metadata(CheckpointMetadata(7, 0, 1, {}, operators))
     with pytest.raises(StateArgumentError, match="not an empty directory"):

@@ -17,8 +17,9 @@ from state_backends.filesystem import (
     MemoryFileSystem,
     SimulatedCrashError,
 )
-from state_backends.handles import KeyedStateHandle, StateScope
+from state_backends.handles import StateScope
 from state_backends.key_groups import KeyGroupRange
+from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.storage import CheckpointStorage
 
 
@@ -41,7 +42,7 @@ def run_once(fs: FileSystem) -> CheckpointStorage:
         stream.write(f"state {incarnation}".encode())
         handle = stream.close_and_get_handle()
         assert handle is not None
-        subtasks[index] = SubtaskSnapshot(KeyedStateHandle(KeyGroupRange(index, index), (), handle))
+        subtasks[index] = SubtaskSnapshot(FullKeyedStateHandle(KeyGroupRange(index, index), (), handle))
     operators = (OperatorSnapshot("op", "op", 2, 2, subtasks),)
     where.write_metadata(CheckpointMetadata(checkpoint_id, 0, incarnation, {}, operators))
     return of

@@ -19,8 +19,9 @@ from engine.checkpoint.state_mapping import (
     redistribute_channel_state,
 )
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.handles import ByteStreamStateHandle, KeyedStateHandle, OperatorStateMode, StateOffsets
+from state_backends.handles import ByteStreamStateHandle, OperatorStateMode, StateOffsets
 from state_backends.key_groups import KeyGroupRange, key_group_ranges
+from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _PARTITIONERS = {
@@ -76,7 +77,7 @@ def keyed_state(vector: Vector) -> list[str]:
     ]
     comparison.fields(vector["expect"], {"handles_per_new_subtask": planned})
     handles = [
-        KeyedStateHandle(one, tuple((group, group) for group in one), ByteStreamStateHandle(b"%d" % subtask))
+        FullKeyedStateHandle(one, tuple((group, group) for group in one), ByteStreamStateHandle(b"%d" % subtask))
         for subtask, one in enumerate(ranges)
     ]
     snapshots = {subtask: SubtaskSnapshot(handle) for subtask, handle in enumerate(handles)}

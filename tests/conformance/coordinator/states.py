@@ -14,9 +14,10 @@ from state_backends.descriptors import (
 )
 from state_backends.errors import StateArgumentError, StateSchemaError
 from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import KeyedStateHandle, OperatorStateHandle
+from state_backends.handles import OperatorStateHandle
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.key_groups import KeyGroupRange
+from state_backends.keyed_handles import KeyedStateHandle
 from state_backends.operator_state import OperatorListState, OperatorSnapshotTask, OperatorStateBackend
 from state_backends.snapshot import SnapshotOptions, SnapshotTask, run_to_completion
 from state_backends.storage import CheckpointLocation, CheckpointStorage

@@ -1,0 +1,30 @@
+"""The heap state backend as a setting of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from state_backends.heap import HeapKeyedStateBackend
+from state_backends.state_backend import BackendEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class HeapStateBackend:
+    """Keyed state in live Python objects (Flink: ``HashMapStateBackend``).
+
+    :ivar incremental: whether a checkpoint leaves out key groups whose bytes an earlier one has
+    """
+
+    name: ClassVar[str] = "heap"
+
+    incremental: bool = False
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> HeapKeyedStateBackend:
+        """An empty heap backend."""
+        return HeapKeyedStateBackend(
+            environment.key_type,
+            environment.max_parallelism,
+            environment.key_group_range,
+            codec=environment.codec,
+        )
