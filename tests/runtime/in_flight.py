@@ -14,6 +14,7 @@ from typing import Any
 from engine.checkpoint.restart import FixedDelayRestart, RestartStrategy
 from engine.graph.job import Job
 from engine.graph.stream import Stream
+from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -133,7 +134,7 @@ class Flight:
     """Of the file system that checkpoints are written to."""
 
     def run(self) -> InFlight:
-        """Run to the end; the job's error is in the result."""
+        """Run to the end; the job's error is in the result. Every checkpoint must have been a consistent cut."""
         job, sink = Job("flight"), RecordingSink()
         streams = [
             job.source(
@@ -167,7 +168,7 @@ class Flight:
             "cost": cost,
             "restart": self.restart,
         }
-        trace, memory = Trace(), MemoryFileSystem()
+        trace, oracle, memory = Trace(), CutOracle(), MemoryFileSystem()
         files = FaultInjectingFileSystem(memory, self.faults)
         run_config = RunConfig(**{**config, **self.settings})
         execution = Execution(
@@ -175,11 +176,13 @@ class Flight:
             run_config,
             storage=storage_in(files, job.name, run_config),
             file_system=files,
-            instruments=[trace],
+            instruments=[trace, oracle],
         )
         for target, at_ns in self.kills:
             execution.kill(target, at_ns)
         for at_ns in self.savepoints_ns:
             execution.savepoint(at_ns, "/savepoints")
         TriggerAt(execution, self.at_ns)
-        return InFlight(execution.run(), sink, trace, memory, job)
+        result = execution.run()
+        assert oracle.held, oracle.verdicts
+        return InFlight(result, sink, trace, memory, job)

@@ -24,6 +24,7 @@ from operators.aggregates import AggregateFunction
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.sinks import CollectedResults
 from operators.sources import GeneratorSource
+from operators.two_input_functions import KeyedCoProcessFunction
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.scenarios.state_holders import HELD, SHARED, HoldInState
@@ -32,7 +33,7 @@ Record = tuple[int, int]
 Rows = Counter[Record]
 
 ODD = "odd"
-KEYED = ("count", "window", "timer")
+KEYED = ("count", "join", "window", "timer")
 IN_EVENT_TIME = ("window", "timer")
 WINDOW_MS = 8
 TIMER_MS = 5
@@ -156,6 +157,36 @@ def _reminded(rows: Rows, keys: int) -> Rows:
     return Counter({(number % keys, number + TIMER_MS) for _, number in rows})
 
 
+class Join(KeyedCoProcessFunction):
+    """A record for each pair of equal numbers, one from either side, whichever comes first."""
+
+    def open(self, ctx: KeyedProcessContext) -> None:
+        self.seen = ctx.map_state("seen")
+
+    def _meet(self, number: int, side: int, ctx: KeyedProcessContext) -> list[Record]:
+        here, there = self.seen.get((side, number)) or 0, self.seen.get((1 - side, number)) or 0
+        self.seen.put((side, number), here + 1)
+        return [(ctx.current_key, number)] * there
+
+    def process_element1(self, value: Record, ctx: KeyedProcessContext) -> list[Record]:
+        return self._meet(value[1], 0, ctx)
+
+    def process_element2(self, value: Record, ctx: KeyedProcessContext) -> list[Record]:
+        return self._meet(value[1], 1, ctx)
+
+
+def _joined(first: Rows, second: Rows, keys: int) -> Rows:
+    left, right = _numbers(first), _numbers(second)
+    return Counter({(number % keys, number): times * right[number] for number, times in left.items() if right[number]})
+
+
+def _numbers(rows: Rows) -> Counter[int]:
+    numbers: Counter[int] = Counter()
+    for (_, number), times in rows.items():
+        numbers[number] += times
+    return numbers
+
+
 def _output(node: Node, at: int, rows: Rows) -> dict[str | None, Rows]:
     """What a node makes of all its input together, by side output."""
     match node.kind:
@@ -186,12 +217,16 @@ def meaning(graph: Graph, extra: Mapping[int, Rows] | None = None) -> dict[int, 
     got: dict[int, Rows] = {}
     for at, node in enumerate(graph.nodes):
         rows: Rows = Counter((extra or {}).get(at, {}))
+        read: list[Rows] = []
         for edge in node.inputs:
             sent = outputs[edge.node].get(edge.tag, Counter())
             copies = node.parallelism if edge.spread == "broadcast" and node.kind not in SHARED else 1
-            for record, times in sent.items():
-                rows[record] += times * copies
-        outputs.append(_output(node, at, rows))
+            read.append(Counter({record: times * copies for record, times in sent.items()}))
+            rows.update(read[-1])
+        if node.kind == "join":
+            outputs.append({None: _joined(read[0], sum(read[1:], Counter()), node.size)})
+        else:
+            outputs.append(_output(node, at, rows))
         if node.kind == "sink":
             got[at] = rows
     return got
@@ -243,6 +278,17 @@ def _add(stream: Stream, graph: Graph, at: int, results: CollectedResults | None
             return stream.via(HoldInState(node.kind), **options)
 
 
+def _merged(streams: list[Stream]) -> Stream:
+    return streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
+
+
+def _join(first: Stream, second: Stream, graph: Graph, at: int) -> Stream:
+    node = graph.nodes[at]
+    keys = node.size
+    connected = first.connect(second).key_by(lambda record: record[1] % keys, lambda record: record[1] % keys)
+    return connected.process(Join, name=graph.name(at), parallelism=node.parallelism, chain=node.chain)
+
+
 def build(graph: Graph, results: Mapping[int, CollectedResults], name: str = "random") -> Job:
     """The job; every sink commits to its own ``results``."""
     job = Job(name, max_parallelism=graph.max_parallelism)
@@ -256,8 +302,10 @@ def build(graph: Graph, results: Mapping[int, CollectedResults], name: str = "ra
             stream = streams[edge.node]
             assert stream is not None
             inputs.append(SPREADS[edge.spread](stream if edge.tag is None else stream.side_output(edge.tag)))
-        merged = inputs[0].union(*inputs[1:]) if len(inputs) > 1 else inputs[0]
-        streams.append(_add(merged, graph, at, results.get(at)))
+        if node.kind == "join":
+            streams.append(_join(inputs[0], _merged(inputs[1:]), graph, at))
+        else:
+            streams.append(_add(_merged(inputs), graph, at, results.get(at)))
     return job
 
 
@@ -286,9 +334,11 @@ class _Drawing:
             self.unread.append(Edge(at, ODD))
 
     def rows_of(self, node: Node) -> int:
-        """How many records a node would get."""
-        probe = replace(node, kind="sink")
-        return sum(meaning(Graph((*self.nodes, probe)))[len(self.nodes)].values())
+        """How many records a node would get, or send."""
+        at = len(self.nodes)
+        got = meaning(Graph((*self.nodes, replace(node, kind="sink"))))[at]
+        sent = meaning(Graph((*self.nodes, node, Node("sink", (Edge(at),)))))[at + 1]
+        return max(got.total(), sent.total())
 
     def add_source(self) -> None:
         draw = self.draw
@@ -329,7 +379,7 @@ class _Drawing:
         before = list(self.unread)
         inputs = self.read(parallelism, kind)
         timed = all(self.nodes[edge.node].timed for edge in inputs)
-        if kind in IN_EVENT_TIME and not timed:
+        if (kind in IN_EVENT_TIME and not timed) or (kind == "join" and len(inputs) < 2):
             kind = "count"
         node = Node(
             kind,
@@ -356,7 +406,7 @@ class _Drawing:
 def graphs(
     draw: st.DrawFn,
     *,
-    keyed: tuple[str, ...] = ("count", "count", *IN_EVENT_TIME),
+    keyed: tuple[str, ...] = ("count", "count", "join", *IN_EVENT_TIME),
     spreads: tuple[str, ...] = _SPREAD_NAMES,
     stateless: tuple[str, ...] = _STATELESS,
     most_nodes: int = 6,
@@ -397,7 +447,7 @@ def rescaled(draw: st.DrawFn, graph: Graph, most_subtasks: int = 4) -> Graph:
 RESCALABLE = ("forward", "rebalance", "rebalance", "rescale", "global", "custom")
 """Ways to spread records that mean the same whatever the parallelism."""
 
-STATEFUL = ("count", "count", *IN_EVENT_TIME, *HELD)
+STATEFUL = ("count", "count", "join", *IN_EVENT_TIME, *HELD)
 """Kinds that show what became of their state."""
 
 

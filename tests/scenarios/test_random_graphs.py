@@ -7,6 +7,7 @@ more, and exactly as much more as the cuts foretell from which the run was resto
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, note, settings
@@ -16,7 +17,7 @@ from tests.scenarios.random_graphs import describe, graphs, meaning
 from tests.scenarios.random_runs import EXACTLY_ONCE, Driven, Run, drive, left_in_storage, runs
 from tests.scenarios.repeated_records import RepeatedRecords
 
-FEW, MANY = 20, 400
+FEW, MANY = 25, 400
 EVERY_RECORD = ("count",)
 """Keyed nodes whose output counts a repeated record. (A window that is closed already would open anew.)"""
 
@@ -131,3 +132,18 @@ def test_without_checkpoints_a_job_that_is_restarted_begins_anew(run: Run) -> No
     committed = drive(run).committed
 
     assert all(committed[at] >= rows for at, rows in meaning(run.graph).items())
+
+
+@settings(max_examples=6)
+@given(st.sampled_from(EXACTLY_ONCE).flatmap(exactly_once_runs))
+def test_a_run_repeats_itself(run: Run) -> None:
+    """The same graph, settings and faults: the same events at the same times, and the same bytes in every file."""
+    events: tuple[list[Any], list[Any]] = ([], [])
+    first, again = (drive(run, instruments=(seen.append,)) for seen in events)
+
+    assert events[0] == events[1]
+    assert _contents(first) == _contents(again)
+
+
+def _contents(driven: Driven) -> dict[str, bytes]:
+    return {path: driven.files.read_bytes(path) for path in driven.files.walk_files("/")}

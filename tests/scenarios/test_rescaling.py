@@ -52,9 +52,18 @@ def path_of(driven: Driven, snapshot: int) -> str:
     return f"{CheckpointStorage(driven.files, CHECKPOINTS, JOB).job_dir}/chk-{snapshot}"
 
 
+def stopped_in_vain(driven: Driven) -> bool:
+    """The savepoint was complete, which sinks were told and have committed; then a task died before it could stop. The
+    job goes back to its newest checkpoint, as Flink does, and commits what comes behind that once more."""
+    is_complete = any(one.order.stop is not None and one.path is not None for one in driven.result.savepoints)
+    return is_complete and driven.result.state != "stopped"
+
+
 def go_on(continued: Continued) -> Counter[str]:
     """Run, go on from the snapshot with the output that was committed then, and compare; returns what was met."""
     before = drive(continued.before)
+    if stopped_in_vain(before):
+        return Counter()
     snapshots = sorted(before.ledger.completed)
     snapshot = snapshots[continued.snapshot % len(snapshots)]
     restore = SavepointRestore(path_of(before, snapshot), continued.restore_mode)
