@@ -11,16 +11,19 @@ from pathlib import Path
 
 import click
 
-from benchmarks import checkpoint_cost, files, heap, kernel, scale, table, w1
+from benchmarks import checkpoint_cost, columnar, files, heap, heap_values, kernel, lsm, scale, table, w1
 from benchmarks.measure import CLOCKS, Result, use_clock
 
 BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "w1": w1.single,
     "parallel": w1.parallel,
+    "columnar": columnar.measure,
     "checkpoints": checkpoint_cost.measure,
     "heap": heap.measure,
+    "heap-values": heap_values.measure,
     "kernel": kernel.measure,
     "files": files.measure,
+    "lsm": lsm.measure,
     "scale": scale.measure,
 }
 """Every benchmark takes whether it should be quick and returns the lines of its table."""

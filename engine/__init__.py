@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.elements.batch import Batch
+    from engine.elements.columns import ColumnBatch
     from engine.elements.errors import (
         ConfigurationError,
         JobChangedError,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from engine.runtime.execution import ExecutionResult, run
     from operators import aggregates
     from operators.bucket import OnCheckpointRollingPolicy, partition_path
+    from operators.column_sources import ColumnGeneratorSource, ColumnSource
+    from operators.columnar_keyed import ColumnAggregate, max_of, min_of, record_count, sum_of
     from operators.continuous_triggers import (
         ContinuousEventTimeTrigger,
         ContinuousProcessingTimeTrigger,
@@ -141,6 +144,15 @@ __all__ = [
     "KeyedProcessContext",
     "Operator",
     "Batch",
+    # columns
+    "ColumnAggregate",
+    "ColumnBatch",
+    "ColumnGeneratorSource",
+    "ColumnSource",
+    "max_of",
+    "min_of",
+    "record_count",
+    "sum_of",
     # windows and two inputs
     "BroadcastConnectedStream",
     "BroadcastStream",
@@ -225,6 +237,9 @@ __all__ = [
 
 _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.elements.batch": ("Batch",),
+    "engine.elements.columns": ("ColumnBatch",),
+    "operators.column_sources": ("ColumnGeneratorSource", "ColumnSource"),
+    "operators.columnar_keyed": ("ColumnAggregate", "max_of", "min_of", "record_count", "sum_of"),
     "engine.elements.errors": (
         "ConfigurationError",
         "JobChangedError",

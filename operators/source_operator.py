@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
+from engine.elements.columns import ColumnBatch, concatenated
 from engine.elements.errors import ConfigurationError, JobChangedError
 from engine.elements.operator import Operator
 from engine.elements.source import Source, SplitReader
@@ -320,6 +321,9 @@ class SourceOperator(Operator):
 
 
 def _joined(pieces: list[Batch]) -> Batch:
+    columnar = [piece for piece in pieces if isinstance(piece, ColumnBatch)]
+    if len(columnar) == len(pieces):
+        return concatenated(columnar)
     values = list(chain.from_iterable(piece.values for piece in pieces))
     stamps = [piece.timestamps for piece in pieces if piece.timestamps is not None]
     return Batch(values, list(chain.from_iterable(stamps)) if len(stamps) == len(pieces) else None)

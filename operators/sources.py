@@ -141,12 +141,12 @@ class SequenceSource:
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader whose next record is the int ``position``."""
         index = split_index(split, "sequence", self._splits, context.name)
-        first, last = _share(self._stop - self._start, index, self._splits)
+        first, last = share(self._stop - self._start, index, self._splits)
         start = self._start + first
         return _SequenceReader(start if position is None else position, self._start + last)
 
 
-def _share(count: int, index: int, parts: int) -> tuple[int, int]:
+def share(count: int, index: int, parts: int) -> tuple[int, int]:
     """Part ``index`` of ``range(count)`` cut into ``parts`` contiguous parts of nearly equal size."""
     return index * count // parts, (index + 1) * count // parts
 
@@ -206,7 +206,7 @@ class GeneratorSource:
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader whose next record is number ``position``."""
         index = split_index(split, "generator", self._splits, context.name)
-        first, last = _share(self._count, index, self._splits)
+        first, last = share(self._count, index, self._splits)
         start = first if position is None else position
         reader = _GeneratorReader(self._make_batch, start, last, context)
         if self._rate_per_s is None:

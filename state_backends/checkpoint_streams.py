@@ -1,8 +1,9 @@
 """Streams into checkpoint storage, and readers of what they wrote.
 
 Small state stays in memory and travels inside its handle; above a threshold it becomes a file, fsynced
-before there is a handle. A stream that is closed without being finished, or whose finishing fails, leaves
-no file behind (FsCheckpointStreamFactory).
+before there is a handle. State that several checkpoints share is always a file: its path is what they know it by,
+and copies of it in each of their metadata would be just what sharing saves (Flink inlines it all the same). A stream
+that is closed without being finished, or whose finishing fails, leaves no file behind (FsCheckpointStreamFactory).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from state_backends.handles import ByteStreamStateHandle, FileStateHandle, State
 from state_backends.snapshot import CheckpointStream
 
 _CHUNK_BYTES = 1 << 20
+_NEVER_INLINE = 0
+"""A threshold that every byte exceeds."""
 
 
 class ScopeDirectories:
@@ -86,7 +89,7 @@ class FsCheckpointStream(CheckpointStream):
         root = directories.checkpoint_dir if scope is StateScope.EXCLUSIVE else directories.job_dir
         assert root is not None
         self._path = posixpath.join(root, self._relative_path)
-        self._threshold = threshold
+        self._threshold = _NEVER_INLINE if scope is StateScope.SHARED else threshold
         self._buffer: list[bytes] = []
         self._file: WritableFile | None = None
         self._size = 0
@@ -146,8 +149,19 @@ class FsCheckpointStream(CheckpointStream):
             if self._file is not None:
                 self._file.close()
         finally:
-            if self._may_exist and self._fs.exists(self._path):
-                self._fs.delete(self._path)
+            self._delete()
+
+    def discard(self) -> None:
+        if self._open:
+            self.close()
+            return
+        self._failed_or_closed = True
+        self._delete()
+
+    def _delete(self) -> None:
+        if self._may_exist and self._fs.exists(self._path):
+            self._fs.delete(self._path)
+        self._may_exist = False
 
     def _create_file(self) -> WritableFile:
         # A failing call may have created the file all the same, so it counts as ours from here on;

@@ -123,6 +123,11 @@ class StateCodec:
         header: bytes = self._packer.pack_array_header(length)
         return header
 
+    def map_header(self, length: int) -> bytes:
+        """The bytes that stand before ``length`` pairs of encoded key and value to make them one encoded map."""
+        header: bytes = self._packer.pack_map_header(length)
+        return header
+
     def _pack_special(self, value: Any) -> Any:
         kind = type(value)
         if kind is tuple:
@@ -138,7 +143,11 @@ class StateCodec:
         mark = items[0]
         if mark.code == _TUPLE_CODE:
             return tuple(items[1:])
-        return self.registry.restore(mark.code, mark.version, items[1])
+        return self.restore_object(mark.code, mark.version, items[1])
+
+    def restore_object(self, code: int, version: int, state: Any) -> Any:
+        """The object that was written as ``state`` under a code and version."""
+        return self.registry.restore(code, version, state)
 
 
 def _unpack_mark(code: int, data: bytes) -> _Mark:

@@ -88,11 +88,14 @@ class StorageInUseError(StateBackendError):
     :ivar holder: the process id that the holder wrote down, or ``None`` when it left none
     """
 
-    def __init__(self, path: str, holder: int | None) -> None:
+    def __init__(self, path: str, holder: int | None, hint: str = "") -> None:
+        """
+        :param hint: what else may be done about it
+        """
         by = "another holder that left no process id" if holder is None else f"process {holder}"
         super().__init__(
             f"{path}: is in use by {by}. Two runs over one storage directory would overwrite each "
-            "other's checkpoints: wait for that run to end, stop it, or choose another directory."
+            f"other's checkpoints: wait for that run to end, stop it, or choose another directory.{hint and ' ' + hint}"
         )
         self.path = path
         self.holder = holder
@@ -100,3 +103,19 @@ class StorageInUseError(StateBackendError):
 
 class SnapshotCancelledError(StateBackendError):
     """Work was asked of a snapshot that has been cancelled, or of a stream closed by a cancellation."""
+
+
+class StateRestoreError(StateBackendError):
+    """No copy of some state could be restored.
+
+    :ivar reasons: per copy, in the order in which they were tried, where it is and what is wrong with it
+    """
+
+    def __init__(self, reasons: list[str]) -> None:
+        listed = "".join(f"\n  {number}. {reason}" for number, reason in enumerate(reasons, start=1))
+        super().__init__(f"could not restore: every copy of the state has failed.{listed}")
+        self.reasons = tuple(reasons)
+
+
+class RestoreCancelledError(StateBackendError):
+    """A task was cancelled while its state was restored, so no other copy was tried."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from state_backends.filesystem_port import DirectoryLock, FileSystem, WritableFile
+from state_backends.filesystem_port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 T = TypeVar("T")
 
@@ -70,8 +70,8 @@ _WRITING = frozenset(
     ["open_write", "open_append", "write", "fsync", "rename", "fsync_dir", "link", "make_dirs", "lock"]
 )
 _CHANGING = _WRITING | {"truncate", "delete", "delete_tree"}
-_READING = frozenset(["open_read"])
-OPERATIONS = _CHANGING | _READING | {"close", "list_dir", "size", "exists", "is_dir"}
+_READING = frozenset(["open_read", "open_random"])
+OPERATIONS = _CHANGING | _READING | {"read_at", "close", "list_dir", "size", "exists", "is_dir"}
 """Every name that a rule's ``operation`` may have."""
 
 _APPLIES_TO: dict[FaultKind, frozenset[str]] = {
@@ -112,6 +112,12 @@ class FaultInjectingFileSystem(FileSystem):
         rule = self._strike("open_read", path)
         file = self._apply(rule, lambda: self.inner.open_read(path), path)
         return _flipped(file, rule.flip_bit) if rule and rule.kind is FaultKind.BIT_FLIP else file
+
+    def open_random(self, path: str) -> RandomAccessFile:
+        rule = self._strike("open_random", path)
+        file = self._apply(rule, lambda: self.inner.open_random(path), path)
+        flip = rule.flip_bit if rule and rule.kind is FaultKind.BIT_FLIP else None
+        return _FaultyRandomAccessFile(self, file, path, flip)
 
     def truncate(self, path: str, size_bytes: int) -> None:
         self._call("truncate", lambda: self.inner.truncate(path, size_bytes), path)
@@ -209,6 +215,34 @@ class _FaultyWritableFile(WritableFile):
 
     def fsync(self) -> None:
         self._fs._call("fsync", self._file.fsync, self._path)
+
+    def close(self) -> None:
+        self._fs._call("close", self._file.close, self._path)
+
+
+class _FaultyRandomAccessFile(RandomAccessFile):
+    def __init__(
+        self, fs: FaultInjectingFileSystem, file: RandomAccessFile, path: str, flip_bit: int | None
+    ) -> None:
+        self._fs = fs
+        self._file = file
+        self._path = path
+        self._flip_bit = flip_bit
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = self._fs._call("read_at", lambda: self._file.read_at(offset, size), self._path)
+        if self._flip_bit is None or not self._file.size:
+            return data
+        position, bit = divmod(self._flip_bit % (self._file.size * 8), 8)
+        if not offset <= position < offset + len(data):
+            return data
+        flipped = bytearray(data)
+        flipped[position - offset] ^= 1 << bit
+        return bytes(flipped)
 
     def close(self) -> None:
         self._fs._call("close", self._file.close, self._path)

@@ -18,6 +18,7 @@ from state_backends.filesystem_port import (
     TEMPORARY_SUFFIX,
     DirectoryLock,
     FileSystem,
+    RandomAccessFile,
     WritableFile,
     write_atomically,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "LocalDirectoryLock",
     "LocalFileSystem",
     "MemoryFileSystem",
+    "RandomAccessFile",
     "SimulatedCrashError",
     "Survives",
     "WritableFile",

@@ -60,6 +60,44 @@ class WritableFile(ABC):
         self.close()
 
 
+class RandomAccessFile(ABC):
+    """A file open for reading anywhere in it. It stays readable while open, also when its name is deleted."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The file's size in bytes when it was opened."""
+
+    @abstractmethod
+    def read_at(self, offset: int, size: int) -> bytes:
+        """``size`` bytes from ``offset`` on; fewer only where the file ends."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close; a second call does nothing."""
+
+
+class _SeekingFile(RandomAccessFile):
+    """Random access through the position of an ordinary reader."""
+
+    __slots__ = ("_file", "_size")
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = file.seek(0, 2)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 @runtime_checkable
 class DirectoryLock(Protocol):
     """The exclusive hold of one directory, until released or the process ends."""
@@ -144,6 +182,10 @@ class FileSystem(ABC):
         :raises StorageInUseError: when another holder has it, naming the directory and the process
         :raises StorageNotWritableError: when the lock cannot be written there
         """
+
+    def open_random(self, path: str) -> RandomAccessFile:
+        """Open a file for reading anywhere in it."""
+        return _SeekingFile(self.open_read(path))
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of a file."""

@@ -1,6 +1,7 @@
 """The full snapshot format: all keyed state of a key-group range, canonically ordered, in one file.
 
-Every backend writes it through :class:`FullSnapshotWriter` and reads it through
+Every backend writes it through :class:`FullSnapshotWriter` (driven by the one task in
+:mod:`state_backends.full_snapshot_task`) and reads it through
 :class:`FullSnapshotReader`, so that a snapshot of one restores into any other. Entries are ordered by
 (key group, state, encoded key, encoded namespace), states by (name, namespaced or not): the same state
 gives the same bytes, whatever its history and whatever order the states were declared in.
@@ -11,8 +12,9 @@ an end frame. Byte by byte in ``docs/formats.md``.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -30,6 +32,7 @@ FORMAT_VERSION = 1
 
 _HEADER, _GROUP, _END = 1, 2, 3
 _ZLIB_LEVEL = 1
+_KNOWN_KINDS = frozenset(kind.value for kind in StateKind)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,6 +47,15 @@ class StateId:
     name: str
     namespaced: bool
     kind: str
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        return [self.name, self.namespaced, self.kind]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> StateId:
+        """The id that :meth:`to_state` described."""
+        return cls(*state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,7 @@ class SnapshotHeader:
     :ivar key_group_range: the key groups that the writer owned
     :ivar states: the states that have entries, sorted
     :ivar compression: of the key-group frames
+    :ivar schema: how its values are written (:mod:`state_backends.schema_states`), if there is anything to say
     """
 
     key_type: KeyType
@@ -94,19 +107,22 @@ class SnapshotHeader:
     key_group_range: KeyGroupRange
     states: tuple[StateId, ...]
     compression: str
+    schema: Any = None
 
     def to_state(self) -> list[Any]:
         """A plain form for files."""
-        states = [[one.name, one.namespaced, one.kind] for one in self.states]
+        states = [one.to_state() for one in self.states]
         bounds = [self.key_group_range.first, self.key_group_range.last]
-        return [self.key_type.to_state(), self.max_parallelism, bounds, states, self.compression]
+        plain = [self.key_type.to_state(), self.max_parallelism, bounds, states, self.compression]
+        return plain if self.schema is None else [*plain, self.schema]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> SnapshotHeader:
         """The header that :meth:`to_state` described."""
-        key_type, max_parallelism, (first, last), states, compression = state
-        read = tuple(StateId(*one) for one in states)
-        return cls(KeyType.from_state(key_type), max_parallelism, KeyGroupRange(first, last), read, compression)
+        key_type, max_parallelism, (first, last), states, compression, *schema = state
+        read = tuple(map(StateId.from_state, states))
+        bounds = KeyGroupRange(first, last)
+        return cls(KeyType.from_state(key_type), max_parallelism, bounds, read, compression, *schema)
 
 
 class FullSnapshotWriter:
@@ -154,17 +170,19 @@ class FullSnapshotWriter:
 class FullSnapshotReader:
     """Reads one full snapshot.
 
+    :ivar path: how errors name it
     :ivar header: what it says about itself
+    :ivar codec: reads keys and values; may be replaced after the header was read, by one that migrates values
     :raises CorruptStateError: from each method, when bytes read are not those written
     :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
     """
 
     def __init__(self, file: BinaryIO, handle: FullKeyedStateHandle, codec: StateCodec) -> None:
         self._handle = handle
-        self._codec = codec
-        self._path = describe_stream(handle.stream)
-        self._frames = FrameReader(file, self._path, MAGIC, FORMAT_VERSION)
-        header = codec.decode(self._frames.read(bytes([_HEADER])).payload, self._path)
+        self.codec = codec
+        self.path = describe_stream(handle.stream)
+        self._frames = FrameReader(file, self.path, MAGIC, FORMAT_VERSION)
+        header = codec.decode(self._frames.read(bytes([_HEADER])).payload, self.path)
         self.header = SnapshotHeader.from_state(header)
         self._check_header()
 
@@ -180,16 +198,11 @@ class FullSnapshotReader:
         return self._decode(self._some_groups(key_groups))
 
     def _check_header(self) -> None:
-        known = {kind.value for kind in StateKind}
         for state in self.header.states:
-            if state.kind not in known:
-                raise StateSchemaError(
-                    f"{self._path}: state {state.name!r} is of kind {state.kind!r}, which this program does "
-                    "not know. Use the newer program that wrote it."
-                )
+            check_kind(state, self.path)
         if self.header.compression not in COMPRESSIONS:
             raise StateSchemaError(
-                f"{self._path}: compression {self.header.compression!r} is not known to this program."
+                f"{self.path}: compression {self.header.compression!r} is not known to this program."
             )
 
     def _all_groups(self) -> Iterator[Frame]:
@@ -216,7 +229,7 @@ class FullSnapshotReader:
             payload = one.payload
             if self.header.compression == "zlib":
                 payload = self._decompress(one)
-            for index, keys, namespaces, values in self._codec.decode(payload, self._path):
+            for index, keys, namespaces, values in self.codec.decode(payload, self.path):
                 yield DecodedBlock(one.tag, self.header.states[index], keys, namespaces, values)
 
     def _decompress(self, one: Frame) -> bytes:
@@ -224,6 +237,31 @@ class FullSnapshotReader:
             return zlib.decompress(one.payload)
         except zlib.error as problem:
             raise self._frames.corrupt(f"key group {one.tag} cannot be decompressed ({problem})") from problem
+
+
+def content_digest(codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]) -> bytes:
+    """A digest of keyed state: equal for equal content, whatever its history and whatever keeps it.
+
+    :param blocks: all entries as (key group, block), by state and then by key group
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for group, block in blocks:
+        state = block.state
+        digest.update(codec.encode([state.name, state.namespaced, state.kind, group]))
+        digest.update(block.keys + block.namespaces + block.values)
+    return digest.digest()
+
+
+def check_kind(state: StateId, path: str) -> None:
+    """Refuse a state of a kind that only newer programs know.
+
+    :raises StateSchemaError: naming state and kind
+    """
+    if state.kind not in _KNOWN_KINDS:
+        raise StateSchemaError(
+            f"{path}: state {state.name!r} is of kind {state.kind!r}, which this program does "
+            "not know. Use the newer program that wrote it."
+        )
 
 
 def describe_stream(stream: StreamStateHandle) -> str:

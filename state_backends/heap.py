@@ -7,9 +7,10 @@ what is processed meanwhile is in :mod:`state_backends.sharded_table`; the state
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from state_backends.descriptors import (
     RESERVED_NAME_PREFIX,
@@ -17,14 +18,17 @@ from state_backends.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     StateKind,
     ValueStateDescriptor,
 )
 from state_backends.encoding import StateCodec, default_codec
-from state_backends.errors import KeyGroupError, StateSchemaError
-from state_backends.full_snapshot import FullSnapshotReader, SnapshotHeader
+from state_backends.errors import KeyGroupError, StateArgumentError, StateSchemaError
+from state_backends.full_snapshot import EncodedBlock, FullSnapshotReader, SnapshotHeader, content_digest
+from state_backends.full_snapshot_task import FullSnapshotTask
 from state_backends.heap_folding_states import HeapAggregatingState, HeapReducingState
-from state_backends.heap_snapshot import HeapSnapshotResources, HeapSnapshotTask
+from state_backends.heap_incremental import IncrementalHeapStrategy, full_format_parts, restored_base
+from state_backends.heap_snapshot import HeapSnapshotResources
 from state_backends.heap_states import HeapListState, HeapMapState, HeapValueState, KeyContext
 from state_backends.heap_tables import StateTable
 from state_backends.key_groups import (
@@ -35,15 +39,38 @@ from state_backends.key_groups import (
     infer_key_type,
     key_group_function,
 )
-from state_backends.keyed_handles import KeyedStateHandle, full_handle
+from state_backends.keyed_backend import AggregatingState, ListState, MapState, ReducingState, ValueState
+from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
+from state_backends.schema_states import StateSchemas, checked_blocks
 from state_backends.sharded_table import FrozenShard
-from state_backends.snapshot import SnapshotOptions, SnapshotResources, StateReader, StreamFactory
-from state_backends.timers import TimerService
+from state_backends.snapshot import (
+    KeyedSnapshotStrategy,
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotType,
+    StateReader,
+    StreamFactory,
+)
+from state_backends.timers import HeapTimerTable, TimerService
+from state_backends.ttl import StateTtlConfig
+from state_backends.ttl_heap import UnexpiredEntries, cleanup_of
+from state_backends.ttl_layer import NowMs
+from state_backends.ttl_states import with_ttl
+
+if TYPE_CHECKING:
+    from state_backends.heap_columns import ColumnStateTable, HeapReducingColumns
 
 __all__ = ["DEFAULT_KEY_CACHE_ENTRIES", "HeapKeyedStateBackend"]
 
 DEFAULT_KEY_CACHE_ENTRIES = 1 << 20
 """How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
+
+DescriptorT = TypeVar("DescriptorT", bound=StateDescriptor)
+StateT = TypeVar("StateT")
+
+
+def _no_time() -> int:
+    return 0
 
 
 class HeapKeyedStateBackend:
@@ -57,6 +84,8 @@ class HeapKeyedStateBackend:
         *,
         codec: StateCodec | None = None,
         key_cache_entries: int = DEFAULT_KEY_CACHE_ENTRIES,
+        now_ms: NowMs = _no_time,
+        incremental_id: str | None = None,
     ) -> None:
         """An empty backend.
 
@@ -64,6 +93,9 @@ class HeapKeyedStateBackend:
             the first key
         :param max_parallelism: the number of key groups of the operator
         :param key_group_range: those that this subtask owns
+        :param now_ms: the processing time, for state with time-to-live
+        :param incremental_id: checkpoints leave out key groups whose bytes an earlier one has; this names the backend
+            in them and is never given to another one. ``None`` = all snapshots are full
         :raises KeyGroupError: when the range does not fit the max parallelism
         """
         check_parallelism(1, max_parallelism)
@@ -81,6 +113,12 @@ class HeapKeyedStateBackend:
         self._keys = KeyContext()
         self._tables: dict[str, StateTable] = {}
         self._timer_services: dict[str, TimerService] = {}
+        self._schemas = StateSchemas(self._codec)
+        self._now_ms = now_ms
+        self._ttl: dict[str, StateTtlConfig] = {}
+        self._incremental: IncrementalHeapStrategy | None = None
+        if incremental_id is not None:
+            self._incremental = IncrementalHeapStrategy(self._pin, key_group_range, incremental_id)
 
     @property
     def current_key(self) -> Any:
@@ -103,47 +141,91 @@ class HeapKeyedStateBackend:
         """Scope single access to no key: it raises until another key is set."""
         self._keys.key = None
 
-    def value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """The value state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapValueState(self._keys, self._table(descriptor.name, descriptor.kind), descriptor)
+        if descriptor.needs_ttl:
+            return self._expiring(self.value_state, descriptor)
+        return HeapValueState(self._keys, self._declared(descriptor), descriptor)
 
-    def list_state(self, descriptor: ListStateDescriptor) -> HeapListState:
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
         """The list state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapListState(self._keys, self._table(descriptor.name, descriptor.kind))
+        if descriptor.needs_ttl:
+            return self._expiring(self.list_state, descriptor)
+        return HeapListState(self._keys, self._declared(descriptor))
 
-    def map_state(self, descriptor: MapStateDescriptor) -> HeapMapState:
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
         """The map state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapMapState(self._keys, self._table(descriptor.name, descriptor.kind))
+        if descriptor.needs_ttl:
+            return self._expiring(self.map_state, descriptor)
+        return HeapMapState(self._keys, self._declared(descriptor))
 
-    def reducing_state(self, descriptor: ReducingStateDescriptor) -> HeapReducingState:
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         """The reducing state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapReducingState(self._keys, self._table(descriptor.name, descriptor.kind), descriptor)
+        if descriptor.needs_ttl:
+            return self._expiring(self.reducing_state, descriptor)
+        return HeapReducingState(self._keys, self._declared(descriptor), descriptor)
 
-    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> HeapAggregatingState:
+    def reducing_columns(self, descriptor: ReducingStateDescriptor) -> HeapReducingColumns:
+        """The reducing state of that name, to be folded into by whole columns (see :mod:`state_backends.heap_columns`).
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        :raises StateArgumentError: when the state has time-to-live
+        """
+        from state_backends.heap_columns import ColumnStateTable, HeapReducingColumns
+
+        if descriptor.ttl is not None:
+            raise StateArgumentError(
+                f"state {descriptor.name!r} has time-to-live, and columns do not note when a value was accessed. "
+                "Leave ttl out, or use the row operator."
+            )
+        self._schemas.declare(descriptor)
+        if not isinstance(self._tables.get(descriptor.name), ColumnStateTable):
+            self.reducing_state(descriptor)
+        return HeapReducingColumns(self, descriptor)
+
+    def column_table(self, name: str, key_type: KeyType, dtype: Any) -> ColumnStateTable:
+        """The table of a declared reducing state, brought into columns if it is not.
+
+        :param key_type: of the keys to come; what the backend knows already goes before
+        :param dtype: of the values to come
+        :raises StateSchemaError: when a value in the state is of another type
+        """
+        from state_backends.heap_columns import ColumnEntries, ColumnStateTable, columns_of
+
+        table = self._tables[name]
+        if not isinstance(table, ColumnStateTable):
+            settled = self.key_type or self._adopt_key_type(key_type)
+            entries = ColumnEntries(settled, self.max_parallelism, self.key_group_range, self._codec, dtype)
+            table = self._tables[name] = columns_of(table, entries)
+        return table
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """The aggregating state of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        return HeapAggregatingState(self._keys, self._table(descriptor.name, descriptor.kind), descriptor)
+        if descriptor.needs_ttl:
+            return self._expiring(self.aggregating_state, descriptor)
+        return HeapAggregatingState(self._keys, self._declared(descriptor), descriptor)
 
     def timer_service(self, name: str) -> TimerService:
         """The timers of that name, the same object at each call."""
         service = self._timer_services.get(name)
         if service is None:
             tables = [
-                self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
+                HeapTimerTable(self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS))
                 for domain in ("event", "processing")
             ]
             service = self._timer_services[name] = TimerService(*tables)
@@ -173,19 +255,33 @@ class HeapKeyedStateBackend:
         """The names of all states that were declared or restored, sorted; those of timers included."""
         return sorted(self._tables)
 
-    def snapshot_strategy(self, options: SnapshotOptions) -> HeapKeyedStateBackend:
-        """The backend itself: all its snapshots are full ones."""
-        return self
+    def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
+        """The backend itself writes full snapshots; an incremental one has another strategy for all but canonical
+        savepoints."""
+        if self._incremental is None or options.type is SnapshotType.CANONICAL_SAVEPOINT:
+            return self
+        return self._incremental
 
     def sync_prepare_resources(self, checkpoint_id: int) -> HeapSnapshotResources:
         """Pin the present state. Its cost grows with the number of key groups, not of entries."""
-        return HeapSnapshotResources(
+        return self._pin()
+
+    def _pin(self) -> HeapSnapshotResources:
+        resources = HeapSnapshotResources(
             list(self._tables.values()),
             self._codec,
             self.key_type,
             self.max_parallelism,
             self.key_group_range,
         )
+        resources.schema = self._schemas.written()
+        now = self._now_ms()
+        for index, part in enumerate(resources.parts):
+            ttl = self._ttl.get(part.state.name)
+            if ttl is not None and ttl.cleanup_full_snapshot:
+                unexpired = UnexpiredEntries(part.entries, part.table, ttl.latest_expired_ms(now))
+                resources.parts[index] = replace(part, entries=unexpired)
+        return resources
 
     def async_snapshot(
         self,
@@ -194,10 +290,10 @@ class HeapKeyedStateBackend:
         timestamp: int,
         stream_factory: StreamFactory,
         options: SnapshotOptions,
-    ) -> HeapSnapshotTask:
+    ) -> FullSnapshotTask:
         """A task that writes what was pinned in the full format. It owns the resources from here on."""
         assert isinstance(resources, HeapSnapshotResources)
-        return HeapSnapshotTask(resources, stream_factory, options)
+        return FullSnapshotTask(resources, stream_factory, options)
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
         """Read the entries of the own key groups from snapshots into this backend, which must be empty.
@@ -206,54 +302,70 @@ class HeapKeyedStateBackend:
 
         :raises CorruptStateError: when a file is damaged
         :raises MissingStateError: when a file is not there
-        :raises StateSchemaError: when key type, max parallelism or the kind of a state differ
+        :raises StateSchemaError: when key type, max parallelism, the kind of a state, its time-to-live or the fields
+            of records differ in a way that cannot be followed
         """
         assert not any(map(len, self._tables.values())), "restore into a backend that has state"
-        for handle in handles:
-            common = handle.key_group_range.intersection(self.key_group_range)
-            if common is None:
-                continue
-            handle = full_handle(handle, "heap")
-            with reader.open(handle.stream) as file:
-                snapshot = FullSnapshotReader(file, handle, self._codec)
-                self._check_header(snapshot.header)
-                for block in snapshot.blocks(common):
-                    kind = StateKind(block.state.kind)
-                    self._table(block.state.name, kind, register=False).load(block)
+        found = [one for one in handles if one.key_group_range.intersection(self.key_group_range) is not None]
+        for handle in found:
+            for part in full_format_parts(handle):
+                self._restore_part(part, reader)
         for service in self._timer_services.values():
             service.rebuild_index()
+        if self._incremental is not None:
+            base = restored_base(found, self.key_group_range)
+            own_id = self._incremental.backend_id
+            self._incremental = IncrementalHeapStrategy(self._pin, self.key_group_range, own_id, base)
+
+    def _restore_part(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
+        common = handle.key_group_range.intersection(self.key_group_range)
+        if common is None:
+            return
+        with reader.open(handle.stream) as file:
+            snapshot = FullSnapshotReader(file, handle, self._codec)
+            self._check_header(snapshot.header)
+            states = {state.name for state in snapshot.header.states if state.kind != StateKind.TIMERS.value}
+            snapshot.codec = self._schemas.restore(snapshot.header.schema, states, snapshot.path)
+            for block in checked_blocks(snapshot.blocks(common), snapshot.codec):
+                kind = StateKind(block.state.kind)
+                self._table(block.state.name, kind, register=False).load(block)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing to do: no snapshot of this backend builds on an earlier one."""
+        """The checkpoint is durable and complete: an incremental one may build on it."""
+        if self._incremental is not None:
+            self._incremental.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Nothing to do: the task of the snapshot is cancelled by its owner."""
+        """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
+        if self._incremental is not None:
+            self._incremental.notify_checkpoint_aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """Nothing to do: this backend keeps no files."""
+        """The checkpoint will never be restored from again."""
+        if self._incremental is not None:
+            self._incremental.notify_checkpoint_subsumed(checkpoint_id)
 
     def dispose(self) -> None:
         """Nothing to do: this backend keeps no files."""
 
     def fingerprint(self) -> bytes:
         """A digest of the content: equal for equal state, whatever its history and its snapshots."""
-        digest = hashlib.blake2b(digest_size=16)
+        return content_digest(self._codec, self._encoded_blocks())
+
+    def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
         for name in sorted(self._tables):
             table = self._tables[name]
             for state, entries in table.parts():
                 for group, shard in sorted(entries.shards.items()):
                     if shard:
-                        block = table.encode_block(state, FrozenShard(shard, encoded=False))
-                        digest.update(self._codec.encode([name, state.namespaced, state.kind, group]))
-                        digest.update(block.keys + block.namespaces + block.values)
-        return digest.digest()
+                        yield group, table.encode_block(state, FrozenShard(shard, encoded=False))
 
     def _table(self, name: str, kind: StateKind, *, register: bool = True) -> StateTable:
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = StateTable(
-                name, kind, self._codec, self._group_of, self.key_group_range, self._key_cache_entries
-            )
+            table = self._new_table(name, kind)
+        # Whoever declares a state here wants it in rows.
+        table = self._tables[name] = table.as_rows(partial(self._new_table, name, table.kind))
         if table.kind is not kind:
             origin = "declared" if table.registered else "restored"
             raise StateSchemaError(
@@ -262,6 +374,23 @@ class HeapKeyedStateBackend:
             )
         table.registered = table.registered or register
         return table
+
+    def _declared(self, descriptor: StateDescriptor) -> StateTable:
+        """The table of a state that the program declares."""
+        table = self._table(descriptor.name, descriptor.kind)
+        self._schemas.declare(descriptor)
+        if descriptor.ttl is not None:
+            self._ttl[descriptor.name] = descriptor.ttl
+        return table
+
+    def _expiring(self, make: Callable[[DescriptorT], StateT], descriptor: DescriptorT) -> StateT:
+        """A state with time-to-live over one that stores pairs of last access and content."""
+        assert descriptor.ttl is not None
+        cleanup = cleanup_of(self._declared(descriptor), descriptor.ttl, self._now_ms)
+        return with_ttl(make, descriptor, self._now_ms, cleanup)
+
+    def _new_table(self, name: str, kind: StateKind) -> StateTable:
+        return StateTable(name, kind, self._codec, self._group_of, self.key_group_range, self._key_cache_entries)
 
     def _adopt_key_type(self, key_type: KeyType) -> KeyType:
         self.key_type = key_type

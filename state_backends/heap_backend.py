@@ -27,4 +27,6 @@ class HeapStateBackend:
             environment.max_parallelism,
             environment.key_group_range,
             codec=environment.codec,
+            now_ms=environment.now_ms,
+            incremental_id=environment.unique if self.incremental else None,
         )

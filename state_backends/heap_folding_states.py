@@ -169,7 +169,7 @@ class HeapAggregatingState(_FoldingState):
                 else:
                     accumulator = add(create() if accumulator is None else accumulator, value)
                     if accumulator is None:
-                        raise self._lost_accumulator()
+                        raise lost_accumulator(self._tables.name)
                     shard[stored_key] = accumulator
                 if out is not None:
                     out.append(None if accumulator is None else self._descriptor.get_result(accumulator))
@@ -184,10 +184,7 @@ class HeapAggregatingState(_FoldingState):
         """
         merge = self._descriptor.merge
         if merge is None:
-            raise StateArgumentError(
-                f"aggregating state {self._tables.name!r} has no merge function, which merging windows need: "
-                "give its descriptor merge=(accumulator, accumulator) -> accumulator."
-            )
+            raise no_merge_function(self._tables.name)
         self._merge(target, sources, merge)
 
     def _add(self, shard: Shard, stored_key: Any, value: Any) -> None:
@@ -199,11 +196,21 @@ class HeapAggregatingState(_FoldingState):
             accumulator = self._descriptor.create()
         accumulator = self._descriptor.add(accumulator, value)
         if accumulator is None:
-            raise self._lost_accumulator()
+            raise lost_accumulator(self._tables.name)
         shard[stored_key] = accumulator
 
-    def _lost_accumulator(self) -> StateArgumentError:
-        return StateArgumentError(
-            f"the add function of aggregating state {self._tables.name!r} returned None. It must return the "
-            "accumulator, also when it changed it in place."
-        )
+
+def lost_accumulator(name: str) -> StateArgumentError:
+    """The error for an ``add`` of an aggregating state that returned nothing."""
+    return StateArgumentError(
+        f"the add function of aggregating state {name!r} returned None. It must return the "
+        "accumulator, also when it changed it in place."
+    )
+
+
+def no_merge_function(name: str) -> StateArgumentError:
+    """The error for merging namespaces of an aggregating state whose descriptor cannot."""
+    return StateArgumentError(
+        f"aggregating state {name!r} has no merge function, which merging windows need: "
+        "give its descriptor merge=(accumulator, accumulator) -> accumulator."
+    )

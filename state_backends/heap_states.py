@@ -262,15 +262,22 @@ class HeapListState(HeapState):
             shard[stored_key] = shard.get(stored_key, []) + merged
 
     def _checked(self, elements: Iterable[Any]) -> list[Any]:
-        name = self._tables.name
-        if elements is None:
-            raise StateArgumentError(f"list state {name!r} was given None: pass an empty list to mean nothing.")
-        checked = list(elements)
-        if any(element is None for element in checked):
-            raise StateArgumentError(
-                f"list state {name!r} was given an element that is None: store a value that stands for it."
-            )
-        return checked
+        return checked_elements(self._tables.name, elements)
+
+
+def checked_elements(name: str, elements: Iterable[Any]) -> list[Any]:
+    """What is added to the list state of that name, as a new list.
+
+    :raises StateArgumentError: when the argument or an element is ``None``
+    """
+    if elements is None:
+        raise StateArgumentError(f"list state {name!r} was given None: pass an empty list to mean nothing.")
+    checked = list(elements)
+    if any(element is None for element in checked):
+        raise StateArgumentError(
+            f"list state {name!r} was given an element that is None: store a value that stands for it."
+        )
+    return checked
 
 
 class HeapMapState(HeapState):

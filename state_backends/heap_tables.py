@@ -45,6 +45,10 @@ class StateTable:
     def __len__(self) -> int:
         return len(self.plain) + len(self.namespaced)
 
+    def as_rows(self, empty: Callable[[], StateTable]) -> StateTable:
+        """The same state with its entries in dicts, as they are here; ``empty`` makes a table without entries."""
+        return self
+
     def encode_value(self, value: Any) -> bytes:
         """The bytes of a stored value; a map with its entries in canonical order."""
         if self.kind is StateKind.MAP:

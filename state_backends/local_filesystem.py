@@ -10,7 +10,7 @@ import shutil
 from typing import BinaryIO
 
 from state_backends.errors import StorageInUseError, StorageNotWritableError
-from state_backends.filesystem_port import DirectoryLock, FileSystem, WritableFile
+from state_backends.filesystem_port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 LOCK_FILE_NAME = "lock"
 """The file in a locked directory that carries the ``flock`` and the holder's process id."""
@@ -29,6 +29,9 @@ class LocalFileSystem(FileSystem):
 
     def open_read(self, path: str) -> BinaryIO:
         return open(path, "rb", buffering=_READ_BUFFER_BYTES)
+
+    def open_random(self, path: str) -> RandomAccessFile:
+        return _LocalRandomAccessFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def truncate(self, path: str, size_bytes: int) -> None:
         with open(path, "r+b") as file:
@@ -106,6 +109,33 @@ class _LocalWritableFile(WritableFile):
 
     def close(self) -> None:
         self._file.close()
+
+
+class _LocalRandomAccessFile(RandomAccessFile):
+    """Positional reads of a descriptor: no position to move, no buffer to fill."""
+
+    __slots__ = ("_descriptor", "_size")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) < size:
+            # A signal or a network file system may cut a read short before the end of the file.
+            while more := os.pread(self._descriptor, size - len(data), offset + len(data)):
+                data += more
+        return data
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class LocalDirectoryLock:

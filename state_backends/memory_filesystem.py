@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from state_backends.errors import StorageInUseError
-from state_backends.filesystem_port import DirectoryLock, FileSystem, WritableFile
+from state_backends.filesystem_port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 Survives = Callable[[str], bool]
 """Asked about each change that was not made durable: does it survive the crash after all?"""
@@ -78,6 +78,9 @@ class MemoryFileSystem(FileSystem):
 
     def open_read(self, path: str) -> BinaryIO:
         return io.BytesIO(bytes(self._file(path).content))
+
+    def open_random(self, path: str) -> RandomAccessFile:
+        return _MemoryRandomAccessFile(self, self._file(path), path)
 
     def truncate(self, path: str, size_bytes: int) -> None:
         file = self._file(path)
@@ -226,6 +229,32 @@ class _MemoryWritableFile(WritableFile):
     def fsync(self) -> None:
         self._check_open()
         self._file.durable = bytes(self._file.content)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _MemoryRandomAccessFile(RandomAccessFile):
+    """An open file; after a crash of its file system every use of it is an error."""
+
+    __slots__ = ("_closed", "_crashes", "_file", "_fs", "_path", "_size")
+
+    def __init__(self, fs: MemoryFileSystem, file: _File, path: str) -> None:
+        self._fs = fs
+        self._file = file
+        self._path = path
+        self._size = len(file.content)
+        self._crashes = fs.crashes
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if self._closed or self._fs.crashes != self._crashes:
+            raise _error(errno.EBADF, self._path)
+        return bytes(self._file.content[offset : offset + size])
 
     def close(self) -> None:
         self._closed = True

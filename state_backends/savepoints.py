@@ -109,7 +109,7 @@ def copy_as_savepoint(
     :raises CorruptStateError: when any byte of it is not as written
     :raises OSError: when something cannot be written
     """
-    copier = _Copier(fs, source, target)
+    copier = StreamCopier(fs, source, target)
     try:
         operators = tuple(
             replace(
@@ -129,7 +129,7 @@ def copy_as_savepoint(
     return copied
 
 
-class _Copier:
+class StreamCopier:
     """Copies each file once, however many handles refer to it."""
 
     def __init__(self, fs: FileSystem, source: CheckpointLocation, target: CheckpointLocation) -> None:

@@ -108,6 +108,13 @@ class CheckpointStream(ABC):
     def close(self) -> None:
         """Give up: delete what was written. After finishing, or a second time, it does nothing."""
 
+    @abstractmethod
+    def discard(self) -> None:
+        """Delete what was written, finished or not: its handle must not be used any more. A second call does nothing.
+
+        :raises OSError: when it cannot be deleted
+        """
+
 
 class StreamFactory(Protocol):
     """Where the streams of one subtask's snapshot come from."""

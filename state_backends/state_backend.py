@@ -23,6 +23,7 @@ from state_backends.executor import Executor, InlineExecutor
 from state_backends.filesystem_port import FileSystem
 from state_backends.key_groups import KeyGroupRange, KeyType
 from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.snapshot import StreamFactory
 
 
 def _no_time() -> int:
@@ -42,6 +43,7 @@ class BackendEnvironment:
     :ivar executor: does background work
     :ivar now_ms: the processing time, for state that expires
     :ivar codec: encodes keys and values
+    :ivar shared_streams: streams into the shared scope, for what is uploaded between checkpoints; ``None`` = nothing is
     """
 
     key_type: KeyType | None
@@ -53,6 +55,7 @@ class BackendEnvironment:
     executor: Executor = field(default_factory=InlineExecutor)
     now_ms: Callable[[], int] = _no_time
     codec: StateCodec = field(default_factory=default_codec)
+    shared_streams: StreamFactory | None = None
 
 
 class StateBackend(Protocol):

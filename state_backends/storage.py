@@ -9,6 +9,7 @@ Layout, as on Flink (FsCheckpointStorageAccess)::
     <base>/<job>/chk-N/...            files that belong to checkpoint N alone
     <base>/<job>/shared/...           files that several checkpoints may refer to
     <base>/<job>/taskowned/...        files that only tasks delete
+    <base>/<job>/work/...             local files of state backends, while the job runs
 
 Rules:
 
@@ -50,6 +51,7 @@ __all__ = [
     "INCARNATION_FILE_NAME",
     "MAX_INLINE_THRESHOLD_BYTES",
     "METADATA_FILE_NAME",
+    "WORKING_DIR_NAME",
     "CheckpointLocation",
     "CheckpointMetadata",
     "CheckpointStorage",
@@ -65,6 +67,7 @@ __all__ = [
 METADATA_FILE_NAME = "_metadata"
 INCARNATION_FILE_NAME = "incarnation"
 CHECKPOINT_IDS_FILE_NAME = "checkpoint-ids"
+WORKING_DIR_NAME = "work"
 DEFAULT_INLINE_THRESHOLD_BYTES = 20 * 1024
 """Up to this size, state travels inside the metadata instead of in a file of its own."""
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
@@ -234,6 +237,16 @@ class CheckpointStorage:
         self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
         self._fs = fs
         self._threshold = inline_threshold_bytes
+
+    @property
+    def file_system(self) -> FileSystem:
+        """What the checkpoints lie on."""
+        return self._fs
+
+    @property
+    def working_dir(self) -> str:
+        """Below it state backends keep their local files while the job runs; nothing there outlives a run."""
+        return posixpath.join(self.job_dir, WORKING_DIR_NAME)
 
     @property
     def inline_threshold_bytes(self) -> int:
@@ -406,6 +419,9 @@ class CheckpointStorage:
         :returns: the paths deleted, sorted
         """
         deleted = []
+        if self._fs.exists(self.working_dir):
+            deleted.append(self.working_dir)
+            self._fs.delete_tree(self.working_dir)
         for checkpoint_id in self._directory_ids():
             location = self.location(checkpoint_id)
             if not self._fs.exists(location.metadata_path):
@@ -415,7 +431,63 @@ class CheckpointStorage:
             if path.endswith(TEMPORARY_SUFFIX):
                 deleted.append(path)
                 self._fs.delete(path)
-        return sorted(deleted)
+        return sorted([*deleted, *self.sweep_shared()])
+
+    def sweep_shared(self) -> list[str]:
+        """Delete the files in the shared scope that no checkpoint refers to, such as uploads for checkpoints that never
+        completed. Call it only while holding the lock and while no task writes.
+
+        Nothing is deleted while the metadata of a checkpoint cannot be read: nobody knows what it refers to.
+
+        :returns: the paths deleted, sorted
+        :raises OSError: when something cannot be read or deleted
+        """
+        files = list(self._fs.walk_files(posixpath.join(self.job_dir, StateScope.SHARED.value)))
+        if not files:
+            return []
+        used: set[str] = set()
+        for checkpoint_id in self.list_checkpoints():
+            location = self.location(checkpoint_id)
+            try:
+                metadata = location.read_metadata()
+            except StateBackendError:
+                return []
+            used.update(location.full_path(one) for one in metadata.streams() if isinstance(one, FileStateHandle))
+        unused = sorted(path for path in files if path not in used)
+        for path in unused:
+            self._fs.delete(path)
+        return unused
+
+    def shared_stream_factory(self, unique: str) -> FsStreamFactory:
+        """Streams into the shared scope for what is written between checkpoints.
+
+        :param unique: goes into file names and must never repeat, crashes included
+        :raises StorageNotWritableError: when the directory cannot be created
+        """
+        directory = posixpath.join(self.job_dir, StateScope.SHARED.value)
+        try:
+            self._fs.make_dirs(directory)
+        except OSError as problem:
+            _raise_not_writable(directory, problem)
+        directories = ScopeDirectories(self.job_dir, self.job_dir)
+        return FsStreamFactory(self._fs, directories, safe_file_name(unique), self._threshold)
+
+    def delete_shared(self, handle: FileStateHandle) -> None:
+        """Delete a file in the shared scope; a missing one is fine.
+
+        :raises OSError: when it cannot be deleted
+        """
+        assert handle.scope is StateScope.SHARED, handle
+        path = posixpath.join(self.job_dir, handle.path)
+        if self._fs.exists(path):
+            self._fs.delete(path)
+
+    def reaches(self, path: str, handle: FileStateHandle) -> bool:
+        """Whether the file of a handle of another storage is found here, at an absolute path."""
+        try:
+            return self._fs.exists(path) and self._fs.size(path) == handle.size_bytes
+        except OSError:
+            return False
 
     def _directory_ids(self) -> list[int]:
         if not self._fs.is_dir(self.job_dir):

@@ -1,7 +1,7 @@
 """Timers: a set over (time, key, namespace) per service, which fire in an order of their own.
 
-Timers are keyed state: they live in a table of the backend, are snapshotted per key group with the same
-lazy copy, and move with their key on a rescale. Beside the table stands an index by time (a heap of the
+Timers are keyed state: they live in a table of the backend (:class:`TimerTable`), are snapshotted per key
+group with it, and move with their key on a rescale. Beside the table stands an index by time (a heap of the
 distinct times, and for each the timers due then), which is derived and never written.
 
 Rules (InternalTimerServiceImpl, with ties made deterministic):
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from state_backends.encoding import StateCodec
@@ -32,10 +33,99 @@ _MIN_TIME, _MAX_TIME = -(1 << 63), (1 << 63) - 1
 
 
 class TimerTable(Protocol):
-    """The part of a state that a queue needs."""
+    """Where the timers of a queue live: what is in here is snapshotted."""
+
+    codec: StateCodec
+
+    def __len__(self) -> int:
+        """How many timers there are."""
+
+    def __contains__(self, timer: Timer) -> bool:
+        """Whether it is there.
+
+        :raises KeyGroupError: when its key belongs to another subtask
+        """
+
+    def timers(self) -> Iterable[Timer]:
+        """All of them, in any order."""
+
+    def add(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
+    ) -> None:
+        """Add timers and tell ``added`` which of them are new.
+
+        :raises StateArgumentError: from :func:`check_time`, before that timer is added
+        :raises KeyGroupError: when a key belongs to another subtask
+        """
+
+    def remove(self, timers: Sequence[Timer]) -> None:
+        """Remove timers, all of which are there."""
+
+
+def check_time(time: Any) -> None:
+    """Refuse a time that no file could hold.
+
+    :raises StateArgumentError: when it is no int of 64 bits
+    """
+    if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
+        raise StateArgumentError(f"a timer's time must be an int of 64 bits, not {time!r}.")
+
+
+class HeapTable(Protocol):
+    """The part of a state of the heap backend in which timers are kept."""
 
     codec: StateCodec
     plain: ShardedTable
+
+
+class HeapTimerTable:
+    """Timers as stored keys of a table of the heap backend.
+
+    :ivar plain: the entries
+    """
+
+    __slots__ = ("codec", "plain")
+
+    def __init__(self, table: HeapTable) -> None:
+        self.codec = table.codec
+        self.plain = table.plain
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __contains__(self, timer: Timer) -> bool:
+        return timer in self.plain.shard_of[timer[1]]
+
+    def timers(self) -> Iterable[Timer]:
+        """All of them, by key group."""
+        return chain.from_iterable(self.plain.shards.values())
+
+    def add(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
+    ) -> None:
+        """Add timers; those already there stay as they are."""
+        table = self.plain
+        shard_of = table.shard_of
+        for timer in zip(times, keys, namespaces, strict=True):
+            shard = shard_of[timer[1]]
+            if timer in shard:
+                continue
+            if table.stale:
+                table.touch(shard)
+            time = timer[0]
+            if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
+                check_time(time)
+            shard[timer] = None
+            added(timer)
+
+    def remove(self, timers: Sequence[Timer]) -> None:
+        """Remove timers, all of which are there."""
+        table = self.plain
+        for timer in timers:
+            shard = table.shard_of[timer[1]]
+            if table.stale:
+                table.touch(shard)
+            del shard[timer]
 
 
 class TimerQueue:
@@ -53,41 +143,28 @@ class TimerQueue:
         self.rebuild_index()
 
     def __len__(self) -> int:
-        return len(self._table.plain)
+        return len(self._table)
 
     def rebuild_index(self) -> None:
         """Derive the index from the table, as after a restore."""
         self._by_time = {}
         self._draining = []
         self._times = []
-        for shard in self._table.plain.shards.values():
-            for timer in shard:
-                self._index(timer)
+        for timer in self._table.timers():
+            self._index(timer)
 
     def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
         """Add timers; those already there stay as they are.
 
         :raises StateArgumentError: when a time is no int of 64 bits, before that timer is added
         """
-        table = self._table.plain
-        shard_of, index = table.shard_of, self._index
-        for timer in zip(times, keys, namespaces, strict=True):
-            shard = shard_of[timer[1]]
-            if timer in shard:
-                continue
-            if table.stale:
-                table.touch(shard)
-            time = timer[0]
-            if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
-                raise StateArgumentError(f"a timer's time must be an int of 64 bits, not {time!r}.")
-            shard[timer] = None
-            index(timer)
+        self._table.add(keys, namespaces, times, self._index)
 
     def delete(self, key: Any, namespace: Any, time: int) -> None:
         """Remove a timer if it is there."""
         timer = (time, key, namespace)
-        if timer in self._table.plain.shard_of[key]:
-            self._remove(timer)
+        if timer in self._table:
+            self._table.remove((timer,))
             due = self._by_time.get(time)
             if isinstance(due, dict):
                 due.pop(timer, None)
@@ -116,7 +193,7 @@ class TimerQueue:
         if draining is None or draining[0] > now:
             return None
         self._draining.pop()
-        self._remove(draining)
+        self._table.remove((draining,))
         return draining
 
     def _pop_first(self, now: int) -> Timer | None:
@@ -125,7 +202,7 @@ class TimerQueue:
             return None
         due = self._take(heapq.heappop(self._times))
         self._draining = due[:0:-1]
-        self._remove(due[0])
+        self._table.remove((due[0],))
         return due[0]
 
     def pop_due(self, now: int) -> list[Timer]:
@@ -135,8 +212,7 @@ class TimerQueue:
         popped: list[Timer] = []
         for time in self._take_due_times(now):
             popped += self._take(time)
-        for timer in popped:
-            self._remove(timer)
+        self._table.remove(popped)
         return popped
 
     def _index(self, timer: Timer) -> None:
@@ -151,13 +227,6 @@ class TimerQueue:
         else:
             self._by_time[time] = {due: None, timer: None}
 
-    def _remove(self, timer: Timer) -> None:
-        table = self._table.plain
-        shard = table.shard_of[timer[1]]
-        if table.stale:
-            table.touch(shard)
-        del shard[timer]
-
     def _drop_empty_times(self) -> None:
         while self._times and self._times[0] not in self._by_time:
             heapq.heappop(self._times)
@@ -166,7 +235,7 @@ class TimerQueue:
         """The next timer of those being fired one by one that was not deleted since."""
         while self._draining:
             timer = self._draining[-1]
-            if timer in self._table.plain.shard_of[timer[1]]:
+            if timer in self._table:
                 return timer
             self._draining.pop()
         return None

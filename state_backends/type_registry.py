@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgpack
 
 from state_backends.errors import StateArgumentError, StateMigrationError, StateSchemaError
+from state_backends.schema_records import RecordFields, RecordSchema, Upgrade
 
 MIN_USER_CODE = 32
 """The smallest code a user may register; smaller ones belong to this project."""
@@ -37,11 +38,21 @@ class RegisteredType:
     :ivar to_state: from an object to a plain value
     :ivar from_state: from (plain value, version it was written with) back to an object
     :ivar version: the version that this program writes
+    :ivar fields: the fields that it is written by, when it is a record
     """
 
-    __slots__ = ("cls", "code", "from_state", "mark", "to_state", "version")
+    __slots__ = ("cls", "code", "fields", "from_state", "mark", "to_state", "version")
 
-    def __init__(self, code: int, cls: type, to_state: ToState, from_state: FromState, version: int) -> None:
+    def __init__(
+        self,
+        code: int,
+        cls: type,
+        to_state: ToState,
+        from_state: FromState,
+        version: int,
+        fields: RecordFields | None = None,
+    ) -> None:
+        self.fields = fields
         self.code = code
         self.cls = cls
         self.to_state = to_state
@@ -60,7 +71,13 @@ class TypeRegistry:
             self._add(RegisteredType(code, cls, to_state, from_state, version=1))
 
     def register_type(
-        self, code: int, cls: type, to_state: ToState, from_state: FromState, version: int = 1
+        self,
+        code: int,
+        cls: type,
+        to_state: ToState,
+        from_state: FromState,
+        version: int = 1,
+        fields: RecordFields | None = None,
     ) -> None:
         """Let objects of exactly ``cls`` stand in state.
 
@@ -68,6 +85,7 @@ class TypeRegistry:
         :param to_state: from an object to a plain value (lists, dicts, tuples, scalars, registered types)
         :param from_state: from (plain value, version) to an object; gets every version ever written
         :param version: 1 to 65535, raised whenever the form that ``to_state`` returns changes
+        :param fields: the fields that it is written by, when it is a record
         :raises StateArgumentError: on a code or version out of range, or taken by another class
         """
         if not MIN_USER_CODE <= code <= MAX_USER_CODE:
@@ -77,16 +95,16 @@ class TypeRegistry:
         if not 1 <= version <= _MAX_VERSION:
             raise StateArgumentError(f"version {version} of {cls.__qualname__} is not within 1 to {_MAX_VERSION}.")
         taken = self._by_code.get(code)
-        if taken is not None and _full_name(taken.cls) != _full_name(cls):
+        if taken is not None and full_name(taken.cls) != full_name(cls):
             raise StateArgumentError(
-                f"type code {code} already stands for {_full_name(taken.cls)}: give {_full_name(cls)} another one."
+                f"type code {code} already stands for {full_name(taken.cls)}: give {full_name(cls)} another one."
             )
         known = self._by_class.get(cls)
         if known is not None and known.code != code:
             raise StateArgumentError(
-                f"{_full_name(cls)} is already registered under code {known.code}: files written so far use it."
+                f"{full_name(cls)} is already registered under code {known.code}: files written so far use it."
             )
-        self._add(RegisteredType(code, cls, to_state, from_state, version))
+        self._add(RegisteredType(code, cls, to_state, from_state, version, fields))
 
     def _add(self, registered: RegisteredType) -> None:
         # A module that is loaded again registers a new class object under the same name: the newer wins.
@@ -96,6 +114,20 @@ class TypeRegistry:
     def for_class(self, cls: type) -> RegisteredType | None:
         """The registration of exactly this class, if any."""
         return self._by_class.get(cls)
+
+    def for_code(self, code: int) -> RegisteredType | None:
+        """What is registered under a code, if anything."""
+        return self._by_code.get(code)
+
+    def code_of(self, cls: type) -> int | None:
+        """The code of exactly this class, if it is registered."""
+        registered = self._by_class.get(cls)
+        return None if registered is None else registered.code
+
+    def record_schemas(self) -> list[RecordSchema]:
+        """The fields of all registered records, by code."""
+        found = [self._by_code[code] for code in sorted(self._by_code)]
+        return [one.fields.schema(one.code) for one in found if one.fields is not None]
 
     def restore(self, code: int, version: int, state: Any) -> Any:
         """The object that was written as ``state`` under a code and version.
@@ -109,22 +141,35 @@ class TypeRegistry:
                 f"the state holds a value of type code {code}, which this program has not registered. "
                 "Import the module that calls register_type for it before restoring."
             )
-        name = _full_name(registered.cls)
         if version > registered.version:
-            raise StateSchemaError(
-                f"the state holds version {version} of {name} (type code {code}), but this program knows "
-                f"versions up to {registered.version}. Run the newer program, or an older checkpoint."
-            )
-        try:
-            return registered.from_state(state, version)
-        except Exception as problem:
-            raise StateMigrationError(
-                f"from_state of {name} could not read version {version} of it: {problem!r}. It must accept "
-                "every version that was ever written."
-            ) from problem
+            raise newer_version(registered, version)
+        return read_by(registered.from_state, registered, version, state)
 
 
-def _full_name(cls: type) -> str:
+def read_by(from_state: FromState, registered: RegisteredType, version: int, state: Any) -> Any:
+    """The object that a function makes of what was written.
+
+    :raises StateMigrationError: when the function fails
+    """
+    try:
+        return from_state(state, version)
+    except Exception as problem:
+        raise StateMigrationError(
+            f"from_state of {full_name(registered.cls)} could not read version {version} of it: {problem!r}. It must "
+            "accept every version that was ever written."
+        ) from problem
+
+
+def newer_version(registered: RegisteredType, version: int) -> StateSchemaError:
+    """The error for state that a newer program wrote."""
+    return StateSchemaError(
+        f"the state holds version {version} of {full_name(registered.cls)} (type code {registered.code}), but this "
+        f"program knows versions up to {registered.version}. Run the newer program, or an older checkpoint."
+    )
+
+
+def full_name(cls: type) -> str:
+    """How errors name a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -184,30 +229,46 @@ def register_record_type(
     code: int,
     cls: type,
     version: int = 1,
-    upgrade: Callable[[dict[str, Any], int], dict[str, Any]] | None = None,
+    upgrade: Upgrade | None = None,
     registry: TypeRegistry | None = None,
+    *,
+    renames: Mapping[str, str] | None = None,
 ) -> None:
     """Register a dataclass or NamedTuple by its fields.
 
+    Fields may be added (with a default), dropped, renamed (with ``renames``) and widened: old state follows. Whether
+    it can is checked when a snapshot is restored (:mod:`state_backends.schema`). Everything else is for ``upgrade``,
+    with a raised ``version``.
+
     :param upgrade: from (fields as written, older version) to the fields of the present version
-    :raises StateArgumentError: when the class has no fields to go by, or as :func:`register_type` does
+    :param renames: from former names of fields to present ones
+    :raises StateArgumentError: when the class has no fields to go by, a rename does not lead to one of them, or as
+        :func:`register_type` does
     """
     if dataclasses.is_dataclass(cls):
-        names = tuple(field.name for field in dataclasses.fields(cls) if field.init)
+        fields = [field for field in dataclasses.fields(cls) if field.init]
+        names = tuple(field.name for field in fields)
+        missing = dataclasses.MISSING
+        optional = [one.name for one in fields if one.default is not missing or one.default_factory is not missing]
     else:
         names = tuple(getattr(cls, "_fields", ()))
+        optional = list(getattr(cls, "_field_defaults", ()))
     if not names:
         raise StateArgumentError(
-            f"{_full_name(cls)} is neither a dataclass nor a NamedTuple with fields: use register_type."
+            f"{full_name(cls)} is neither a dataclass nor a NamedTuple with fields: use register_type."
         )
-
-    def to_state(record: Any) -> dict[str, Any]:
-        return {name: getattr(record, name) for name in names}
-
-    def from_state(state: dict[str, Any], written_version: int) -> Any:
-        if written_version != version and upgrade is not None:
-            state = upgrade(state, written_version)
-        return cls(**state)
-
+    renames = dict(renames or {})
+    _check_renames(cls, names, renames)
     target = default_registry if registry is None else registry
-    target.register_type(code, cls, to_state, from_state, version)
+    record = RecordFields(cls, version, names, frozenset(optional), renames, upgrade, target.code_of)
+    target.register_type(code, cls, record.to_state, record.from_state, version, record)
+
+
+def _check_renames(cls: type, names: tuple[str, ...], renames: dict[str, str]) -> None:
+    for old, new in renames.items():
+        if new not in names or old in names:
+            why = f"{new!r} is no field of it" if new not in names else f"{old!r} is still a field of it"
+            raise StateArgumentError(
+                f"renames of {full_name(cls)} says that field {old!r} became {new!r}, but {why}. It leads from names "
+                "that are gone to present ones."
+            )

@@ -190,6 +190,15 @@ def note_stopped(file_system: FileSystem, directory: str, savepoint: str) -> Non
     _write(file_system, descriptor_path(directory), replace(descriptor, stopped_with=savepoint))
 
 
+def note_options(file_system: FileSystem, directory: str, options: RunOptions) -> None:
+    """Remember, durably, that the job of a storage directory goes on with other options. The caller holds it.
+
+    Raises :class:`StorageError` when it cannot be written.
+    """
+    descriptor = read_descriptor(file_system, directory)
+    _write(file_system, descriptor_path(directory), replace(descriptor, options=options))
+
+
 def _write(file_system: FileSystem, path: str, descriptor: JobDescriptor) -> None:
     try:
         write_atomically(file_system, path, descriptor.to_json().encode())

@@ -13,14 +13,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from engine.cli.descriptor import has_descriptor, read_descriptor
-from engine.cli.plain_values import inspecting_codec, plain
+from engine.cli.keyed_inspection import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
 from state_backends.filesystem import FileSystem
-from state_backends.full_snapshot import DecodedBlock, FullSnapshotReader
-from state_backends.handles import FileStateHandle, OperatorStateHandle, StreamStateHandle
-from state_backends.keyed_handles import KeyedStateHandle, full_handle
+from state_backends.handles import FileStateHandle, OperatorStateHandle
 from state_backends.operator_state import OperatorStateBackend, OperatorStateMode
+from state_backends.plain_values import inspecting_codec, plain
 from state_backends.savepoints import SAVEPOINT_PREFIX, checkpoint_id_of
 from state_backends.snapshot import StateReader
 from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME, CheckpointLocation, CheckpointStorage
@@ -157,12 +156,25 @@ def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str
         "incarnation": metadata.incarnation,
         "properties": {name: plain(value) for name, value in metadata.properties.items()},
         "state_bytes": metadata.size_bytes,
+        "uploaded_bytes": _uploaded(metadata.operators),
         "metadata_bytes": found.file_system.size(location.metadata_path),
         "files": len(files),
         "file_bytes": sum(file.size_bytes for file in files),
         "verified": True,
         "operators": [_operator(one, reader, selection.limit) for one in operators],
     }
+
+
+def _uploaded(operators: Iterable[OperatorSnapshot]) -> int:
+    """The bytes of state that were written for this checkpoint."""
+    parts = [
+        part
+        for operator in operators
+        for one in operator.subtasks.values()
+        for part in (one.keyed, one.operator, one.input_channels, one.output_channels)
+        if part is not None
+    ]
+    return sum(part.persisted_bytes for part in parts)
 
 
 def _selected(
@@ -189,70 +201,21 @@ def _operator(operator: OperatorSnapshot, reader: StateReader, limit: int) -> di
             stream.size_bytes for subtask in operator.subtasks.values() for stream in subtask.streams()
         ),
         "subtasks": [
-            _subtask(index, subtask, reader, limit) for index, subtask in sorted(operator.subtasks.items())
+            _subtask(index, subtask, reader, operator.max_parallelism, limit)
+            for index, subtask in sorted(operator.subtasks.items())
         ],
     }
 
 
-def _subtask(index: int, subtask: SubtaskSnapshot, reader: StateReader, limit: int) -> dict[str, Any]:
+def _subtask(
+    index: int, subtask: SubtaskSnapshot, reader: StateReader, max_parallelism: int, limit: int
+) -> dict[str, Any]:
     return {
         "subtask": index,
         "finished": subtask.finished,
-        "keyed": None if subtask.keyed is None else _keyed(subtask.keyed, reader, limit),
+        "keyed": None if subtask.keyed is None else inspect_keyed(subtask.keyed, reader, max_parallelism, limit),
         "operator": None if subtask.operator is None else _operator_state(subtask.operator, reader, limit),
     }
-
-
-def _stored(stream: StreamStateHandle) -> dict[str, Any]:
-    if isinstance(stream, FileStateHandle):
-        crc32 = f"{stream.checksum:08x}"
-        return {
-            "bytes": stream.size_bytes,
-            "file": stream.path,
-            "scope": stream.scope.value,
-            "crc32": crc32,
-        }
-    return {"bytes": stream.size_bytes, "file": None, "scope": "inline", "crc32": None}
-
-
-def _keyed(handle: KeyedStateHandle, reader: StateReader, limit: int) -> dict[str, Any]:
-    handle = full_handle(handle, "full format")
-    with reader.open(handle.stream) as file:
-        snapshot = FullSnapshotReader(file, handle, inspecting_codec())
-        states: dict[tuple[str, bool], dict[str, Any]] = {}
-        for block in snapshot.blocks(handle.key_group_range):
-            state = states.setdefault(
-                (block.state.name, block.state.namespaced),
-                {
-                    "name": block.state.name,
-                    "kind": block.state.kind,
-                    "namespaced": block.state.namespaced,
-                    "entries": 0,
-                    "key_groups": {},
-                    "shown": [],
-                },
-            )
-            state["entries"] += len(block.keys)
-            state["key_groups"][str(block.key_group)] = len(block.keys)
-            state["shown"] += _entries(block, limit - len(state["shown"]))
-    groups = handle.key_group_range
-    return {
-        "key_type": str(snapshot.header.key_type),
-        "key_groups": [groups.first, groups.last],
-        "stored": _stored(handle.stream),
-        "states": [states[one] for one in sorted(states)],
-    }
-
-
-def _entries(block: DecodedBlock, limit: int) -> list[dict[str, Any]]:
-    entries = []
-    for position in range(min(len(block.keys), limit)):
-        entry = {"key_group": block.key_group, "key": plain(block.keys[position])}
-        if block.namespaces is not None:
-            entry["namespace"] = plain(block.namespaces[position])
-        entry["value"] = plain(block.values[position])
-        entries.append(entry)
-    return entries
 
 
 def _elements(backend: OperatorStateBackend, name: str, mode: OperatorStateMode) -> list[Any]:
@@ -276,4 +239,4 @@ def _operator_state(handle: OperatorStateHandle, reader: StateReader, limit: int
                 "shown": [plain(element) for element in elements[:limit]],
             }
         )
-    return {"stored": _stored(handle.stream), "states": states}
+    return {"stored": stored(handle.stream), "states": states}

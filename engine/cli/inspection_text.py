@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.cli.plain_values import shown
 from engine.report.units import format_bytes, format_count, format_ns, plural
 from engine.runtime.kernel import START_NS
+from state_backends.plain_values import shown
 
 
 def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
@@ -24,6 +24,9 @@ def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
         f" {format_bytes(inspected['file_bytes'])} of it in {plural(inspected['files'], 'file')},"
         f" metadata {format_bytes(inspected['metadata_bytes'])}; every byte verified"
     )
+    if inspected["uploaded_bytes"] != inspected["state_bytes"]:
+        uploaded = format_bytes(inspected["uploaded_bytes"])
+        yield f"  {uploaded} of the state written by this checkpoint, the rest by earlier ones"
     for operator in inspected["operators"]:
         yield from _operator(operator)
 
@@ -58,8 +61,7 @@ def _subtask(subtask: Mapping[str, Any]) -> Iterator[str]:
         return
     yield title
     if keyed is not None:
-        first, last = keyed["key_groups"]
-        yield f"    keyed by {keyed['key_type']}, key groups {first} to {last}, {_place(keyed['stored'])}"
+        yield from _keyed(keyed)
         for state in keyed["states"]:
             yield from _keyed_state(state)
     if operator_state is not None:
@@ -68,6 +70,53 @@ def _subtask(subtask: Mapping[str, Any]) -> Iterator[str]:
             yield f"      {state['name']} ({state['mode']}): {plural(state['elements'], 'element')}"
             yield from (f"        {shown(element)}" for element in state["shown"])
             yield from _rest(state["elements"], len(state["shown"]))
+
+
+def _keyed(keyed: Mapping[str, Any]) -> Iterator[str]:
+    first, last = keyed["key_groups"]
+    title = f"    keyed by {keyed['key_type'] or 'nothing yet'}, key groups {first} to {last}"
+    if keyed["form"] == "full":
+        yield f"{title}, {_place(keyed['stored'])}"
+    else:
+        yield f"{title}, {_increment(keyed)}"
+        yield from _files(keyed, "      ")
+    if "unreadable" in keyed:
+        yield f"      its entries cannot be shown: {keyed['unreadable']}"
+
+
+def _increment(form: Mapping[str, Any]) -> str:
+    what = f"files of a {form['store']} store" if form["form"] == "incremental" else "a log of changes"
+    full, uploaded = format_bytes(form["full_bytes"]), format_bytes(form["uploaded_bytes"])
+    return f"{what}: {full}, of which this checkpoint uploaded {uploaded}"
+
+
+def _files(form: Mapping[str, Any], indent: str) -> Iterator[str]:
+    if form["form"] == "full":
+        yield f"{indent}{_place(form['stored'])}"
+    elif form["form"] == "incremental":
+        for level in form["levels"]:
+            files, entries = plural(level["files"], "file"), plural(level["entries"], "entry", "entries")
+            yield f"{indent}level {level['level']}: {files}, {format_bytes(level['bytes'])}, {entries}"
+        for file in form["data_files"]:
+            level = f"level {file['level']}, {plural(file['entries'], 'entry', 'entries')}, " if "level" in file else ""
+            yield f"{indent}{file['name']}: {level}{_place(file)}, {_origin(file)}"
+        private = form["private_files"]
+        size = sum(file["bytes"] for file in private) + form["meta"]["bytes"]
+        yield f"{indent}{plural(len(private) + 1, 'private file')}, {format_bytes(size)}"
+    else:
+        materialized = "none yet" if not form["materialized"] else f"number {form['materialization_id']}"
+        yield f"{indent}materialised: {materialized}" + (", new here" if form["materialized_now"] else "")
+        for one in form["materialized"]:
+            yield from _files(one, indent + "  ")
+        for segment in form["log"]:
+            changes = f"changes {segment['first']} to {segment['end'] - 1}"
+            yield f"{indent}log, {changes}: {_place(segment)}, {_origin(segment)}"
+
+
+def _origin(file: Mapping[str, Any]) -> str:
+    if file["uploaded_now"]:
+        return "uploaded now"
+    return "uploaded earlier" if file["uploaded_by"] is None else f"uploaded by checkpoint {file['uploaded_by']}"
 
 
 def _keyed_state(state: Mapping[str, Any]) -> Iterator[str]:

@@ -22,8 +22,15 @@ SETTINGS = {
     "checkpoint interval": "checkpoint_interval",
     "debloat_target_ns": "debloat",
     "restart ": "restart",
+    "state_backend": "state_backend",
+    "snapshot is": "snapshot",
+    "materialization_interval_ns": "materialization_interval",
 }
 """By how a refusal names a setting: the option that sets it."""
+
+_FLAGS = ("local_recovery",)
+"""Options that are given or not, without a value."""
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,11 @@ class RunOptions:
     interval_during_backlog: str | None = None
     checkpoints_after_tasks_finish: bool = True
     debloat: str | None = None
+    state_backend: str | None = None
+    snapshot: str | None = None
+    compression: str | None = None
+    local_recovery: bool | None = None
+    materialization_interval: str | None = None
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
         """The :class:`engine.runtime.config.RunConfig` for these options.
@@ -83,6 +95,10 @@ class RunOptions:
                 ("tolerable_failures", self.tolerable_failures),
                 ("max_concurrent", self.max_concurrent),
                 ("failover", self.failover),
+                ("state_backend", self.state_backend),
+                ("snapshot", self.snapshot),
+                ("snapshot_compression", self.compression),
+                ("local_recovery", self.local_recovery),
             )
             if value is not None
         }
@@ -98,6 +114,10 @@ class RunOptions:
         if self.checkpoint_interval is not None:
             none = self.checkpoint_interval == "none"
             changes["checkpoint_interval"] = None if none else CheckpointInterval.parse(self.checkpoint_interval)
+        if self.materialization_interval is not None:
+            none, what = self.materialization_interval == "none", "materialization interval"
+            interval_ns = None if none else parse_duration_ns(self.materialization_interval, what)
+            changes["materialization_interval_ns"] = interval_ns
         if self.restart is not None:
             changes["restart"] = parse_restart(self.restart)
         return RunConfig(
@@ -129,7 +149,9 @@ class RunOptions:
         arguments: list[str] = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if value != field.default:
+            if field.name in _FLAGS and value is not None:
+                arguments.append(f"--{'' if value else 'no-'}{field.name.replace('_', '-')}")
+            elif value != field.default:
                 arguments += [f"--{field.name.replace('_', '-')}", str(value)]
         return arguments
 
@@ -221,6 +243,40 @@ def config_options(command: CommandT) -> CommandT:
             default=True,
             show_default=True,
             help="Whether tasks may finish before the job does.",
+        ),
+    )
+    return _decorated(state_options(command), decorators)
+
+
+def state_options(command: CommandT) -> CommandT:
+    """The options about keyed state, which ``weir resume`` has as well."""
+    decorators = (
+        click.option(
+            "--state-backend",
+            metavar="NAME",
+            help="What keyed state is kept in: heap, lsm, rocksdb, changelog, or changelog:lsm for a changelog over"
+            " another one. [default: heap]",
+        ),
+        click.option(
+            "--snapshot",
+            type=click.Choice(["full", "incremental"]),
+            help="Whether a checkpoint holds all keyed state, or refers to what earlier ones wrote. [default: full]",
+        ),
+        click.option(
+            "--compression",
+            type=click.Choice(["none", "zlib"]),
+            help="Of full snapshots. [default: none]",
+        ),
+        click.option(
+            "--local-recovery/--no-local-recovery",
+            default=None,
+            help="Keep a copy of each subtask's state beside it, to restore from after a failure. [default: no]",
+        ),
+        click.option(
+            "--materialization-interval",
+            metavar="TIME",
+            help="Of the changelog: virtual time between two snapshots of the state behind it; none = never."
+            " [default: 10m]",
         ),
     )
     return _decorated(command, decorators)

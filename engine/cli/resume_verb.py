@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from engine.checkpoint.restore import UnmatchedStateError
-from engine.cli.descriptor import JobDescriptor, read_descriptor
+from engine.cli.descriptor import JobDescriptor, note_options, read_descriptor
 from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import LoadedJob, load_job
-from engine.cli.options import run_options
+from engine.cli.options import RunOptions, run_options, state_options
 from engine.cli.savepoint_options import SavepointWishes, savepoint_options
 from engine.cli.storage import hold_claimed, hold_directory, newest_usable
 from engine.cli.terminal import error_console, say
 from engine.elements.errors import JobChangedError, JobFileError, StorageError
 from engine.faults.plan import FaultPlan
+from engine.runtime.shared_files import check_forms
 from engine.runtime.storage_directory import open_storage
 from state_backends.filesystem import LocalFileSystem
 
 _HELP = """Go on with the job that was started with weir run --storage DIR.
 
-The job starts from its newest usable checkpoint, with the options and parameters of the first start. A damaged
-checkpoint is reported and the next older one is used. The committed output is that of an undisturbed run.
+The job starts from its newest usable checkpoint, with the options and parameters of the first start; those about
+state may be changed, as long as the checkpoint can be read. A damaged checkpoint is reported and the next older one
+is used. The committed output is that of an undisturbed run.
 
 \b
 Examples:
@@ -40,6 +45,7 @@ Examples:
     is_flag=True,
     help="Drop state of operators that the job has no more, instead of refusing.",
 )
+@state_options
 @savepoint_options
 @run_options
 def command(
@@ -53,6 +59,7 @@ def command(
     kills: tuple[str, ...],
     as_json: bool,
     trace: str | None,
+    **state: object,
 ) -> int:
     """See the help text."""
     faults = FaultPlan.parse(kills)
@@ -68,7 +75,8 @@ def command(
         _refuse_stopped(descriptor, directory)
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
-        config = descriptor.options.to_config()
+        options = _changed(descriptor.options, state)
+        config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
         with (
             hold_claimed(file_system, descriptor.restore_from()),
@@ -76,11 +84,15 @@ def command(
         ):
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)
+            if options != descriptor.options:
+                if checkpoint_id is not None:
+                    check_forms(opened.storage.read_metadata(checkpoint_id), config.backend().name)
+                note_options(file_system, directory, options)
             output_dir = os.path.normpath(os.path.join(directory, descriptor.output_dir))
             os.makedirs(output_dir, exist_ok=True)
             order = RunOrder(
                 loaded,
-                descriptor.options,
+                options,
                 faults,
                 output_dir,
                 as_json,
@@ -103,6 +115,11 @@ def _drive(order: RunOrder, directory: str) -> int:
         # The room that found out knows no command line.
         error.add_note(f"here: {shlex.join(['weir', 'resume', directory, '--allow-non-restored-state'])}")
         raise
+
+
+def _changed(options: RunOptions, state: Mapping[str, Any]) -> RunOptions:
+    """The options of the first start with those about state that were typed now."""
+    return replace(options, **{name: value for name, value in state.items() if value is not None})
 
 
 def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:

@@ -1,11 +1,14 @@
 """The row batch: the unit in which records move, chosen so that no per-record object is ever built.
 
+Its counterpart in columns, :class:`engine.elements.columns.ColumnBatch`, is one of these to whoever asks.
+
 A batch is a view on parallel lists. Its size is a setting (1 for lessons and exploration, thousands for throughput),
 never a meaning: a barrier, a timer or the end of a virtual time slice may cut it at any record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 MIN_TIMESTAMP_MS = -(2**63)
@@ -58,7 +61,7 @@ class Batch:
             Batch(self.values[at:], stamps and stamps[at:], keys and keys[at:]),
         )
 
-    def take(self, positions: list[int]) -> Batch:
+    def take(self, positions: Sequence[int]) -> Batch:
         """The records at ``positions``, in that order."""
         stamps, keys = self.timestamps, self.keys
         return Batch(

@@ -6,7 +6,7 @@ the key, so those methods refuse; put an operator in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -17,12 +17,14 @@ from engine.graph.options import (
     check_callable_or_methods,
     check_count,
     check_instance,
+    check_names,
     check_type,
 )
 from engine.graph.stream import Stream
 
 if TYPE_CHECKING:
     from engine.graph.windowed_stream import WindowedStream
+    from operators.columnar_keyed import ColumnAggregate
     from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
     from operators.windows import WindowAssigner
 
@@ -47,6 +49,65 @@ class KeyedStream(Stream):
         check_type("aggregate", "aggregate_function", aggregate_function, AggregateFunction)
         factory = partial(KeyedAggregateOperator, aggregate_function)
         return self._transform("aggregate", factory, options, requires_key=True)
+
+    def sum_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """Every record with the sum so far of its key in column ``into``; in ``column`` itself without.
+
+        Whole batches are folded at once. The state is that of ``reduce``, which may take its place.
+        """
+        from operators.columnar_keyed import sum_of
+
+        return self._column_aggregate("sum_column", column, into, sum_of, options)
+
+    def min_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """Every record with the least value so far of its key; see ``sum_column``."""
+        from operators.columnar_keyed import min_of
+
+        return self._column_aggregate("min_column", column, into, min_of, options)
+
+    def max_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """Every record with the greatest value so far of its key; see ``sum_column``."""
+        from operators.columnar_keyed import max_of
+
+        return self._column_aggregate("max_column", column, into, max_of, options)
+
+    def count_column(self, into: str = "count", **options: Unpack[OperatorOptions]) -> Stream:
+        """Every record with the number so far of records of its key in column ``into``."""
+        from operators.columnar_keyed import record_count
+
+        return self._column_aggregate("count_column", into, into, lambda _: record_count(), options)
+
+    def aggregate_columns(
+        self, aggregates: Mapping[str, ColumnAggregate], **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """Every record with several aggregates of its key so far, by the column that each goes into::
+
+            stream.key_by_column("user").aggregate_columns({"spent": sum_of("price"), "orders": record_count()})
+
+        Each has reducing state of its own, which is named like its column.
+        """
+        from operators.columnar import column_operator
+        from operators.columnar_keyed import ColumnAggregateOperator, check_aggregates
+
+        check_aggregates("aggregate_columns", aggregates)
+        factory = column_operator(ColumnAggregateOperator, dict(aggregates), tuple(aggregates))
+        return self._transform("aggregate-columns", factory, options, requires_key=True)
+
+    def _column_aggregate(
+        self,
+        method: str,
+        column: str,
+        into: str | None,
+        make: Callable[[str], ColumnAggregate],
+        options: OperatorOptions,
+    ) -> Stream:
+        from operators.columnar import column_operator
+        from operators.columnar_keyed import REDUCED_STATE, ColumnAggregateOperator
+
+        target = column if into is None else into
+        check_names(method, (column, target))
+        factory = column_operator(ColumnAggregateOperator, {target: make(column)}, (REDUCED_STATE,))
+        return self._transform(method.replace("_", "-"), factory, options, requires_key=True)
 
     def process(
         self,

@@ -101,6 +101,16 @@ def check_options(method: str, options: Mapping[str, Any]) -> None:
             check_type(method, "chain=", value, bool)
 
 
+def check_names(method: str, names: Iterable[object], *, at_least: int = 0) -> None:
+    """Raise ``JobGraphError`` unless all are names of columns, and there are enough of them."""
+    found = list(names)
+    for name in found:
+        if type(name) is not str or not name:
+            raise JobGraphError(f"{method}: the name of a column is a str that is not empty, got {name!r}")
+    if len(found) < at_least:
+        raise JobGraphError(f"{method}: name {at_least} column at least")
+
+
 def check_count(method: str, keyword: str, value: object) -> None:
     """Refuse what is no whole number. ``True`` is an ``int`` to Python, but not to a reader."""
     if not isinstance(value, int) or isinstance(value, bool):

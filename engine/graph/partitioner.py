@@ -7,11 +7,12 @@ channel order, so that every router splits one batch the same way whatever came 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
+from engine.elements.columns import ColumnBatch, positions_by_target
 from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, shorten
 from state_backends.errors import KeyTypeError
 from state_backends.key_groups import (
@@ -114,7 +115,7 @@ class _RoundRobinRouter:
         count, channels, first = len(batch), self._channels, self._next
         self._next = (first + count) % channels
         return [
-            (channel, batch.take(list(range(offset, count, channels))))
+            (channel, batch.take(range(offset, count, channels)))
             for channel in range(channels)
             if (offset := (channel - first) % channels) < count
         ]
@@ -242,6 +243,8 @@ def _spread(batch: Batch, targets: list[int], channels: int) -> Routed:
 
     One pass per column whatever the number of channels; a selection per channel would be a pass for each of them.
     """
+    if isinstance(batch, ColumnBatch):
+        return spread_columns(batch, targets, channels)
     values = _dealt(batch.values, targets, channels)
     stamps = None if batch.timestamps is None else _dealt(batch.timestamps, targets, channels)
     keys = None if batch.keys is None else _dealt(batch.keys, targets, channels)
@@ -250,6 +253,11 @@ def _spread(batch: Batch, targets: list[int], channels: int) -> Routed:
         for channel, part in enumerate(values)
         if part
     ]
+
+
+def spread_columns(batch: ColumnBatch, targets: Sequence[int], channels: int) -> Routed:
+    """The same for columns; ``targets`` may be an array."""
+    return [(channel, batch.select(positions)) for channel, positions in positions_by_target(targets, channels)]
 
 
 def _dealt(column: list[Any], targets: list[int], channels: int) -> list[list[Any]]:

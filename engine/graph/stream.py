@@ -9,7 +9,7 @@ needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
@@ -23,6 +23,7 @@ from engine.graph.options import (
     TransformDemands,
     check_callable,
     check_callable_or_methods,
+    check_names,
     check_options,
     check_type,
     operator_factory,
@@ -51,6 +52,19 @@ if TYPE_CHECKING:
     from operators.watermarks import WatermarkStrategy
     from operators.windows import WindowAssigner
     from state_backends.descriptors import MapStateDescriptor
+
+
+_ONLY_WITH_KEY = (
+    "reduce",
+    "aggregate",
+    "window",
+    "count_window",
+    "sum_column",
+    "min_column",
+    "max_column",
+    "count_column",
+    "aggregate_columns",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +146,48 @@ class Stream:
         """
         return self._attach("via", transform, options, NodeRole.TRANSFORM)
 
+    # --- whole columns ------------------------------------------------------------------------------------
+
+    def to_columns(
+        self, *fields: str, types: Mapping[str, str] | None = None, **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """The same records as columns of the named fields: items of tuples, values of dicts, or plain values as one.
+
+        ``types`` declares columns, and names further ones: BIGINT, DOUBLE (which takes ints too), BOOLEAN, STRING or
+        BYTES. Others have the type of what is in them. Without fields, rows are dicts and keep theirs.
+        """
+        from operators.columnar import ToColumnsOperator, column_operator
+
+        check_names("to_columns", fields)
+        declared = {**dict.fromkeys(fields), **(types or {})}
+        return self._transform("to-columns", column_operator(ToColumnsOperator, declared), options)
+
+    def to_rows(self, *fields: str, **options: Unpack[OperatorOptions]) -> Stream:
+        """Records of columns as rows: dicts; with one field its plain values, with several tuples of them."""
+        from operators.columnar import ToRowsOperator, column_operator
+
+        check_names("to_rows", fields)
+        return self._transform("to-rows", column_operator(ToRowsOperator, fields), options)
+
+    def map_columns(
+        self, fn: Callable[[dict[str, Any]], Mapping[str, Any]], **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """One record out for each record in: the columns ``fn(columns)`` (dicts of numpy arrays).
+
+        ``fn`` is called once for each batch, and a batch may be cut anywhere: it works record by record.
+        """
+        from operators.columnar import MapColumnsOperator, column_operator
+
+        check_callable("map_columns", "fn", fn)
+        return self._transform("map-columns", column_operator(MapColumnsOperator, fn), options)
+
+    def filter_columns(self, fn: Callable[[dict[str, Any]], Any], **options: Unpack[OperatorOptions]) -> Stream:
+        """The records for which the array of bools ``fn(columns)`` is true."""
+        from operators.columnar import FilterColumnsOperator, column_operator
+
+        check_callable("filter_columns", "fn", fn)
+        return self._transform("filter-columns", column_operator(FilterColumnsOperator, fn), options)
+
     # --- time ---------------------------------------------------------------------------------------------
 
     def assign_timestamps(self, timestamp_fn: Callable[[Any], int], **options: Unpack[OperatorOptions]) -> Stream:
@@ -184,6 +240,20 @@ class Stream:
             check_type("key_by", "key_type", key_type, KeyType)
         self._check_partitioner_may_change("key_by")
         return KeyedStream(self._job, self._partitioned(HashPartitioner(key, value, key_type)))
+
+    def key_by_column(self, *fields: str, key_type: KeyType | None = None) -> KeyedStream:
+        """Partition by a column, or by several together (a tuple): records of one key meet in one subtask, in order.
+
+        Whole batches are spread at once. The fields stay in the record; what stands behind may take columns or rows.
+        """
+        from engine.graph.column_partitioner import by_columns
+        from engine.graph.keyed_stream import KeyedStream
+
+        check_names("key_by_column", fields, at_least=1)
+        if key_type is not None:
+            check_type("key_by_column", "key_type", key_type, KeyType)
+        self._check_partitioner_may_change("key_by_column")
+        return KeyedStream(self._job, self._partitioned(by_columns(fields, key_type)))
 
     def union(self, *others: Stream) -> Stream:
         """The records of this stream and of all ``others``, each in its own order."""
@@ -375,7 +445,7 @@ class Stream:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("reduce", "aggregate", "window", "count_window"):
+            if name in _ONLY_WITH_KEY:
                 raise NotKeyedError(
                     f"{name} keeps state per key, but {self!r} has no key\n"
                     f"  fix: call .key_by(...) right before .{name}(...)"

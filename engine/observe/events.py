@@ -122,6 +122,19 @@ class TimerFired(NamedTuple):
     operator: str
 
 
+class BackgroundWorkDone(NamedTuple):
+    """A state backend has finished work beside the stream, such as a compaction."""
+
+    time_ns: int
+    attempt: int
+    operator: str
+    """Whose state it is about: ``task/operator``."""
+    work: str
+    size_bytes: int
+    """What was read and written."""
+    duration_ns: int
+
+
 class CheckpointTriggered(NamedTuple):
     time_ns: int
     attempt: int
@@ -192,6 +205,7 @@ TraceEvent = (
     | ChannelBlocked
     | ChannelResumed
     | TimerFired
+    | BackgroundWorkDone
     | CheckpointTriggered
     | SnapshotTaken
     | SnapshotAcknowledged

@@ -155,7 +155,7 @@ class Channel(OutputQueue):
 
     def put_batch(self, batch: Batch) -> None:
         """Send records (at least one)."""
-        count = len(batch.values)
+        count = len(batch)
         self.sent_records += count
         self.queued_records = queued = self.queued_records + count
         if queued >= self.capacity and not self.full:
@@ -291,7 +291,7 @@ class Channel(OutputQueue):
             return
         self.queue.append(numbered)
         self._arrived += 1
-        if self.capturing and element.__class__ is Batch:
+        if self.capturing and isinstance(element, Batch):
             self.gate.capture(self, [element])
         if not self.listed:
             self.gate.channel_readable(self)
@@ -342,7 +342,7 @@ class Channel(OutputQueue):
     def take(self) -> Element:
         """Remove the next element; its records count as received and their credit returns."""
         number, element = self.queue.popleft()
-        if element.__class__ is Batch:
+        if isinstance(element, Batch):
             self._received(number, len(element))
         else:
             if self.priority_events:
@@ -516,7 +516,7 @@ def _plain(numbered: Numbered) -> object:
 
 def kind_of(element: Element) -> str:
     """The trace's name for what kind of element this is."""
-    return "records" if element.__class__ is Batch else element.__class__.__name__
+    return "records" if isinstance(element, Batch) else element.__class__.__name__
 
 
 def detail_of(element: Element) -> int | None:

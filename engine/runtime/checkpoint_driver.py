@@ -22,6 +22,7 @@ from engine.checkpoint.messages import (
     DiscardAcknowledgedState,
     DiscardCheckpoint,
     DiscardPendingCheckpoint,
+    DiscardSharedState,
     FailJob,
     InitializeLocation,
     MessageIgnored,
@@ -40,7 +41,7 @@ from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.elements.events import SnapshotKind
 from engine.elements.operator_coordinator import CoordinatorError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointCut, CheckpointTriggered, TraceEvent
-from engine.runtime.task_checkpoint import TaskSnapshot
+from engine.runtime.async_snapshot import TaskSnapshot
 from state_backends.errors import StateBackendError
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class CheckpointDriver:
             # An outdated timer is ignored by the coordinator when it fires.
             DisarmPeriodicTimer: _nothing_to_do,
             DisarmTimeout: _nothing_to_do,
-            # Private files of a late message went with the directory of its checkpoint.
-            DiscardAcknowledgedState: _nothing_to_do,
+            DiscardAcknowledgedState: self._discard_acknowledged,
+            DiscardSharedState: self._discard_shared,
             MessageIgnored: _nothing_to_do,
         }
 
@@ -182,6 +183,23 @@ class CheckpointDriver:
         else:
             manager.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
         self.execute(manager.coordinator.on_discarded(checkpoint_id, self._kernel.now_ns))
+
+    def _discard_shared(self, instruction: DiscardSharedState) -> None:
+        error = _try_io(lambda: self._manager.files.delete_shared(instruction.handles))
+        if error is not None:
+            self._manager.note(f"shared state that no checkpoint uses could not be deleted: {error}")
+
+    def _discard_acknowledged(self, instruction: DiscardAcknowledgedState) -> None:
+        manager, message = self._manager, instruction.acknowledgement
+        state = message.state
+        assert isinstance(state, TaskSnapshot), message
+        private = state.operators.values()
+        for error in (
+            _try_io(lambda: manager.files.discard_private(message.checkpoint_id, private)),
+            _try_io(lambda: manager.files.delete_shared(message.discardable_shared)),
+        ):
+            if error is not None:
+                manager.note(f"what a task wrote for checkpoint {message.checkpoint_id} could not be deleted: {error}")
 
     def _trace_cut(self, checkpoint_id: int, snapshots: dict[TaskId, TaskSnapshot]) -> None:
         if self._manager.instrument is None:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.completed_store import CompletedCheckpoint
 from engine.checkpoint.messages import FinishedState, TaskId, WriteMetadata
-from engine.checkpoint.shared_state_registry import RestoreMode, SharingFilesStrategy
+from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
+from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.restored_state import RestoredJob
-from engine.runtime.task_checkpoint import TaskSnapshot
+from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
 from state_backends.errors import StateBackendError
+from state_backends.handles import FileStateHandle, StateScope
 from state_backends.savepoints import locate_snapshot, new_savepoint
 from state_backends.storage import (
     CheckpointLocation,
@@ -52,15 +54,16 @@ class _Adopted:
     location: CheckpointLocation
     mode: RestoreMode
     is_savepoint: bool
+    shared: tuple[SharedState, ...]
 
     def entry(self) -> CompletedCheckpoint:
-        checkpoint_id, pointer = self.location.checkpoint_id, self.location.directory
+        checkpoint_id, pointer, shared = self.location.checkpoint_id, self.location.directory, self.shared
         if self.mode is RestoreMode.LEGACY:
-            return CompletedCheckpoint(checkpoint_id, SnapshotKind.SAVEPOINT, external_pointer=pointer)
+            return CompletedCheckpoint(checkpoint_id, SnapshotKind.SAVEPOINT, external_pointer=pointer, shared=shared)
         if self.mode is RestoreMode.NO_CLAIM:
             return CompletedCheckpoint(checkpoint_id, is_unclaimed=True, external_pointer=pointer)
         sharing = SharingFilesStrategy.NO_SHARING if self.is_savepoint else None
-        return CompletedCheckpoint(checkpoint_id, external_pointer=pointer, restored_sharing=sharing)
+        return CompletedCheckpoint(checkpoint_id, external_pointer=pointer, shared=shared, restored_sharing=sharing)
 
 
 class CheckpointFiles:
@@ -77,8 +80,10 @@ class CheckpointFiles:
         incarnation: int,
         allow_non_restored_state: bool,
         file_system: FileSystem,
+        state_backend: str = "heap",
     ) -> None:
-        """``file_system``: where savepoints are written and read; a storage in memory is none for the user."""
+        """``file_system``: where savepoints are written and read; a storage in memory is none for the user.
+        ``state_backend``: the name of what is to read keyed state."""
         self.storage = storage
         self.plan = plan
         self.savepoint_locations: dict[int, CheckpointLocation] = {}
@@ -86,7 +91,10 @@ class CheckpointFiles:
         self._incarnation = incarnation
         self._allow_non_restored_state = allow_non_restored_state
         self._file_system = file_system
+        self._state_backend = state_backend
         self._adopted: dict[int, _Adopted] = {}
+        self._undeleted: dict[int, None] = {}
+        """Checkpoints whose deletion has failed: while they may still exist, what they refer to stays."""
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -161,13 +169,48 @@ class CheckpointFiles:
         return operators
 
     def discard(self, checkpoint_id: int) -> None:
-        """Delete a snapshot, complete or not."""
+        """Delete a snapshot, complete or not, without the files that it shares."""
+        self._undeleted[checkpoint_id] = None
         if checkpoint_id in self.savepoint_locations:
             self.savepoint_locations.pop(checkpoint_id).discard()
         elif checkpoint_id in self._adopted:
             self._adopted.pop(checkpoint_id).location.discard()
         else:
             self.storage.discard(checkpoint_id)
+        del self._undeleted[checkpoint_id]
+
+    def delete_shared(self, handles: Iterable[object]) -> None:
+        """Delete files that no retained checkpoint refers to.
+
+        None goes while a checkpoint that was to be deleted may still exist: it would be one without its files. The
+        sweep at the end of the run, or at the next start, finds them.
+
+        Raises :class:`OSError` when one cannot be deleted; the others are.
+        """
+        if self._undeleted:
+            return
+        problem: OSError | None = None
+        for handle in handles:
+            assert isinstance(handle, FileStateHandle), handle
+            try:
+                self.storage.delete_shared(handle)
+            except OSError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def discard_private(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
+        """Delete the files that a task has written for a snapshot that does not take them.
+
+        Raises :class:`OSError` when one cannot be deleted.
+        """
+        location, file_system = self.location(checkpoint_id), self.storage.file_system
+        for snapshot in snapshots:
+            for stream in snapshot.streams():
+                if isinstance(stream, FileStateHandle) and stream.scope is StateScope.EXCLUSIVE:
+                    path = location.full_path(stream)
+                    if file_system.exists(path):
+                        file_system.delete(path)
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
         """Where a snapshot is, or will be."""
@@ -190,7 +233,15 @@ class CheckpointFiles:
         except OSError as error:
             raise unusable_storage(savepoint.path, error) from error
         is_savepoint = metadata.properties.get(KIND) == SnapshotKind.SAVEPOINT.value
-        self._adopted[location.checkpoint_id] = _Adopted(location, savepoint.mode, is_savepoint)
+        metadata = self._of_this_job(metadata, location, savepoint.mode)
+        shared = recovered_shared_state(metadata)
+        self._adopted[location.checkpoint_id] = _Adopted(location, savepoint.mode, is_savepoint, shared)
+
+    def _of_this_job(
+        self, metadata: CheckpointMetadata, location: CheckpointLocation, mode: RestoreMode
+    ) -> CheckpointMetadata:
+        may_be_referred_to = mode is not RestoreMode.NO_CLAIM
+        return with_files_of_another_job(metadata, location, self.storage, may_be_referred_to=may_be_referred_to)
 
     def next_checkpoint_id(self) -> int:
         """Above every id ever used in this directory, by checkpoints that never completed too.
@@ -205,13 +256,22 @@ class CheckpointFiles:
     def retained(self, newest: int) -> list[CompletedCheckpoint]:
         """The completed snapshots up to ``newest`` that there are to be restored from."""
         found = [
-            CompletedCheckpoint(known, external_pointer=self.storage.location(known).directory)
+            CompletedCheckpoint(
+                known, external_pointer=self.storage.location(known).directory, shared=self._shared_by(known)
+            )
             for known in self.storage.list_checkpoints()
         ]
         found += [adopted.entry() for adopted in self._adopted.values()]
         return sorted(
             (entry for entry in found if entry.checkpoint_id <= newest), key=lambda entry: entry.checkpoint_id
         )
+
+    def _shared_by(self, checkpoint_id: int) -> tuple[SharedState, ...]:
+        try:
+            return recovered_shared_state(self.storage.read_metadata(checkpoint_id))
+        except (StateBackendError, OSError):
+            # A damaged one, passed over by what is restored. The sweep leaves everything as it is meanwhile.
+            return ()
 
     def discard_leftovers(self) -> None:
         """Delete what a job manager that has died had begun.
@@ -260,6 +320,7 @@ class CheckpointFiles:
             self.plan,
             self.location(metadata.checkpoint_id),
             allow_non_restored_state=self._allow_non_restored_state,
+            state_backend=self._state_backend,
         )
         self.plan = self.plan if restored.plan is None else restored.plan
         return restored, tuple(problems)
@@ -269,7 +330,11 @@ class CheckpointFiles:
         problems: list[str] = []
         for checkpoint_id in sorted(candidates, reverse=True):
             try:
-                return self.location(checkpoint_id).verify(), problems
+                metadata = self.location(checkpoint_id).verify()
+                if checkpoint_id in self._adopted:
+                    adopted = self._adopted[checkpoint_id]
+                    metadata = self._of_this_job(metadata, adopted.location, adopted.mode)
+                return metadata, problems
             except (StateBackendError, OSError) as problem:
                 what = "checkpoint" if checkpoint_id not in self._adopted else "the snapshot started from, number"
                 problems.append(f"{what} {checkpoint_id} cannot be used: {problem}")

@@ -21,6 +21,9 @@ from engine.runtime.debloating import (
     PERIODS_PER_TARGET,
     DebloatSettings,
 )
+from state_backends.errors import StateArgumentError
+from state_backends.snapshot import COMPRESSIONS
+from state_backends.state_backend import StateBackend, state_backend_named
 from state_backends.storage import MAX_INLINE_THRESHOLD_BYTES
 
 _UNITS_NS = {
@@ -41,9 +44,13 @@ DEFAULT_RESTARTS = 3
 DEFAULT_RESTART_DELAY_NS = 10_000_000
 DEFAULT_MASTER_RECOVERY_NS = 10_000_000
 DEFAULT_FINAL_CHECKPOINT_ATTEMPTS = 10
+DEFAULT_MATERIALIZATION_NS = 600_000_000_000
 
 ALIGNED_TIMEOUT, UNALIGNED = "aligned-timeout", "unaligned"
 """The modes that may store records in flight."""
+
+SNAPSHOTS = ("full", "incremental")
+"""Whether a checkpoint holds all of its keyed state, or refers to what earlier ones have written."""
 
 FAILOVERS = ("full", "region")
 """What dies with a task: the whole job, or the tasks it exchanges records with."""
@@ -108,10 +115,17 @@ _LEAST = (
     ("debloat_period_ns", 1),
     ("debloat_min_records", 1),
     ("debloat_threshold_percent", 0),
+    ("materialization_interval_ns", 1_000_000),
     ("debloat_samples", 1),
 )
 
-_SWITCHES = ("seeded_schedule", "allow_non_restored_state", "checkpoints_after_tasks_finish", "random_first_delay")
+_SWITCHES = (
+    "seeded_schedule",
+    "allow_non_restored_state",
+    "checkpoints_after_tasks_finish",
+    "random_first_delay",
+    "local_recovery",
+)
 
 _OPTIONAL = (
     "channel_capacity",
@@ -119,6 +133,7 @@ _OPTIONAL = (
     "interval_during_backlog_ns",
     "debloat_target_ns",
     "debloat_period_ns",
+    "materialization_interval_ns",
 )
 
 
@@ -175,7 +190,14 @@ class RunConfig:
     ``debloat_period_ns``        how often it is computed, ``None`` = a fifth of the target;
     ``debloat_min_records``      the least credit of a channel;
     ``debloat_threshold_percent``  changes of the credit below this are left;
-    ``debloat_samples``          periods over which it is smoothed.
+    ``debloat_samples``          periods over which it is smoothed;
+    ``state_backend``            what keyed state is kept in: ``heap``, ``lsm``, ``rocksdb``, ``changelog`` or
+                                 ``changelog:`` and one of the others; or a state backend with settings of its own;
+    ``snapshot``                 ``full``: a checkpoint holds all of its keyed state; ``incremental``: it refers to
+                                 what earlier ones have written. (A state backend that is given says so itself.)
+    ``snapshot_compression``     of full snapshots: ``none``, or ``zlib``, whose bytes differ between its versions;
+    ``local_recovery``           tasks keep a copy of their state beside them, to restore from after a failure;
+    ``materialization_interval_ns``  between two snapshots of the state behind a changelog, ``None`` = never.
     """
 
     mode: str = "aligned"
@@ -208,6 +230,11 @@ class RunConfig:
     debloat_min_records: int = 1
     debloat_threshold_percent: int = DEFAULT_THRESHOLD_PERCENT
     debloat_samples: int = DEFAULT_SAMPLES
+    state_backend: str | StateBackend = "heap"
+    snapshot: str = "full"
+    snapshot_compression: str = "none"
+    local_recovery: bool = False
+    materialization_interval_ns: int | None = DEFAULT_MATERIALIZATION_NS
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -228,6 +255,7 @@ class RunConfig:
         self._check_aligned_timeout(mode)
         self._check_backlog_interval()
         self._check_debloating()
+        self._check_state()
 
     def _check_types(self) -> None:
         """What another type would end in a bug's traceback, or pass for something it is not ('no' for true)."""
@@ -284,6 +312,44 @@ class RunConfig:
                 f"debloat_min_records is {self.debloat_min_records}, which is more than channel_capacity"
                 f" ({self.capacity}) ever grants; set it to at most that, or a larger channel_capacity"
             )
+
+    def _check_state(self) -> None:
+        for name, allowed in (("snapshot", SNAPSHOTS), ("snapshot_compression", COMPRESSIONS)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigurationError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+        backend = self.backend()
+        if self.snapshot == "incremental" and not backend.incremental:
+            raise ConfigurationError(
+                f"snapshot is 'incremental', but the state backend that is given ({backend.name}) writes full"
+                " snapshots; make it with incremental=True, and leave snapshot out"
+            )
+
+    def backend(self) -> StateBackend:
+        """The state backend that ``state_backend`` and ``snapshot`` mean.
+
+        Raises :class:`ConfigurationError` when there is none of that name, or it needs a package that is missing.
+        """
+        chosen = self.state_backend
+        if not isinstance(chosen, str):
+            if not callable(getattr(chosen, "create_keyed_backend", None)) or isinstance(chosen, type):
+                raise ConfigurationError(
+                    f"state_backend is {chosen!r} of type {type(chosen).__name__}; write state_backend='heap', or give"
+                    " a state backend"
+                )
+            return chosen
+        try:
+            backend = state_backend_named(chosen, incremental=self.snapshot == "incremental")
+        except StateArgumentError as error:
+            raise ConfigurationError(f"state_backend: {error}") from error
+        if not chosen.startswith("changelog"):
+            return backend
+        from state_backends.changelog.backend import ChangelogStateBackend
+
+        assert isinstance(backend, ChangelogStateBackend), chosen
+        interval_ns = self.materialization_interval_ns
+        interval_ms = None if interval_ns is None else interval_ns // 1_000_000
+        return ChangelogStateBackend(backend.inner, materialization_interval_ms=interval_ms)
 
     @property
     def debloating(self) -> DebloatSettings | None:

@@ -15,11 +15,13 @@ from engine.runtime.debloating import DebloatSettings
 from engine.runtime.kernel import Kernel
 from state_backends.filesystem import FileSystem
 from state_backends.handles import ChannelName
+from state_backends.state_backend import StateBackend
 
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.task import Task
+    from state_backends.local_recovery import LocalStateStores
     from state_backends.storage import CheckpointLocation, CheckpointStorage
 
 
@@ -82,9 +84,17 @@ class TaskEnvironment:
     file_system: FileSystem
     output_dir: str
     instrument: Instrument | None
+    state_backend: StateBackend
+    local_file_system: FileSystem
+    """Of state backends that keep files while they run."""
+    working_dir: str
+    """Below it each keyed backend has a directory of its own."""
+    snapshot_compression: str
     counters: dict[tuple[str, int], dict[str, int]]
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
     debloating: DebloatSettings | None = None
+    local_state: LocalStateStores | None = None
+    """Where tasks keep copies of their state, if they do."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
 
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:

@@ -81,6 +81,8 @@ class ExecutionResult:
     events_executed: int
     savepoints: tuple[SavepointReport, ...] = ()
     """What came of each savepoint that was asked for, in the order of asking."""
+    local_recovery: Mapping[str, int] | None = None
+    """How often state was restored from local copies, and what became of them; ``None`` without local recovery."""
 
     def raise_on_failure(self) -> ExecutionResult:
         """Raise the job's error if it failed."""
@@ -225,6 +227,7 @@ class Execution:
             manager.start(restored, problems)
             built()
             self._run_kernel(progress)
+            manager.close()
         assert manager.state in ENDED, (
             f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
         )
@@ -285,6 +288,7 @@ class Execution:
             notes=tuple(manager.notes),
             events_executed=self.kernel.executed,
             savepoints=tuple(manager.savepoints.reports),
+            local_recovery=manager.local.report(),
         )
 
     def _who_waits(self) -> str:

@@ -31,6 +31,7 @@ from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
 from engine.runtime.failover import Failover, FinalCheckpointError, TaskKilledError
 from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
+from engine.runtime.local_files import LocalFiles
 from engine.runtime.operator_coordinators import OperatorCoordinators
 from engine.runtime.regions import Region
 from engine.runtime.savepoints import Savepoints
@@ -81,8 +82,16 @@ class JobManager:
         choices: ChoiceRecorder,
     ) -> None:
         self.config = config
+        self._state_backend = config.backend()
         self.kernel = kernel
-        self.files = CheckpointFiles(storage, plan, incarnation, config.allow_non_restored_state, file_system)
+        self.files = CheckpointFiles(
+            storage,
+            plan,
+            incarnation,
+            config.allow_non_restored_state,
+            file_system,
+            self._state_backend.name,
+        )
         self.incarnation = incarnation
         self.instrument = instrument
         self.attempt = 0
@@ -93,6 +102,7 @@ class JobManager:
         self.error: Exception | None = None
         self.restores: list[Restore] = []
         self.notes: list[str] = []
+        self.local = LocalFiles(storage, output_dir, keeps_state=config.local_recovery, note=self.note)
         self.source_records = 0
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
         self.tasks: dict[TaskId, Task] = {}
@@ -154,12 +164,26 @@ class JobManager:
         # Also on a fresh start: what lies there may all be damaged, and no number is used twice.
         next_id = self.files.next_checkpoint_id()
         self.files.discard_passed_over(restored)
+        self._sweep()
         self.driver.execute(self.coordinator.recover(retained, self.kernel.now_ns, next_id))
+
+    def _sweep(self) -> None:
+        try:
+            self.local.sweep()
+            self.files.storage.sweep_shared()
+        except OSError as error:
+            self.note(f"files that no checkpoint refers to could not be deleted: {error}")
+
+    def close(self) -> None:
+        """The run is over: delete local files, and those in the shared scope that no checkpoint refers to."""
+        self._sweep()
+        self.local.close()
 
     def deploy_all(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
         """Deploy all tasks, from ``restored`` or from nothing; ``problems``: checkpoints passed over."""
         self.state = RUNNING
         self.deployment = self.attempt + 1
+        self.local.deployed(self.plan)
         if self._records_interval is not None:
             self._records_to_trigger = self._records_interval
         if restored is not None and restored.dropped:
@@ -233,6 +257,11 @@ class JobManager:
             file_system=self._file_system,
             output_dir=self._output_dir,
             instrument=self.instrument,
+            state_backend=self._state_backend,
+            local_file_system=self.local.file_system,
+            working_dir=self.local.working_dir,
+            local_state=self.local.stores,
+            snapshot_compression=self.config.snapshot_compression,
             counters=self.counters,
             debloating=self.config.debloating,
         )

@@ -38,7 +38,7 @@ class RecordWriter:
 
     def emit(self, batch: Batch) -> None:
         """Spread the records over the channels."""
-        if batch.values:
+        if len(batch):
             channels = self.channels
             for index, part in self._route(batch):
                 channels[index].put_batch(part)
@@ -116,7 +116,7 @@ class ChainOutput:
     def emit_side(self, tag: str, batch: Batch) -> None:
         """Records of side output ``tag``."""
         for receive in self._side.get(tag, ()):
-            if batch.values:
+            if len(batch):
                 receive(batch)
 
 

@@ -16,11 +16,10 @@ from engine.checkpoint.restore import (
 )
 from engine.elements.errors import JobChangedError
 from engine.runtime.restored_channels import InFlight, restore_channels
+from engine.runtime.shared_files import check_forms
 from state_backends.handles import OperatorStateHandle
 from state_backends.key_groups import KeyType
-from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.operator_state import OperatorStateBackend
 from state_backends.snapshot import StateReader
 
 if TYPE_CHECKING:
@@ -35,14 +34,6 @@ class RestoredOperator:
     keyed: tuple[KeyedStateHandle, ...]
     operator: tuple[OperatorStateHandle, ...]
     reader: StateReader
-
-    def restore_keyed(self, backend: KeyedStateBackend) -> None:
-        """Fill a fresh keyed backend."""
-        backend.restore(self.keyed, self.reader)
-
-    def restore_operator(self, backend: OperatorStateBackend) -> None:
-        """Fill a fresh operator state backend."""
-        backend.restore(self.operator, self.reader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +68,13 @@ class RestoredJob:
         location: CheckpointLocation,
         *,
         allow_non_restored_state: bool,
+        state_backend: str = "heap",
     ) -> RestoredJob:
-        """Give every subtask of ``plan`` its part of the checkpoint.
+        """Give every subtask of ``plan`` its part of the checkpoint. ``state_backend``: the name of what is to read it.
 
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state.
         """
+        check_forms(metadata, state_backend)
         targets = [
             RestoreTarget(
                 operator.uid,

@@ -225,7 +225,7 @@ class Task:
                 self.loop.task_idle()
             return
         element = channel.head()
-        if element.__class__ is Batch:
+        if isinstance(element, Batch):
             if self.record_cost_ns:
                 self._slice_channel = channel
                 self._begin_slice(len(element))
@@ -486,12 +486,14 @@ class Task:
         self.broadcast(EndOfPartition())
         self.checkpointing.abandon()
         try:
-            self._close_operators()
+            for operator in self.operators:
+                operator.close()
         except AssertionError:
             raise
         except Exception as error:
             self.fail(error)
             return
+        self._dispose()
         self._set_state(FINISHED)
         self.environment.master.task_finished(self)
 
@@ -568,6 +570,10 @@ class Task:
         if self._finish_when_confirmed:
             self.finish()
 
+    def materialize(self, position: int) -> None:
+        """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
+        self.contexts[position].materialize()
+
     def register_timer(self, time_ns: int, position: int) -> None:
         """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``; not after the end of data."""
         if self.input_ended or self.is_stopping:
@@ -625,10 +631,15 @@ class Task:
                 raise
             except Exception as error:
                 self.environment.master.note(f"closing {self.name} after a failure: {error}")
+        self._dispose()
 
-    def _close_operators(self) -> None:
-        for operator in self.operators:
-            operator.close()
+    def _dispose(self) -> None:
+        """Close the state; what it leaves behind is swept with the next start."""
+        for context in self.contexts:
+            try:
+                context.close()
+            except OSError as error:
+                self.environment.master.note(f"local state of {self.name} could not be deleted: {error}")
 
     def _set_state(self, state: str, cause: Exception | None = None) -> None:
         self.state = state
@@ -676,6 +687,7 @@ class Task:
             self._valve.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
             tuple(operator.fingerprint() for operator in self.operators),
+            tuple(context.fingerprint() for context in self.contexts),
             self.checkpointing.fingerprint(),
             None if self.loop is None else self.loop.fingerprint(),
         )

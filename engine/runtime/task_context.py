@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import OperatorMetrics
 from engine.graph.plan import OperatorPlan
+from engine.runtime.background import Materializing, TaskExecutor
 from engine.runtime.operator_coordinators import OperatorEvent, plain_copy
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.restored_state import RestoredOperator
-from state_backends.heap import HeapKeyedStateBackend
+from engine.runtime.shared_files import SharedStreams
 from state_backends.key_groups import key_group_range_for_index
+from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.operator_state import OperatorStateBackend
+from state_backends.restore_alternatives import remote_only, restore_backend
+from state_backends.state_backend import BackendEnvironment
+from state_backends.storage import safe_file_name
 
 if TYPE_CHECKING:
     from engine.runtime.task import Task
@@ -47,10 +53,14 @@ class TaskOperatorContext:
         self.incarnation = environment.incarnation
         self.checkpointing_enabled = environment.protocol.takes_checkpoints
         self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
-        self.keyed: HeapKeyedStateBackend | None = None
+        self.keyed: KeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None
         self._task = task
         self._output = output
+        self._executor: TaskExecutor | None = None
+        self._working_dirs: list[str] = []
+        self._awaits_materialization = False
+        self._is_closed = False
         self._restored: RestoredOperator | None = None
         self._restored_checkpoint_id: int | None = None
 
@@ -80,28 +90,116 @@ class TaskOperatorContext:
         """A relative path is below the run's output directory."""
         return self._task.environment.resolve_path(path)
 
-    def keyed_backend(self) -> HeapKeyedStateBackend:
+    def keyed_backend(self) -> KeyedStateBackend:
         """Keyed state, with what was restored."""
         if self.keyed is None:
             if not self.plan.keyed:
                 raise JobGraphError(f"operator {self.name!r} asks for keyed state but stands behind no key_by")
-            key_groups = key_group_range_for_index(self.max_parallelism, self.parallelism, self.subtask)
-            self.keyed = HeapKeyedStateBackend(self.plan.key_type, self.max_parallelism, key_groups)
-            if self._restored is not None and self._restored.keyed:
-                self._restored.restore_keyed(self.keyed)
+            if self._restored is None or not self._restored.keyed:
+                self.keyed = self._create_keyed_backend(0)
+            else:
+                self.keyed = self._restore_keyed_backend(self._restored)
                 if self.keyed.key_type is not None:
                     # Else a key that failed the last attempt would be the first one of this, and pass.
                     agreement = self._task.environment.key_type_agreement(self._task.plan.vertex)
                     agreement.adopt(self.keyed.key_type)
+            self._await_materialization()
         return self.keyed
+
+    def _create_keyed_backend(self, tried: int) -> KeyedStateBackend:
+        assert not self._is_closed, f"{self.name}: keyed state after the end of the task"
+        environment = self._task.environment
+        # An attempt deploys a subtask once, so that no two backends ever have one name, those of other runs included.
+        unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
+        self._executor = TaskExecutor(self._task, self.name, self._await_materialization)
+        working_dir = posixpath.join(environment.working_dir, unique)
+        self._working_dirs.append(working_dir)
+        return environment.state_backend.create_keyed_backend(
+            BackendEnvironment(
+                self.plan.key_type,
+                self.max_parallelism,
+                key_group_range_for_index(self.max_parallelism, self.parallelism, self.subtask),
+                environment.local_file_system,
+                working_dir,
+                unique,
+                self._executor,
+                self.processing_time_ms,
+                shared_streams=SharedStreams(environment.storage, f"{unique}-background"),
+            )
+        )
+
+    def _restore_keyed_backend(self, restored: RestoredOperator) -> KeyedStateBackend:
+        local, handles, reader = self._task.checkpointing.local, restored.keyed, restored.reader
+        return restore_backend(
+            remote_only(handles, reader) if local is None else local.keyed_candidates(self.uid, handles, reader),
+            self._create_keyed_backend,
+            lambda backend, candidate: backend.restore(candidate.handles, candidate.reader),
+            self._dispose,
+            report=None if local is None else local.report(self.uid, "keyed"),
+        )
+
+    def _dispose(self, backend: KeyedStateBackend) -> None:
+        assert self._executor is not None
+        self._executor.close()
+        backend.dispose()
+
+    def _await_materialization(self) -> None:
+        """Have the task come back when the backend is due to take a snapshot of its own."""
+        backend: object = self.keyed
+        if self._awaits_materialization or self._is_closed or not isinstance(backend, Materializing):
+            return
+        due_ms, kernel = backend.materialization_due_ms, self._task.kernel
+        if due_ms is not None:
+            self._awaits_materialization = True
+            due_ns = max(due_ms * 1_000_000, kernel.now_ns)
+            kernel.schedule(due_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
+
+    def materialize(self) -> None:
+        """The time has come for the backend to take a snapshot of its own."""
+        self._awaits_materialization = False
+        if self._is_closed:
+            return
+        backend: object = self.keyed
+        assert isinstance(backend, Materializing)
+        assert self._executor is not None
+        work = backend.materialize_if_due(self.processing_time_ms())
+        if work is not None:
+            self._executor.submit(work)
+        self._await_materialization()
+
+    def close(self) -> None:
+        """The task is over, and its snapshots with it: end background work, close the state, delete local files. A
+        second call does nothing.
+
+        Raises :class:`OSError` when a local file cannot be deleted.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._executor is not None:
+            self._executor.close()
+        if self.keyed is not None:
+            self.keyed.dispose()
+        for directory in self._working_dirs:
+            self._task.environment.local_file_system.delete_tree(directory)
 
     def operator_backend(self) -> OperatorStateBackend:
         """Operator state, with what was restored."""
         if self.operator is None:
-            self.operator = OperatorStateBackend()
-            if self._restored is not None and self._restored.operator:
-                self._restored.restore_operator(self.operator)
+            if self._restored is None or not self._restored.operator:
+                self.operator = OperatorStateBackend()
+            else:
+                self.operator = self._restore_operator_backend(self._restored)
         return self.operator
+
+    def _restore_operator_backend(self, restored: RestoredOperator) -> OperatorStateBackend:
+        local, handles, reader = self._task.checkpointing.local, restored.operator, restored.reader
+        return restore_backend(
+            remote_only(handles, reader) if local is None else local.operator_candidates(self.uid, handles, reader),
+            lambda tried: OperatorStateBackend(),
+            lambda backend, candidate: backend.restore(candidate.handles, candidate.reader),
+            report=None if local is None else local.report(self.uid, "operator"),
+        )
 
     def restored_checkpoint_id(self) -> int | None:
         """The checkpoint this attempt starts from."""
@@ -128,6 +226,10 @@ class TaskOperatorContext:
             )
         message = OperatorEvent(self.uid, self._task.task_id, self.attempt, plain_copy(event, self.name))
         self._task.environment.send_to_master("operator_event", message)
+
+    def fingerprint(self) -> object:
+        """Background work still to be done."""
+        return None if self._executor is None else self._executor.fingerprint()
 
     def report_backlog(self, is_backlog: bool) -> None:
         """See the contract."""

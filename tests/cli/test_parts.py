@@ -17,7 +17,7 @@ from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestar
 from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
 from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
 from engine.cli.options import RunOptions, parse_params
-from engine.cli.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
+from state_backends.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
 from engine.cli.restart_text import FORMS, parse_restart
 from engine.cli.run_directory import claim_directory, next_run_directory, write_report
 from engine.elements import errors

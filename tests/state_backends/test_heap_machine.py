@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from state_backends.full_snapshot_task import FullSnapshotTask
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.heap_snapshot import HeapSnapshotTask
 from state_backends.key_groups import key_group_ranges
 from state_backends.snapshot import SnapshotOptions, TaskStatus, run_to_completion
 from state_backends.storage import CheckpointLocation
@@ -34,7 +34,7 @@ class Pinned:
         self.expected = expected
         self.timers = timers
         self.resources = backend.sync_prepare_resources(1)
-        self.task: HeapSnapshotTask = backend.async_snapshot(
+        self.task: FullSnapshotTask = backend.async_snapshot(
             self.resources, 1, 0, self.where.stream_factory("s"), SnapshotOptions(entries_per_step=1)
         )
 

@@ -24,8 +24,8 @@ from state_backends.errors import (
 )
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from state_backends.full_snapshot import FullSnapshotReader
+from state_backends.full_snapshot_task import FullSnapshotTask
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.heap_snapshot import HeapSnapshotTask
 from state_backends.key_groups import INT, STRING, KeyGroupRange, key_group_range_for_index, key_group_ranges
 from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 from state_backends.snapshot import SnapshotOptions, SnapshotResult, SnapshotTask, TaskStatus, run_to_completion
@@ -68,7 +68,7 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
     return backend
 
 
-def start(backend: HeapKeyedStateBackend, where: Any, options: SnapshotOptions | None = None) -> HeapSnapshotTask:
+def start(backend: HeapKeyedStateBackend, where: Any, options: SnapshotOptions | None = None) -> FullSnapshotTask:
     """The task of a new snapshot."""
     resources = backend.sync_prepare_resources(1)
     return backend.async_snapshot(resources, 1, 0, where.stream_factory("s"), options or SnapshotOptions())

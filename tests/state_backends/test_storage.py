@@ -39,7 +39,12 @@ from state_backends.handles import (
     stream_handle_from_state,
 )
 from state_backends.key_groups import KeyGroupRange
-from state_backends.keyed_handles import FullKeyedStateHandle, keyed_handle_from_state
+from state_backends.keyed_handles import (
+    FullKeyedStateHandle,
+    IncrementalKeyedStateHandle,
+    StoreFile,
+    keyed_handle_from_state,
+)
 from state_backends.snapshot import SnapshotOptions, run_to_completion
 from state_backends.storage import (
     MAX_INLINE_THRESHOLD_BYTES,
@@ -418,19 +423,64 @@ def test_a_half_discarded_checkpoint_does_not_exist(survives: Callable[[str], bo
 
 
 def test_leftovers_of_a_crash_are_cleaned_up() -> None:
-    """Directories without metadata and unfinished files go; checkpoints and shared files stay."""
+    """Directories without metadata, unfinished files, local files and shared files that no checkpoint uses go."""
     fs = MemoryFileSystem()
     of = storage(fs)
     complete(of, 1)
     write_stream(of.initialize_location(2), b"orphan")
     write_stream(of.location(1), b"shared", StateScope.SHARED)
-    with fs.open_write("/base/job/incarnation.inprogress") as file:
-        file.write(b"torn")
+    fs.make_dirs("/base/job/work/count-0-1-1")
+    for unfinished in ("incarnation.inprogress", "work/count-0-1-1/000001.sst"):
+        with fs.open_write(f"/base/job/{unfinished}") as file:
+            file.write(b"torn")
 
-    assert of.discard_leftovers() == ["/base/job/chk-2", "/base/job/incarnation.inprogress"]
+    expected = [f"/base/job/{path}" for path in ("chk-2", "incarnation.inprogress", "shared/op-0-0", "work")]
+    assert of.discard_leftovers() == expected
     assert of.discard_leftovers() == []
     assert of.list_checkpoints() == [1]
-    assert fs.exists("/base/job/shared/op-0-0")
+
+
+def with_shared_file(of: CheckpointStorage, checkpoint_id: int, data: bytes) -> str:
+    """A checkpoint that consists of one file in the shared scope; returns the path of that."""
+    where = of.initialize_location(checkpoint_id)
+    stream = where.stream_factory(f"op-{checkpoint_id}").create_stream(StateScope.SHARED)
+    stream.write(data)
+    handle = stream.close_and_get_handle()
+    assert isinstance(handle, FileStateHandle)
+    file = StoreFile("000001.sst", handle, True)
+    keyed = IncrementalKeyedStateHandle("lsm", "b", KeyGroupRange(0, 7), 1, (file,), (), ByteStreamStateHandle(b"m"))
+    operators = (OperatorSnapshot("op", "Op", 1, 8, {0: SubtaskSnapshot(keyed)}),)
+    where.write_metadata(CheckpointMetadata(checkpoint_id, 0, 1, {}, operators))
+    return where.full_path(handle)
+
+
+def test_shared_files_that_a_checkpoint_uses_are_not_swept() -> None:
+    """They go with the last checkpoint that refers to them, and none goes while a checkpoint cannot be read."""
+    fs = MemoryFileSystem()
+    of = storage(fs)
+    first, second = (with_shared_file(of, number, b"x" * number) for number in (1, 2))
+
+    assert of.sweep_shared() == []
+    of.discard(1)
+    damaged = fs.read_bytes("/base/job/chk-2/_metadata")
+    overwrite(fs, "/base/job/chk-2/_metadata", damaged[:-1])
+    assert of.sweep_shared() == []
+    overwrite(fs, "/base/job/chk-2/_metadata", damaged)
+    assert of.sweep_shared() == [first]
+    assert fs.exists(second)
+
+
+def test_deleting_a_shared_file_twice_is_fine() -> None:
+    """The second deletion finds nothing to do."""
+    fs = MemoryFileSystem()
+    of = storage(fs)
+    path = with_shared_file(of, 1, b"x")
+    handle = FileStateHandle(path.removeprefix("/base/job/"), StateScope.SHARED, 1, 0)
+
+    of.delete_shared(handle)
+    of.delete_shared(handle)
+
+    assert not fs.exists(path)
 
 
 def test_the_incarnation_only_rises() -> None:

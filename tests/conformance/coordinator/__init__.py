@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 from tests.conformance.compare import Vector
 from tests.conformance.coordinator import (
+    copy_on_write,
     failures,
     finished,
+    incremental,
     key_groups,
-    missing,
+    local_recovery,
     moved_state,
     retained,
     sequence,
@@ -24,6 +26,7 @@ from tests.conformance.coordinator import (
     task_side,
     timers,
     triggers,
+    ttl,
 )
 
 KINDS: dict[str, Callable[[Vector], list[str]]] = {
@@ -40,5 +43,8 @@ KINDS: dict[str, Callable[[Vector], list[str]]] = {
     **states.KINDS,
     **timers.KINDS,
     **snapshots.KINDS,
-    **missing.KINDS,
+    **local_recovery.KINDS,
+    **incremental.KINDS,
+    **ttl.KINDS,
+    **copy_on_write.KINDS,
 }

@@ -1,0 +1,151 @@
+"""Files that several checkpoints share, between the state handles of tasks and the coordinator's registry of them.
+
+A file goes by its path, which is never used twice. A task names every shared file of its keyed state: those that its
+snapshot has uploaded with their handle, all others as placeholders. The metadata of a checkpoint says it all, so that
+what an earlier process has left is registered from there.
+
+Paths are relative to the job's directory. A snapshot of another directory, from which the job was started, has files
+that later checkpoints of this job may refer to (CLAIM, LEGACY): those go by their absolute paths from then on. Where
+this job's storage cannot reach them, or must not (NO_CLAIM), they count as that snapshot's own, and the first
+checkpoint uploads everything.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.shared_state_registry import SharedState
+from engine.elements.errors import JobChangedError
+from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
+from state_backends.keyed_handles import (
+    ChangelogKeyedStateHandle,
+    IncrementalKeyedStateHandle,
+    KeyedStateHandle,
+)
+
+if TYPE_CHECKING:
+    from state_backends.checkpoint_metadata import CheckpointMetadata, SubtaskSnapshot
+    from state_backends.snapshot import CheckpointStream, StreamFactory
+    from state_backends.storage import CheckpointLocation, CheckpointStorage
+
+
+class StateFormError(JobChangedError):
+    """Keyed state was written in a form that the job's state backend does not read."""
+
+
+class SharedStreams:
+    """Streams into the shared scope for what one backend uploads between checkpoints."""
+
+    __slots__ = ("_factory", "_storage", "_unique")
+
+    def __init__(self, storage: CheckpointStorage, unique: str) -> None:
+        self._storage = storage
+        self._unique = unique
+        self._factory: StreamFactory | None = None
+
+    def create_stream(self, scope: StateScope = StateScope.SHARED) -> CheckpointStream:
+        """A new stream, under a name never used before. Raises :class:`OSError` when the directory cannot be made."""
+        if self._factory is None:
+            self._factory = self._storage.shared_stream_factory(self._unique)
+        return self._factory.create_stream(scope)
+
+
+def shared_state(
+    operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpoint_id: int
+) -> tuple[SharedState, ...]:
+    """What one task tells of its shared state, by uid of its operators."""
+    told: list[SharedState] = []
+    for uid, snapshot in operators.items():
+        if snapshot.keyed is not None:
+            told.append(_marker(uid, subtask, checkpoint_id))
+            told += [SharedState(file.path, file if is_new else None) for file, is_new in snapshot.keyed.shared()]
+    return tuple(told)
+
+
+def recovered_shared_state(metadata: CheckpointMetadata) -> tuple[SharedState, ...]:
+    """All shared state of a checkpoint that an earlier process has completed, once each."""
+    found: dict[str, SharedState] = {}
+    for operator in metadata.operators:
+        for subtask, snapshot in sorted(operator.subtasks.items()):
+            if snapshot.keyed is not None:
+                marker = _marker(operator.uid, subtask, metadata.checkpoint_id)
+                found[marker.key] = marker
+                found.update((file.path, SharedState(file.path, file)) for file, _ in snapshot.keyed.shared())
+    return tuple(found.values())
+
+
+def _marker(uid: str, subtask: int, checkpoint_id: int) -> SharedState:
+    # Stands for the whole handle (G5 of the registry).
+    return SharedState(f"keyed state of {uid}[{subtask}] in {checkpoint_id}", is_marker=True)
+
+
+def with_files_of_another_job(
+    metadata: CheckpointMetadata, location: CheckpointLocation, storage: CheckpointStorage, *, may_be_referred_to: bool
+) -> CheckpointMetadata:
+    """What a job is to be started from, with paths that mean the same in its own storage.
+
+    :param location: where it lies
+    :param storage: the job's own
+    :param may_be_referred_to: whether later checkpoints may use its shared files
+    """
+
+    def moved(stream: StreamStateHandle) -> StreamStateHandle:
+        if not isinstance(stream, FileStateHandle) or stream.scope is not StateScope.SHARED:
+            return stream
+        path = location.full_path(stream)
+        scope = StateScope.SHARED if may_be_referred_to and storage.reaches(path, stream) else StateScope.EXCLUSIVE
+        return replace(stream, path=path, scope=scope)
+
+    if posixpath.dirname(location.directory) == storage.job_dir:
+        return metadata
+    return replace(
+        metadata,
+        operators=tuple(
+            replace(
+                operator,
+                subtasks={
+                    subtask: snapshot.with_streams(moved) for subtask, snapshot in sorted(operator.subtasks.items())
+                },
+            )
+            for operator in metadata.operators
+        ),
+    )
+
+
+def check_forms(metadata: CheckpointMetadata, backend: str) -> None:
+    """Raise :class:`StateFormError` when keyed state is in a form that the state backend of that name cannot read.
+
+    A backend of the user's own is left to judge for itself.
+    """
+    outer, _, named = backend.partition(":")
+    inner = (named or "heap") if outer == "changelog" else outer
+    if inner not in ("heap", "lsm", "rocksdb"):
+        return
+    for operator in metadata.operators:
+        for _, snapshot in sorted(operator.subtasks.items()):
+            for needed in () if snapshot.keyed is None else _needed(snapshot.keyed):
+                if needed not in (outer, inner):
+                    raise StateFormError(
+                        f"keyed state of {operator.name!r} (uid {operator.uid!r}) was written by state backend"
+                        f" {_written_by(snapshot.keyed)}, in a form that {backend} does not read\n"
+                        f"  go on with {_written_by(snapshot.keyed)}, or take a savepoint in canonical format with it:"
+                        " every state backend starts from that"
+                    )
+
+
+def _needed(handle: KeyedStateHandle) -> Iterator[str]:
+    """The kinds of backend and store that must be there to read it."""
+    if isinstance(handle, ChangelogKeyedStateHandle):
+        yield "changelog"
+        for materialized in handle.materialized:
+            yield from _needed(materialized)
+    elif isinstance(handle, IncrementalKeyedStateHandle):
+        yield handle.store
+
+
+def _written_by(handle: KeyedStateHandle | None) -> str:
+    needed = [] if handle is None else list(dict.fromkeys(_needed(handle)))
+    return ":".join(needed) or "heap"

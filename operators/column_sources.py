@@ -1,0 +1,134 @@
+"""Sources that give columns: arrays or a table in memory, and a function that makes columns on demand.
+
+A position is an index, and each split is a contiguous range of the records, so that a batch is a view on the arrays or
+one call. Event times are those of a column, if one is named; it stays a field of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
+from engine.elements.errors import ConfigurationError, UserFunctionError
+from engine.elements.source import SourceContext, SplitReader
+from operators.sources import check_splits, numbered_splits, share, split_index
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from state_backends.lazy_numpy import np
+
+_Read = Callable[[int, int], ColumnBatch]
+"""The records from one index up to another."""
+
+
+class ColumnSource:
+    """The records of some columns, in order (Flink's Table: ``fromValues``).
+
+    ``columns`` is a dict of numpy arrays or lists, or a table of pyarrow; ``timestamps`` the name of the column with
+    event times in ms since the epoch.
+    """
+
+    def __init__(self, columns: Mapping[str, Any] | Any, splits: int = 1, *, timestamps: str | None = None) -> None:
+        check_splits(splits)
+        try:
+            self._columns, self._count = checked_columns(columns)
+            _check_timestamps(self._columns, timestamps)
+        except ColumnError as error:
+            raise ConfigurationError(f"ColumnSource: {error}") from error
+        self._splits = splits
+        self._timestamps = timestamps
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """``columns-0-of-2`` .."""
+        return numbered_splits("columns", self._splits)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader whose next record is number ``position``."""
+        index = split_index(split, "columns", self._splits, context.name)
+        first, last = share(self._count, index, self._splits)
+        whole = ColumnBatch(self._columns, self._count, _stamps(self._columns, self._timestamps))
+        return _RangeReader(whole.between, first if position is None else position, last)
+
+
+class ColumnGeneratorSource:
+    """Records ``0 .. count - 1``, made by ``make_columns(start, stop) -> columns`` on demand.
+
+    ``make_columns`` must be a pure function of its arguments and give the same records however the range is cut; each
+    split is a contiguous range.
+    """
+
+    def __init__(
+        self,
+        make_columns: Callable[[int, int], Mapping[str, Any]],
+        count: int,
+        splits: int = 1,
+        *,
+        timestamps: str | None = None,
+    ) -> None:
+        check_splits(splits)
+        if type(count) is not int or count < 0:
+            raise ConfigurationError(f"count must be an int of at least 0, got {count!r}")
+        np.ndarray  # noqa: B018 - without numpy this raises, and says what to install
+        self._make_columns, self._count = make_columns, count
+        self._splits, self._timestamps = splits, timestamps
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """``column-generator-0-of-2`` .."""
+        return numbered_splits("column-generator", self._splits)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader whose next record is number ``position``."""
+        index = split_index(split, "column-generator", self._splits, context.name)
+        first, last = share(self._count, index, self._splits)
+
+        def read(start: int, stop: int) -> ColumnBatch:
+            try:
+                columns, _ = checked_columns(self._make_columns(start, stop), stop - start)
+                _check_timestamps(columns, self._timestamps)
+            except Exception as error:
+                records = range(start, stop)
+                raise UserFunctionError(context.name, "make_columns", records, context.attempt, error) from error
+            return ColumnBatch(columns, stop - start, _stamps(columns, self._timestamps))
+
+        return _RangeReader(read, first if position is None else position, last)
+
+
+class _RangeReader:
+    """Reads the records of a range of indexes."""
+
+    __slots__ = ("_next", "_read", "_stop")
+
+    def __init__(self, read: _Read, start: int, stop: int) -> None:
+        self._read = read
+        self._next = start
+        self._stop = stop
+
+    def read(self, max_records: int) -> ColumnBatch | None:
+        start = self._next
+        if start >= self._stop:
+            return None
+        stop = min(start + max_records, self._stop)
+        batch = self._read(start, stop)
+        self._next = stop
+        return batch
+
+    def position(self) -> int:
+        return self._next
+
+    def available_at_ns(self, now_ns: int) -> int:
+        return now_ns
+
+    def close(self) -> None:
+        pass
+
+
+def _check_timestamps(columns: Mapping[str, Column], name: str | None) -> None:
+    if name is not None and (name not in columns or columns[name].dtype != np.int64):
+        found = f"is of {columns[name].dtype}" if name in columns else f"is not among {', '.join(columns)}"
+        raise ColumnError(f"timestamps={name!r} must be a column of whole ms since the epoch (int64); it {found}")
+
+
+def _stamps(columns: Mapping[str, Column], name: str | None) -> Column | None:
+    return None if name is None else columns[name]

@@ -1,0 +1,14 @@
+"""The changelog state backend (FLIP-158): a log of state changes over any other backend.
+
+* ``changes``: what a record of the log says, and how records are applied to a backend again
+* ``segment``: the file format of a part of the log
+* ``log``: changes on their way from states into segments, and segments on their way into files
+* ``history``: who refers to which segment and which materialised snapshot: a pure machine
+* ``states``, ``folding_states``, ``timers``: states that log what they do
+* ``snapshot``, ``materialization``: checkpoints of log and materialised snapshot, and the latter made in the background
+* ``keyed_backend``, ``backend``: all of it put together
+
+What it promises, and what it costs, is in ``docs/changelog.md``.
+"""
+
+from __future__ import annotations

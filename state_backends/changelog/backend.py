@@ -1,0 +1,63 @@
+"""The changelog state backend as a setting of a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend, ChangelogSettings
+from state_backends.errors import StateArgumentError
+from state_backends.key_groups import KeyType
+from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.state_backend import BackendEnvironment, StateBackend
+
+DEFAULT_MATERIALIZATION_INTERVAL_MS = 600_000
+"""Ten minutes (state.changelog.periodic-materialize.interval)."""
+DEFAULT_SEGMENT_BYTES = 1 << 20
+DEFAULT_MAX_MATERIALIZATION_FAILURES = 3
+"""As Flink: state.changelog.max-failures-allowed."""
+
+
+class ChangelogStateBackend:
+    """A log of changes over another backend (Flink: ``ChangelogStateBackend``).
+
+    :ivar name: ``changelog``, with the name of what it stands over unless that is the heap
+    :ivar incremental: whether materialisations use files of earlier ones
+    """
+
+    def __init__(
+        self,
+        inner: StateBackend,
+        *,
+        materialization_interval_ms: int | None = DEFAULT_MATERIALIZATION_INTERVAL_MS,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        max_materialization_failures: int = DEFAULT_MAX_MATERIALIZATION_FAILURES,
+    ) -> None:
+        """A changelog over ``inner``.
+
+        :param materialization_interval_ms: from one materialisation to the next; ``None`` = never
+        :param segment_bytes: the log is cut, and uploaded in the background, when so much has gathered
+        :param max_materialization_failures: after how many failures in a row one is the job's problem
+        :raises StateArgumentError: when a number is not positive, or ``inner`` is a changelog itself
+        """
+        numbers = {
+            "materialization_interval_ms": materialization_interval_ms,
+            "segment_bytes": segment_bytes,
+            "max_materialization_failures": max_materialization_failures,
+        }
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise StateArgumentError(f"changelog backend: {name} must be at least 1, not {number}.")
+        if isinstance(inner, ChangelogStateBackend):
+            raise StateArgumentError("a changelog cannot stand over a changelog: name what keeps the state.")
+        self.inner = inner
+        self.settings = ChangelogSettings(materialization_interval_ms, segment_bytes, max_materialization_failures)
+        self.name = "changelog" if inner.name == "heap" else f"changelog:{inner.name}"
+        self.incremental = inner.incremental
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> ChangelogKeyedStateBackend:
+        """An empty keyed backend."""
+
+        def below(key_type: KeyType | None) -> KeyedStateBackend:
+            return self.inner.create_keyed_backend(replace(environment, key_type=key_type))
+
+        return ChangelogKeyedStateBackend(below, environment, self.settings)

@@ -1,0 +1,482 @@
+"""Which snapshot refers to which part of the log and to which materialisation: a pure machine, numbers in and out.
+
+The log is cut into *segments*, known by the sequence number of their first change. A *materialisation* is a snapshot
+of the backend below, under a number of its own; it holds every change up to where the log was when it began. A
+checkpoint refers to one materialisation and to the segments behind it.
+
+Rules (ChangelogKeyedStateBackend, ChangelogTruncateHelper):
+
+* C1 A checkpoint refers to the newest materialisation that was finished when its synchronous part ran, and to the
+  segments from there on. What it needs, every later one needs too until a newer materialisation takes its place: no
+  file is needed again after a checkpoint has completed without it. That is why no file that is referred to can have
+  been deleted meanwhile by whoever decides about shared files.
+* C2 Materialisation 0 is the empty state of a fresh backend. After a restore it is the restored one, if its files may
+  be referred to; otherwise the first checkpoint materialises (*inline*: as part of itself), and so does every full
+  checkpoint, and every checkpoint begun while an inline materialisation is unfinished (C1 would break).
+* C3 A file is *handed* once a finished snapshot refers to it: from then on it is not ours to delete. It is *confirmed*
+  by the completion of any checkpoint that refers to it. Until then every snapshot brings it as new.
+* C4 What was handed to aborted checkpoints only may be deleted by now. Such segments are uploaded again, as other
+  files; such a materialisation is given up, and checkpoints refer to the newest confirmed one and the log behind that.
+* C5 The log is truncated up to min(subsumed, materialised and confirmed): what neither the present materialisation, nor
+  the newest confirmed one, nor any snapshot in hand needs is forgotten. Forgotten files that were never handed are
+  deleted: nobody else knows them.
+* C6 A snapshot that fails takes back the segments that it has uploaded itself, unless they were handed meanwhile.
+* C7 The backend below hears that its materialisation is complete with the first completed checkpoint that refers to
+  it, but only while there is no newer one, finished or not: that one did not build upon it, and checkpoints go on
+  from there, so its files are not sure to stay.
+* C8 A *full* materialisation builds upon no older one. Until the backend below has heard that it is complete (C7), what
+  it would build upon is older still, and not sure to stay: every one until then is full too.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class SnapshotState(enum.Enum):
+    """Where a snapshot stands that has been begun and is not over."""
+
+    OPEN = "open"
+    """Its asynchronous part runs."""
+    HANDED = "handed"
+    """Its result was given away; whether it completes is not known."""
+    COMPLETE = "complete"
+    """It may be restored from until it is subsumed."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    first: int
+    end: int
+    is_uploaded: bool = False
+    uploaded_by: int | None = None
+    is_handed: bool = False
+    is_confirmed: bool = False
+
+
+@dataclass(slots=True)
+class _Materialization:
+    number: int
+    upto: int
+    is_full: bool = False
+    is_handed: bool = False
+    is_confirmed: bool = False
+    is_told: bool = False
+
+
+class _Running(NamedTuple):
+    number: int
+    upto: int
+    is_full: bool
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    materialization: int
+    first: int
+    end: int
+    is_inline: bool = False
+    is_full: bool = False
+    state: SnapshotState = SnapshotState.OPEN
+    is_aborted: bool = False
+
+
+class SnapshotPlan(NamedTuple):
+    """What a snapshot consists of.
+
+    :ivar materialization: its number
+    :ivar is_inline: whether the snapshot is to make it itself
+    :ivar is_full: whether what it makes must not build upon older ones
+    :ivar segments: first sequence numbers, ascending
+    """
+
+    materialization: int
+    is_inline: bool
+    is_full: bool
+    segments: tuple[int, ...]
+
+
+class Handed(NamedTuple):
+    """What a finished snapshot brings that no completed one has brought.
+
+    :ivar materialization_is_new: whether the materialisation is among it
+    :ivar new_segments: which segments are
+    """
+
+    materialization_is_new: bool
+    new_segments: frozenset[int]
+
+
+class Cleanup(NamedTuple):
+    """What is to be done after an event.
+
+    :ivar delete_segments: delete their files, keep what is needed to upload them again
+    :ivar retract_segments: they have to be uploaded again; their files are not ours
+    :ivar confirmed_segments: they will never have to be uploaded again
+    :ivar forget_segments: let go of them; their files are not ours, or in ``delete_segments``
+    :ivar delete_materializations: delete what they have uploaded
+    :ivar forget_materializations: let go of them
+    :ivar complete: the materialisation of which the backend below is told that it is complete
+    :ivar aborted: those of which it is told that they will never be
+    :ivar fell_back: whether the present materialisation was given up
+    """
+
+    delete_segments: tuple[int, ...] = ()
+    retract_segments: tuple[int, ...] = ()
+    confirmed_segments: tuple[int, ...] = ()
+    forget_segments: tuple[int, ...] = ()
+    delete_materializations: tuple[int, ...] = ()
+    forget_materializations: tuple[int, ...] = ()
+    complete: int | None = None
+    aborted: tuple[int, ...] = ()
+    fell_back: bool = False
+
+
+class LogHistory:
+    """The bookkeeping of one backend; see the rules at the top of the module."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, _Segment] = {}
+        self._end = 0
+        self._materializations: dict[int, _Materialization] = {
+            0: _Materialization(0, 0, is_handed=True, is_confirmed=True, is_told=True)
+        }
+        self._base = 0
+        self._confirmed = 0
+        self._starts_empty = True
+        self._last_number = 0
+        self._last_told = 0
+        self._running: _Running | None = None
+        self._snapshots: dict[int, _Snapshot] = {}
+        self._is_inline_requested = False
+
+    @property
+    def end(self) -> int:
+        """The sequence number behind the last segment."""
+        return self._end
+
+    @property
+    def base(self) -> int:
+        """The materialisation that snapshots refer to now."""
+        return self._base
+
+    @property
+    def materialized_upto(self) -> int:
+        """The first change that the present materialisation does not hold."""
+        return self._materializations[self._base].upto
+
+    @property
+    def running(self) -> int | None:
+        """The materialisation that is being made in the background."""
+        return None if self._running is None else self._running.number
+
+    @property
+    def has_open_inline(self) -> bool:
+        """Whether a snapshot that materialises is not finished."""
+        return any(one.is_inline and one.state is SnapshotState.OPEN for one in self._snapshots.values())
+
+    @property
+    def needs_inline(self) -> bool:
+        """Whether the next checkpoint must materialise."""
+        has_base = self._starts_empty or self._base > 0
+        return self._is_inline_requested or not has_base or self.has_open_inline
+
+    @property
+    def needs_full(self) -> bool:
+        """Whether what is materialised next must be full (C8)."""
+        is_open = any(one.is_full and one.state is SnapshotState.OPEN for one in self._snapshots.values())
+        return is_open or any(one.is_full and one.number > self._last_told for one in self._materializations.values())
+
+    # --- a restore ------------------------------------------------------------------------------------------------
+
+    def restored(self, materialization: int, segments: tuple[tuple[int, int], ...]) -> None:
+        """Go on from a restored snapshot, whose files may be referred to (C2).
+
+        :param segments: (first, end) of each, ascending and without gaps
+        """
+        assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
+        start = segments[0][0] if segments else 0
+        self._materializations = {materialization: _Materialization(materialization, start, False, True, True, True)}
+        self._base = self._confirmed = self._last_number = self._last_told = materialization
+        self._end = start
+        for first, end in segments:
+            self.sealed(end)
+            segment = self._segments[first]
+            segment.is_uploaded = segment.is_handed = segment.is_confirmed = True
+
+    def restored_elsewhere(self, last_number: int) -> None:
+        """Begin behind a restored state whose files must not be referred to: the next checkpoint materialises (C2).
+
+        :param last_number: materialisations get numbers above it
+        """
+        assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
+        self._last_number = last_number
+        self._starts_empty = False
+
+    # --- the log --------------------------------------------------------------------------------------------------
+
+    def sealed(self, end: int) -> int:
+        """The log was cut at ``end``; returns the new segment's first number."""
+        assert end > self._end, f"an empty segment at {end}"
+        first = self._end
+        self._segments[first] = _Segment(first, end)
+        self._end = end
+        return first
+
+    def is_uploaded(self, first: int) -> bool:
+        """Whether a segment has a file."""
+        return self._segments[first].is_uploaded
+
+    def is_needed(self, first: int) -> bool:
+        """Whether a segment has not been forgotten."""
+        return first in self._segments
+
+    def uploaded(self, first: int, by: int | None = None) -> None:
+        """A segment is in a file now.
+
+        :param by: the snapshot that has done it, ``None`` = nobody's
+        """
+        segment = self._segments[first]
+        assert not segment.is_uploaded, f"segment {first} was uploaded twice"
+        segment.is_uploaded, segment.uploaded_by = True, by
+
+    # --- materialisation ------------------------------------------------------------------------------------------
+
+    def request_inline(self) -> None:
+        """Let the next checkpoint materialise: there is nobody to do it in the background."""
+        self._is_inline_requested = True
+
+    def begin_materialization(self) -> int:
+        """One begins in the background, of everything up to :attr:`end`; returns its number."""
+        assert self._running is None, "two materialisations at a time"
+        assert not self.has_open_inline, "two materialisations at a time"
+        self._last_number += 1
+        self._running = _Running(self._last_number, self._end, self.needs_full)
+        return self._last_number
+
+    def materialized(self) -> Cleanup:
+        """The one in the background is finished: snapshots refer to it from now on."""
+        assert self._running is not None
+        running, self._running = self._running, None
+        self._rebase(*running)
+        return self._collect()
+
+    def materialization_failed(self) -> Cleanup:
+        """The one in the background came to nothing; it has deleted its files."""
+        assert self._running is not None
+        running, self._running = self._running, None
+        return Cleanup(aborted=(running.number,))
+
+    def _rebase(self, number: int, upto: int, is_full: bool) -> None:
+        self._materializations[number] = _Materialization(number, upto, is_full)
+        if number > self._base:
+            assert upto >= self.materialized_upto
+            self._base = number
+            self._is_inline_requested = False
+
+    # --- snapshots ------------------------------------------------------------------------------------------------
+
+    def begin_snapshot(self, checkpoint_id: int, *, full: bool) -> SnapshotPlan:
+        """The synchronous part, behind the last segment. Nothing may be materialised in the background when it has to
+        be done inline.
+
+        :param full: whether no older file may be used
+        """
+        assert checkpoint_id not in self._snapshots, f"snapshot {checkpoint_id} was taken twice"
+        if full or self.needs_inline:
+            assert self._running is None, "materialised inline and in the background"
+            full = full or self.needs_full
+            self._last_number += 1
+            self._snapshots[checkpoint_id] = _Snapshot(
+                self._last_number, self._end, self._end, is_inline=True, is_full=full
+            )
+            return SnapshotPlan(self._last_number, True, full, ())
+        upto = self.materialized_upto
+        self._snapshots[checkpoint_id] = _Snapshot(self._base, upto, self._end)
+        return SnapshotPlan(self._base, False, False, self._between(upto, self._end))
+
+    def snapshot_finished(self, checkpoint_id: int) -> tuple[Handed, Cleanup]:
+        """Its result is given away: all its files are handed (C3)."""
+        snapshot = self._snapshots[checkpoint_id]
+        assert snapshot.state is SnapshotState.OPEN
+        if snapshot.is_inline:
+            self._rebase(snapshot.materialization, snapshot.end, snapshot.is_full)
+        segments = [self._segments[first] for first in self._between(snapshot.first, snapshot.end)]
+        assert all(segment.is_uploaded for segment in segments)
+        materialization = self._materializations[snapshot.materialization]
+        handed = Handed(
+            not materialization.is_confirmed,
+            frozenset(segment.first for segment in segments if not segment.is_confirmed),
+        )
+        materialization.is_handed = True
+        for segment in segments:
+            segment.is_handed = True
+        snapshot.state = SnapshotState.HANDED
+        if snapshot.is_aborted:
+            del self._snapshots[checkpoint_id]
+            return handed, self._retract()
+        return handed, self._collect()
+
+    def snapshot_failed(self, checkpoint_id: int) -> Cleanup:
+        """It was cancelled or has failed before its end (C6)."""
+        snapshot = self._snapshots.pop(checkpoint_id)
+        assert snapshot.state is SnapshotState.OPEN
+        taken_back = []
+        for segment in self._segments.values():
+            if segment.uploaded_by == checkpoint_id and not segment.is_handed:
+                segment.is_uploaded, segment.uploaded_by = False, None
+                taken_back.append(segment.first)
+        cleanup = self._collect()
+        aborted = (snapshot.materialization,) if snapshot.is_inline else ()
+        return cleanup._replace(
+            delete_segments=(*taken_back, *cleanup.delete_segments), aborted=(*aborted, *cleanup.aborted)
+        )
+
+    # --- notifications --------------------------------------------------------------------------------------------
+
+    def complete(self, checkpoint_id: int) -> Cleanup:
+        """A checkpoint can be restored from. Older ones of which nothing was heard will never be."""
+        snapshot = self._snapshots.get(checkpoint_id)
+        if snapshot is None or snapshot.state is not SnapshotState.HANDED:
+            return Cleanup()
+        snapshot.state = SnapshotState.COMPLETE
+        confirmed = []
+        for first in self._between(snapshot.first, snapshot.end):
+            if not self._segments[first].is_confirmed:
+                self._segments[first].is_confirmed = True
+                confirmed.append(first)
+        materialization = self._materializations[snapshot.materialization]
+        materialization.is_confirmed = True
+        self._confirmed = max(self._confirmed, materialization.number)
+        for older, one in list(self._snapshots.items()):
+            if older < checkpoint_id and one.state is SnapshotState.HANDED:
+                del self._snapshots[older]
+        told = None
+        if not materialization.is_told and materialization.number == self._newest():
+            materialization.is_told = True
+            told = self._last_told = materialization.number
+        return self._collect()._replace(confirmed_segments=tuple(confirmed), complete=told)
+
+    def _newest(self) -> int:
+        """The newest materialisation, finished or not."""
+        inline = [one.materialization for one in self._snapshots.values() if one.is_inline]
+        return max(self._base, self._running.number if self._running else 0, *inline)
+
+    def abort(self, checkpoint_id: int) -> Cleanup:
+        """A checkpoint will never complete."""
+        snapshot = self._snapshots.get(checkpoint_id)
+        if snapshot is None or snapshot.state is SnapshotState.COMPLETE:
+            return Cleanup()
+        if snapshot.state is SnapshotState.OPEN:
+            snapshot.is_aborted = True
+            return Cleanup()
+        del self._snapshots[checkpoint_id]
+        return self._retract()
+
+    def subsumed(self, checkpoint_id: int) -> Cleanup:
+        """It and all before it will never be restored from again."""
+        for older, one in list(self._snapshots.items()):
+            if older <= checkpoint_id and one.state is not SnapshotState.OPEN:
+                del self._snapshots[older]
+        return self._collect()
+
+    def dispose(self) -> Cleanup:
+        """The backend is over: everything is forgotten, and what was never handed is deleted."""
+        assert self._running is None, "disposed of before its materialisation has ended"
+        states = [one.state for one in self._snapshots.values()]
+        assert SnapshotState.OPEN not in states, "disposed of before its snapshots have ended"
+        self._snapshots.clear()
+        segments, self._segments = list(self._segments.values()), {}
+        return _forget(segments, list(self._materializations.values()))._replace(aborted=())
+
+    def _retract(self) -> Cleanup:
+        """Trust no file that aborted checkpoints alone refer to (C4)."""
+        handed = [one for one in self._snapshots.values() if one.state is not SnapshotState.OPEN]
+        retracted = []
+        for segment in self._segments.values():
+            is_used = any(one.first <= segment.first < one.end for one in handed)
+            if segment.is_handed and not segment.is_confirmed and not is_used:
+                segment.is_uploaded = segment.is_handed = False
+                segment.uploaded_by = None
+                retracted.append(segment.first)
+        base = self._materializations[self._base]
+        fell_back = base.is_handed and not base.is_confirmed and not self._is_referred_to(base.number)
+        if fell_back:
+            self._base = self._confirmed
+        return self._collect()._replace(retract_segments=tuple(retracted), fell_back=fell_back)
+
+    def _is_referred_to(self, number: int) -> bool:
+        return any(one.materialization == number for one in self._snapshots.values())
+
+    # --- truncation -----------------------------------------------------------------------------------------------
+
+    def _collect(self) -> Cleanup:
+        """Forget what nobody needs (C5)."""
+        lowest = min((one.first for one in self._snapshots.values()), default=self._end)
+        lowest = min(lowest, self.materialized_upto)
+        if self._starts_empty or self._confirmed > 0:
+            lowest = min(lowest, self._materializations[self._confirmed].upto)
+        segments = [segment for segment in self._segments.values() if segment.end <= lowest]
+        for segment in segments:
+            del self._segments[segment.first]
+        used = {self._base, self._confirmed, *(one.materialization for one in self._snapshots.values())}
+        materializations = [one for one in self._materializations.values() if one.number not in used]
+        for one in materializations:
+            del self._materializations[one.number]
+        return _forget(segments, materializations)
+
+    def _between(self, first: int, end: int) -> tuple[int, ...]:
+        return tuple(one for one in self._segments if first <= one < end)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        position = next(iter(self._segments), self._end)
+        for first, segment in self._segments.items():
+            assert first == segment.first == position < segment.end, "the log has a gap"
+            assert segment.is_uploaded or not segment.is_handed, "handed without a file"
+            assert segment.is_handed or not segment.is_confirmed, "confirmed without being handed"
+            position = segment.end
+        assert position == self._end
+        for one in self._materializations.values():
+            assert one.is_handed or not one.is_confirmed, one
+            assert one.number <= self._last_number, one
+        assert self._materializations[self._confirmed].is_confirmed
+        assert self._confirmed <= self._base <= self._last_number
+        lowest = next(iter(self._segments), self._end)
+        assert self.materialized_upto >= lowest, "truncated behind the materialisation"
+        for checkpoint_id, snapshot in self._snapshots.items():
+            assert lowest <= snapshot.first <= snapshot.end <= self._end, checkpoint_id
+            if snapshot.state is not SnapshotState.OPEN or not snapshot.is_inline:
+                assert snapshot.materialization in self._materializations, checkpoint_id
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        return (
+            tuple(
+                (one.first, one.end, one.is_uploaded, one.uploaded_by, one.is_handed, one.is_confirmed)
+                for one in self._segments.values()
+            ),
+            self._end,
+            tuple(
+                (one.number, one.upto, one.is_full, one.is_handed, one.is_confirmed, one.is_told)
+                for one in self._materializations.values()
+            ),
+            (self._base, self._confirmed, self._starts_empty, self._last_number, self._last_told),
+            (self._running, self._is_inline_requested),
+            tuple(
+                (number, one.materialization, one.first, one.end, one.is_full, one.is_inline, one.is_aborted, one.state)
+                for number, one in self._snapshots.items()
+            ),
+        )
+
+
+def _forget(segments: list[_Segment], materializations: list[_Materialization]) -> Cleanup:
+    return Cleanup(
+        delete_segments=tuple(one.first for one in segments if one.is_uploaded and not one.is_handed),
+        forget_segments=tuple(one.first for one in segments),
+        delete_materializations=tuple(one.number for one in materializations if not one.is_handed),
+        forget_materializations=tuple(one.number for one in materializations),
+        aborted=tuple(one.number for one in materializations if not one.is_confirmed),
+    )

@@ -1,0 +1,413 @@
+"""The keyed backend of one subtask: states that log, the log, and the backend below that keeps the state.
+
+What a checkpoint refers to and what may be deleted is decided in :mod:`state_backends.changelog.history`; here it is
+done. Reading, timers' order and what state means are those of the backend below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from state_backends.changelog.changes import TTL_VARIANT, stored_accumulators
+from state_backends.changelog.folding_states import LoggedAggregatingState, LoggedReducingState
+from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
+from state_backends.changelog.log import ChangeLog, SharedUploads
+from state_backends.changelog.materialization import Materialization
+from state_backends.changelog.restore import last_number, log_key_type, may_be_referred_to, replay, restorable_handles
+from state_backends.changelog.segment import LoggedStateId
+from state_backends.changelog.snapshot import ChangelogSnapshotStrategy, InlineSnapshot
+from state_backends.changelog.states import LoggedListState, LoggedMapState, LoggedValueState
+from state_backends.changelog.timers import LoggedTimerService
+from state_backends.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from state_backends.executor import BackgroundWork
+from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.keyed_backend import (
+    AggregatingState,
+    KeyedStateBackend,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from state_backends.keyed_handles import ChangelogKeyedStateHandle, KeyedStateHandle, LogSegment
+from state_backends.snapshot import KeyedSnapshotStrategy, SnapshotOptions, SnapshotType, StateReader
+from state_backends.state_backend import BackendEnvironment
+from state_backends.timers import TimerService
+from state_backends.ttl_states import with_ttl
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogSettings:
+    """The settings of a changelog backend.
+
+    :ivar materialization_interval_ms: from one materialisation to the next; ``None`` = never
+    :ivar segment_bytes: when the log is cut by itself
+    :ivar max_materialization_failures: how many in a row are put up with, less one
+    """
+
+    materialization_interval_ms: int | None
+    segment_bytes: int
+    max_materialization_failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Materialized:
+    """A materialised snapshot.
+
+    :ivar handles: one, none without entries
+    :ivar uploads: what can delete it, as long as no snapshot refers to it
+    """
+
+    handles: tuple[KeyedStateHandle, ...]
+    uploads: SharedUploads | None
+
+
+class ChangelogKeyedStateBackend:
+    """Keyed state of one subtask, with a log of its changes."""
+
+    def __init__(
+        self,
+        below: Callable[[KeyType | None], KeyedStateBackend],
+        environment: BackendEnvironment,
+        settings: ChangelogSettings,
+    ) -> None:
+        """An empty backend.
+
+        :param below: makes an empty backend that keeps the state, for keys of a type
+        """
+        self._below = below
+        self._environment = environment
+        self._settings = settings
+        self._inner = below(environment.key_type)
+        self._history = LogHistory()
+        self._log = ChangeLog(
+            self._history,
+            environment.codec,
+            settings.segment_bytes,
+            environment.max_parallelism,
+            environment.key_group_range,
+            environment.executor,
+            environment.shared_streams,
+        )
+        self._log.key_type = lambda: self._inner.key_type
+        self._materialized: dict[int, _Materialized] = {0: _Materialized((), None)}
+        self._running: Materialization | None = None
+        self._failures = 0
+        self._options = SnapshotOptions()
+        self._services: dict[str, LoggedTimerService] = {}
+        self._is_disposed = False
+        interval = settings.materialization_interval_ms
+        self._due_ms = None if interval is None else environment.now_ms() + interval
+
+    # --- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def key_type(self) -> KeyType | None:
+        """The type of all keys; ``None`` until the first one when it was not declared."""
+        return self._inner.key_type
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups of the operator."""
+        return self._inner.max_parallelism
+
+    @property
+    def key_group_range(self) -> KeyGroupRange:
+        """The key groups that this subtask owns."""
+        return self._inner.key_group_range
+
+    @property
+    def current_key(self) -> Any:
+        """The key that single access refers to."""
+        return self._inner.current_key
+
+    def set_current_key(self, key: Any) -> None:
+        """Scope single access to a key."""
+        self._inner.set_current_key(key)
+
+    def clear_current_key(self) -> None:
+        """Scope single access to no key."""
+        self._inner.clear_current_key()
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """The value state of that name."""
+        if descriptor.needs_ttl:
+            return with_ttl(self.value_state, descriptor, self._environment.now_ms)
+        return LoggedValueState(self._inner.value_state(descriptor), self._inner, self._log, self._index(descriptor))
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """The list state of that name."""
+        if descriptor.needs_ttl:
+            return with_ttl(self.list_state, descriptor, self._environment.now_ms)
+        return LoggedListState(self._inner.list_state(descriptor), self._inner, self._log, self._index(descriptor))
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """The map state of that name."""
+        if descriptor.needs_ttl:
+            return with_ttl(self.map_state, descriptor, self._environment.now_ms)
+        return LoggedMapState(self._inner.map_state(descriptor), self._inner, self._log, self._index(descriptor))
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """The reducing state of that name."""
+        if descriptor.needs_ttl:
+            return with_ttl(self.reducing_state, descriptor, self._environment.now_ms)
+        inner = self._inner.reducing_state(descriptor)
+        return LoggedReducingState(inner, inner, self._inner, self._log, self._index(descriptor))
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """The aggregating state of that name."""
+        if descriptor.needs_ttl:
+            return with_ttl(self.aggregating_state, descriptor, self._environment.now_ms)
+        inner = self._inner.aggregating_state(descriptor)
+        stored = self._inner.aggregating_state(stored_accumulators(descriptor.name, descriptor))
+        return LoggedAggregatingState(inner, stored, self._inner, self._log, self._index(descriptor))
+
+    def timer_service(self, name: str) -> TimerService:
+        """The timers of that name, the same object at each call."""
+        service = self._services.get(name)
+        if service is None:
+            event, processing = (
+                self._log.register(LoggedStateId(name, StateKind.TIMERS, domain)) for domain in ("event", "processing")
+            )
+            service = LoggedTimerService(self._inner.timer_service(name), self._log, event, processing)
+            self._services[name] = service
+        return service
+
+    def num_entries(self, state_name: str | None = None) -> int:
+        """How many (key, namespace) have content, in one state or in all."""
+        return self._inner.num_entries(state_name)
+
+    def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
+        """The keys with content in a state and namespace, ordered by key group and encoded key."""
+        return self._inner.keys(state_name, namespace)
+
+    def state_names(self) -> list[str]:
+        """The names of all states that were declared or restored, sorted; those of timers included."""
+        return self._inner.state_names()
+
+    def fingerprint(self) -> bytes:
+        """A digest of the content: equal for equal state, whatever its history and its backend."""
+        return self._inner.fingerprint()
+
+    def _index(self, descriptor: StateDescriptor) -> int:
+        variant = TTL_VARIANT if descriptor.ttl_wrapped else ""
+        return self._log.register(LoggedStateId(descriptor.name, descriptor.kind, variant))
+
+    # --- restore --------------------------------------------------------------------------------------------------
+
+    def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
+        """Read the entries of the own key groups from snapshots into this fresh backend: what was materialised, then
+        the log behind it. Handles of the backend below are read too, when it can.
+
+        :raises CorruptStateError: when a file is damaged
+        :raises MissingStateError: when a file is not there
+        :raises StateSchemaError: when a snapshot does not fit, or is in a form that the backend below cannot read
+        """
+        restored = restorable_handles(handles, self.key_group_range)
+        codec = self._environment.codec
+        if self.key_type is None and not self._log.has_states:
+            key_type = log_key_type(restored, reader, codec)
+            if key_type is not None:
+                self._inner.dispose()
+                self._inner = self._below(key_type)
+        below: list[KeyedStateHandle] = []
+        for handle in restored:
+            below += handle.materialized if isinstance(handle, ChangelogKeyedStateHandle) else (handle,)
+        if below:
+            self._inner.restore(below, reader)
+        for handle in restored:
+            if isinstance(handle, ChangelogKeyedStateHandle):
+                replay(handle, reader, self._inner, codec)
+        self._go_on_from(restored)
+
+    def _go_on_from(self, restored: list[KeyedStateHandle]) -> None:
+        """Let the next checkpoint refer to what was restored, or see to it that it does not have to."""
+        if not restored:
+            return
+        handle = restored[0]
+        if len(restored) > 1 or not may_be_referred_to(handle, self.key_group_range):
+            self._history.restored_elsewhere(last_number(restored))
+            return
+        assert isinstance(handle, ChangelogKeyedStateHandle)
+        self._history.restored(handle.materialization_id, tuple((one.first, one.end) for one in handle.log))
+        for segment in handle.log:
+            self._log.restored(segment.first, segment.end, segment.stream)
+        self._materialized = {handle.materialization_id: _Materialized(handle.materialized, None)}
+
+    # --- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
+        """How a snapshot of that type is taken: savepoints by the backend below, checkpoints with the log."""
+        if options.type.is_savepoint:
+            return self._inner.snapshot_strategy(options)
+        return ChangelogSnapshotStrategy(self, self._log, options)
+
+    def begin_snapshot(
+        self, checkpoint_id: int, options: SnapshotOptions
+    ) -> tuple[SnapshotPlan, InlineSnapshot | None]:
+        """Cut the log and note that a snapshot is under way. When it has to materialise, what is doing so in the
+        background is given up."""
+        self._log.cut()
+        self._options = replace(options, type=SnapshotType.CHECKPOINT)
+        full = options.type is SnapshotType.FULL_CHECKPOINT
+        if full or self._history.needs_inline:
+            self._cancel_running()
+        plan = self._history.begin_snapshot(checkpoint_id, full=full)
+        if not plan.is_inline:
+            return plan, None
+        how = self._materialization_options(plan.is_full)
+        try:
+            strategy = self._inner.snapshot_strategy(how)
+            return plan, InlineSnapshot(strategy, strategy.sync_prepare_resources(plan.materialization), how)
+        except BaseException:
+            self.snapshot_failed(checkpoint_id)
+            raise
+
+    def snapshot_finished(
+        self, checkpoint_id: int, plan: SnapshotPlan, materialized: tuple[KeyedStateHandle, ...]
+    ) -> ChangelogKeyedStateHandle | None:
+        """Everything is uploaded: the handle, ``None`` without entries."""
+        if plan.is_inline:
+            self._materialized[plan.materialization] = _Materialized(materialized, None)
+        handles = self._materialized[plan.materialization].handles
+        segments = [self._log.segment(first) for first in plan.segments]
+        handed, cleanup = self._history.snapshot_finished(checkpoint_id)
+        log = []
+        for segment in segments:
+            assert segment.stream is not None
+            log.append(LogSegment(segment.first, segment.end, segment.stream, segment.first in handed.new_segments))
+        self._log.handed(plan.segments)
+        self._clean_up(cleanup)
+        if not handles and not log:
+            return None
+        number, is_new = plan.materialization, handed.materialization_is_new
+        return ChangelogKeyedStateHandle(self.key_group_range, checkpoint_id, number, handles, is_new, tuple(log))
+
+    def snapshot_failed(self, checkpoint_id: int) -> None:
+        """A snapshot will not be finished."""
+        self._clean_up(self._history.snapshot_failed(checkpoint_id))
+
+    # --- materialisation ------------------------------------------------------------------------------------------
+
+    @property
+    def materialization_due_ms(self) -> int | None:
+        """When the next materialisation is due; ``None`` = never, or one is under way."""
+        return None if self._running is not None else self._due_ms
+
+    def materialize_if_due(self, now_ms: int) -> BackgroundWork | None:
+        """:meth:`materialize`, if the interval has passed.
+
+        :param now_ms: the processing time
+        :returns: the asynchronous part, for the executor
+        """
+        due_ms, interval = self.materialization_due_ms, self._settings.materialization_interval_ms
+        if due_ms is None or interval is None or now_ms < due_ms:
+            return None
+        self._due_ms = now_ms + interval
+        return self.materialize()
+
+    def materialize(self) -> BackgroundWork | None:
+        """Begin to materialise the present state: the synchronous part, to be called between records.
+
+        Without streams for what is uploaded between checkpoints, the next checkpoint will do it.
+
+        :returns: the asynchronous part, for the executor; ``None`` when nothing was changed since the last one, or one
+            is under way, or the next checkpoint will do it
+        """
+        if self._history.running is not None or self._history.has_open_inline:
+            return None
+        self._log.cut()
+        if self._history.end == self._history.materialized_upto and not self._history.needs_inline:
+            return None
+        streams = self._environment.shared_streams
+        if streams is None:
+            self._history.request_inline()
+            return None
+        how = self._materialization_options(self._history.needs_full)
+        number = self._history.begin_materialization()
+        uploads = SharedUploads(streams)
+        try:
+            strategy = self._inner.snapshot_strategy(how)
+            pinned = strategy.sync_prepare_resources(number)
+            now_ns = self._environment.now_ms() * 1_000_000
+            task = strategy.async_snapshot(pinned, number, now_ns, uploads, how)
+        except BaseException:
+            self._clean_up(self._history.materialization_failed())
+            raise
+        self._running = Materialization(number, task, uploads, self._materialization_done, self._materialization_failed)
+        return self._running
+
+    def _materialization_options(self, full: bool) -> SnapshotOptions:
+        return replace(self._options, type=SnapshotType.FULL_CHECKPOINT if full else SnapshotType.CHECKPOINT)
+
+    def _materialization_done(self, handle: KeyedStateHandle | None, uploads: SharedUploads) -> None:
+        number = self._history.running
+        assert number is not None
+        self._running = None
+        self._failures = 0
+        self._materialized[number] = _Materialized(() if handle is None else (handle,), uploads)
+        self._clean_up(self._history.materialized())
+
+    def _materialization_failed(self, problem: Exception | None) -> None:
+        self._running = None
+        self._clean_up(self._history.materialization_failed())
+        if problem is not None:
+            self._failures += 1
+            if self._failures >= self._settings.max_materialization_failures:
+                problem.add_note(f"the state could not be materialised {self._failures} times in a row")
+                raise problem
+
+    def _cancel_running(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    # --- notifications --------------------------------------------------------------------------------------------
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable and complete: what it refers to need not be sent again."""
+        self._clean_up(self._history.complete(checkpoint_id))
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never complete."""
+        self._clean_up(self._history.abort(checkpoint_id))
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """The checkpoint will never be restored from again: the log may be truncated."""
+        self._clean_up(self._history.subsumed(checkpoint_id))
+
+    def dispose(self) -> None:
+        """The subtask is over: what was uploaded and never part of a finished snapshot is deleted."""
+        if self._is_disposed:
+            return
+        self._is_disposed = True
+        try:
+            self._cancel_running()
+            self._clean_up(self._history.dispose())
+        finally:
+            self._inner.dispose()
+
+    def _clean_up(self, cleanup: Cleanup) -> None:
+        self._log.clean_up(cleanup)
+        for number in cleanup.delete_materializations:
+            uploads = self._materialized[number].uploads
+            if uploads is not None:
+                uploads.discard()
+        for number in cleanup.forget_materializations:
+            del self._materialized[number]
+        for number in cleanup.aborted:
+            self._inner.notify_checkpoint_aborted(number)
+        if cleanup.fell_back and self._due_ms is not None:
+            # The log is long again.
+            self._due_ms = self._environment.now_ms()
+        if cleanup.complete is not None:
+            self._inner.notify_checkpoint_complete(cleanup.complete)

@@ -1,0 +1,297 @@
+"""The log: changes on their way from states into segments, and segments on their way into files.
+
+Changes gather in memory until the log is *cut*: by a snapshot, by a materialisation, or when they have reached
+``segment_bytes``. What was cut off is a segment, whose bytes are kept until a checkpoint with it has completed. A full
+segment is uploaded in the background when there are streams for that, any other one by the next snapshot.
+
+A change whose value turns out not to be writable only after it was made (the result of a program's function) is *lost*
+to the log: the caller gets the error, and every snapshot fails with it until one materialises, which does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from state_backends.changelog.changes import CLEAR
+from state_backends.changelog.history import Cleanup, LogHistory
+from state_backends.changelog.segment import LoggedStateId, SegmentHeader, encode_segment
+from state_backends.encoding import StateCodec
+from state_backends.errors import StateSerializationError
+from state_backends.executor import BackgroundWork, Executor
+from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
+from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.snapshot import CheckpointStream, StreamFactory
+
+
+class SharedUploads:
+    """Streams into the shared scope that can be taken back together, also after they were finished.
+
+    Whoever writes may ask for any scope: what outlives its checkpoint must not lie in that checkpoint's directory.
+    """
+
+    def __init__(self, streams: StreamFactory) -> None:
+        self._streams = streams
+        self._made: list[CheckpointStream] = []
+
+    def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> CheckpointStream:
+        """A new stream in the shared scope."""
+        stream = self._streams.create_stream(StateScope.SHARED)
+        self._made.append(stream)
+        return stream
+
+    @property
+    def written_bytes(self) -> int:
+        """How much was written so far."""
+        return sum(stream.tell() for stream in self._made)
+
+    def discard(self) -> None:
+        """Delete everything that was written.
+
+        A file that cannot be deleted stays behind, referred to by nothing; whoever starts the job next sweeps it.
+        """
+        for stream in self._made:
+            try:
+                stream.discard()
+            except OSError:
+                continue
+        self._made.clear()
+
+
+@dataclass(slots=True)
+class SegmentData:
+    """One segment outside the bookkeeping.
+
+    :ivar data: its bytes, as long as they may have to be uploaded (again)
+    :ivar stream: where they are, once uploaded
+    :ivar upload: what can delete that file, as long as it is ours
+    """
+
+    first: int
+    end: int
+    data: bytes | None
+    stream: StreamStateHandle | None = None
+    upload: SharedUploads | None = None
+
+
+class ChangeLog:
+    """The log of one backend."""
+
+    def __init__(
+        self,
+        history: LogHistory,
+        codec: StateCodec,
+        segment_bytes: int,
+        max_parallelism: int,
+        key_group_range: KeyGroupRange,
+        executor: Executor,
+        streams: StreamFactory | None,
+    ) -> None:
+        """An empty log.
+
+        :param streams: where full segments are uploaded to in the background; ``None`` = they are not
+        """
+        self._history = history
+        self._codec = codec
+        self._segment_bytes = segment_bytes
+        self._max_parallelism = max_parallelism
+        self._key_group_range = key_group_range
+        self._executor = executor
+        self._streams = streams
+        self._records: list[bytes] = []
+        self._size = 0
+        self._states: dict[LoggedStateId, int] = {}
+        self._segments: dict[int, SegmentData] = {}
+        self._lost: tuple[int, StateSerializationError] | None = None
+        self.key_type: Callable[[], KeyType | None] = lambda: None
+        self.schema: Callable[[], Any] = lambda: None
+
+    @property
+    def next_number(self) -> int:
+        """The sequence number of the next change."""
+        return self._history.end + len(self._records)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether any state was made."""
+        return bool(self._states)
+
+    def register(self, state: LoggedStateId) -> int:
+        """The index under which records speak of a state."""
+        return self._states.setdefault(state, len(self._states))
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def encode(
+        self, operation: int, index: int, keys: list[Any], namespaces: list[Any] | None, payload: list[Any] | None
+    ) -> bytes:
+        """The record of a change that is about to be made.
+
+        :raises StateSerializationError: naming the value that cannot be written; nothing must be changed then
+        """
+        try:
+            return self._codec.pack([operation, index, keys, namespaces, payload])
+        except Exception as problem:
+            raise self._refusal(index, keys, namespaces, payload, problem) from problem
+
+    def append(self, record: bytes) -> None:
+        """The change of that record was made."""
+        self._records.append(record)
+        self._size += len(record)
+        if self._size >= self._segment_bytes:
+            first = self.cut()
+            if self._streams is not None and first is not None:
+                self._executor.submit(SegmentUpload(self, first, self._streams))
+
+    def append_made(
+        self, operation: int, index: int, keys: list[Any], namespaces: list[Any] | None, payload: list[Any] | None
+    ) -> None:
+        """A change was made.
+
+        :raises StateSerializationError: when it cannot be written: it is lost
+        """
+        try:
+            record = self.encode(operation, index, keys, namespaces, payload)
+        except StateSerializationError as problem:
+            self._lost = (self.next_number, problem)
+            # Takes the number of the lost change, so that what is materialised before and behind it differ in theirs.
+            self.append(self._codec.pack([CLEAR, index, [], None, None]))
+            raise
+        self.append(record)
+
+    def check_complete(self) -> None:
+        """Refuse a snapshot that would lack a change.
+
+        :raises StateSerializationError: the one that the caller got
+        """
+        if self._lost is not None and self._history.materialized_upto <= self._lost[0]:
+            raise self._lost[1]
+
+    def _refusal(
+        self,
+        index: int,
+        keys: list[Any],
+        namespaces: list[Any] | None,
+        payload: list[Any] | None,
+        problem: Exception,
+    ) -> StateSerializationError:
+        name = list(self._states)[index].name
+        for namespace in namespaces or ():
+            self._codec.encode(namespace, f"namespace of state {name!r}")
+        for key, value in zip(keys, payload or (), strict=False):
+            self._codec.encode(value, f"value of state {name!r} under {key!r}")
+        return self._codec.refusal(keys, f"keys of state {name!r}", problem)
+
+    # --- segments -------------------------------------------------------------------------------------------------
+
+    def cut(self) -> int | None:
+        """Make a segment of what was changed since the last cut; its first number, or ``None`` when nothing was."""
+        if not self._records:
+            return None
+        key_type = self.key_type()
+        assert key_type is not None, "something was changed, so some key had a type"
+        records, end = self._records, self.next_number
+        header = SegmentHeader(
+            key_type,
+            self._max_parallelism,
+            self._key_group_range,
+            self._history.end,
+            end,
+            tuple(self._states),
+            self.schema(),
+        )
+        data = encode_segment(header, records, self._codec)
+        self._records, self._size = [], 0
+        first = self._history.sealed(end)
+        self._segments[first] = SegmentData(first, end, data)
+        return first
+
+    def restored(self, first: int, end: int, stream: StreamStateHandle) -> None:
+        """A segment is there from a restore."""
+        self._segments[first] = SegmentData(first, end, None, stream)
+
+    def segment(self, first: int) -> SegmentData:
+        """The segment that begins with that change."""
+        return self._segments[first]
+
+    def is_waiting(self, first: int) -> bool:
+        """Whether a segment is needed and has no file."""
+        return self._history.is_needed(first) and not self._history.is_uploaded(first)
+
+    def upload(self, first: int, streams: StreamFactory, by: int | None = None) -> int:
+        """Write a segment into a file; returns its size.
+
+        :param by: the snapshot that does it
+        :raises OSError: when it cannot be written; nothing is left of it
+        """
+        segment = self._segments[first]
+        assert segment.data is not None
+        assert segment.stream is None
+        upload = SharedUploads(streams)
+        stream = upload.create_stream()
+        try:
+            stream.write(segment.data)
+            handle = stream.close_and_get_handle()
+        except BaseException:
+            upload.discard()
+            raise
+        assert handle is not None
+        segment.stream, segment.upload = handle, upload
+        self._history.uploaded(first, by)
+        return len(segment.data)
+
+    def handed(self, segments: Iterable[int]) -> None:
+        """The files of some segments are not ours any more."""
+        for first in segments:
+            self._segments[first].upload = None
+
+    def clean_up(self, cleanup: Cleanup) -> None:
+        """Do what the history tells about segments."""
+        for first in cleanup.delete_segments:
+            segment = self._segments[first]
+            if segment.upload is not None:
+                segment.upload.discard()
+            segment.stream = segment.upload = None
+        for first in cleanup.retract_segments:
+            self._segments[first].stream = None
+        for first in cleanup.confirmed_segments:
+            self._segments[first].data = None
+        for first in cleanup.forget_segments:
+            del self._segments[first]
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        segments = tuple(
+            (one.first, one.end, None if one.data is None else len(one.data), _path(one.stream))
+            for one in self._segments.values()
+        )
+        return (tuple(self._records), tuple(self._states), segments, self._lost is None)
+
+
+def _path(stream: StreamStateHandle | None) -> str | None:
+    return stream.path if isinstance(stream, FileStateHandle) else None
+
+
+class SegmentUpload(BackgroundWork):
+    """Uploads one segment, should it still be needed and nobody have done so."""
+
+    def __init__(self, log: ChangeLog, first: int, streams: StreamFactory) -> None:
+        self.name = f"upload of log segment {first}"
+        self._log = log
+        self._first = first
+        self._streams: StreamFactory | None = streams
+
+    def step(self) -> int | None:
+        """Write it. What cannot be written is left to the next snapshot, which fails if it cannot either."""
+        streams, self._streams = self._streams, None
+        if streams is None or not self._log.is_waiting(self._first):
+            return None
+        try:
+            return self._log.upload(self._first, streams)
+        except OSError:
+            return None
+
+    def cancel(self) -> None:
+        """Do not begin."""
+        self._streams = None

@@ -1,0 +1,70 @@
+"""Materialisation in the background: an ordinary snapshot of the backend below, under a number of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from state_backends.changelog.log import SharedUploads
+from state_backends.errors import StateBackendError
+from state_backends.executor import BackgroundWork
+from state_backends.keyed_handles import KeyedStateHandle
+from state_backends.snapshot import SnapshotTask
+
+Finished = Callable[[KeyedStateHandle | None, SharedUploads], None]
+"""Told the handle, ``None`` without entries, and what can delete it as long as no snapshot refers to it."""
+Failed = Callable[[Exception | None], None]
+"""Told why, ``None`` = cancelled. May raise it again, when it has happened too often."""
+
+
+class Materialization(BackgroundWork):
+    """The asynchronous part of one materialisation."""
+
+    def __init__(
+        self,
+        number: int,
+        task: SnapshotTask[KeyedStateHandle],
+        uploads: SharedUploads,
+        finished: Finished,
+        failed: Failed,
+    ) -> None:
+        """Nothing is written yet.
+
+        :param task: writes it
+        :param uploads: where to
+        """
+        self.name = f"materialisation {number}"
+        self._task: SnapshotTask[KeyedStateHandle] | None = task
+        self._uploads = uploads
+        self._finished = finished
+        self._failed = failed
+
+    def step(self) -> int | None:
+        """Write a bounded piece; what it was about becomes the base of snapshots with the last one.
+
+        :raises OSError: when it has failed too often in a row
+        :raises StateBackendError: likewise
+        """
+        task = self._task
+        if task is None:
+            return None
+        before = self._uploads.written_bytes
+        try:
+            result = task.step()
+        except (OSError, StateBackendError) as problem:
+            self._task = None
+            self._uploads.discard()
+            self._failed(problem)
+            return None
+        written = self._uploads.written_bytes - before
+        if result is not None:
+            self._task = None
+            self._finished(result.job_manager_state, self._uploads)
+        return written
+
+    def cancel(self) -> None:
+        """Give up: what was written is deleted."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            self._uploads.discard()
+            self._failed(None)

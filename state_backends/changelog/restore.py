@@ -1,0 +1,108 @@
+"""Restoring from snapshots with a log: which of them matter, and the replay over what was materialised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+from state_backends.changelog.changes import Replay
+from state_backends.changelog.segment import SegmentHeader, SegmentReader
+from state_backends.encoding import StateCodec
+from state_backends.errors import CorruptStateError, StateSchemaError
+from state_backends.handles import ByteStreamStateHandle, StateScope
+from state_backends.key_groups import KeyGroupRange, KeyType, key_group_function
+from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.keyed_handles import ChangelogKeyedStateHandle, IncrementalKeyedStateHandle, KeyedStateHandle
+from state_backends.snapshot import StateReader
+
+
+def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange) -> list[KeyedStateHandle]:
+    """Those with some of the key groups.
+
+    :raises CorruptStateError: when the segments of a log do not follow each other
+    """
+    chosen = [handle for handle in handles if handle.key_group_range.intersection(key_groups) is not None]
+    for handle in chosen:
+        if isinstance(handle, ChangelogKeyedStateHandle):
+            for before, after in pairwise(handle.log):
+                if before.end != after.first:
+                    raise CorruptStateError(
+                        f"the log of checkpoint {handle.checkpoint_id}",
+                        f"change {before.end} should be followed by that number, but {after.first} comes next",
+                    )
+    return chosen
+
+
+def log_key_type(handles: Iterable[KeyedStateHandle], reader: StateReader, codec: StateCodec) -> KeyType | None:
+    """The type of the keys in the first log there is; ``None`` when none has a segment."""
+    for handle in handles:
+        if isinstance(handle, ChangelogKeyedStateHandle) and handle.log:
+            with reader.open(handle.log[0].stream) as file:
+                return SegmentReader(file, handle.log[0], codec).header.key_type
+    return None
+
+
+def may_be_referred_to(handle: KeyedStateHandle, key_groups: KeyGroupRange) -> bool:
+    """Whether later checkpoints of a backend with these key groups may refer to what was restored: it was a
+    changelog's own, for just these groups, and no file belongs to the restored checkpoint alone."""
+    return (
+        isinstance(handle, ChangelogKeyedStateHandle)
+        and handle.key_group_range == key_groups
+        and all(
+            isinstance(stream, ByteStreamStateHandle) or stream.scope is StateScope.SHARED
+            for stream in handle.streams()
+        )
+    )
+
+
+def last_number(handles: Iterable[KeyedStateHandle]) -> int:
+    """A number that no snapshot of a backend below exceeds, among those restored."""
+    last = 0
+    for handle in handles:
+        if isinstance(handle, ChangelogKeyedStateHandle):
+            last = max(last, handle.materialization_id)
+        elif isinstance(handle, IncrementalKeyedStateHandle):
+            last = max(last, handle.checkpoint_id)
+    return last
+
+
+def replay(
+    handle: ChangelogKeyedStateHandle, reader: StateReader, backend: KeyedStateBackend, codec: StateCodec
+) -> None:
+    """Apply the log of a snapshot to a backend that holds what was materialised.
+
+    :raises CorruptStateError: when a segment is damaged
+    :raises MissingStateError: when a segment is not there
+    :raises StateSchemaError: when key type, max parallelism or the kind of a state differ
+    """
+    common = handle.key_group_range.intersection(backend.key_group_range)
+    assert common is not None
+    for segment in handle.log:
+        with reader.open(segment.stream) as file:
+            read = SegmentReader(file, segment, codec)
+            _check_header(read.header, backend)
+            # What the writer owned is all that it wrote about.
+            is_own = None if read.header.key_group_range == common else _belongs_to(common, read.header)
+            todo = Replay(backend, read.header.states, is_own)
+            for record in read.records():
+                todo.apply(record)
+    backend.clear_current_key()
+
+
+def _belongs_to(key_groups: KeyGroupRange, header: SegmentHeader) -> Callable[[Any], bool]:
+    group_of = key_group_function(header.key_type, header.max_parallelism)
+    return lambda key: group_of(key) in key_groups
+
+
+def _check_header(header: SegmentHeader, backend: KeyedStateBackend) -> None:
+    if backend.key_type is not None and header.key_type != backend.key_type:
+        raise StateSchemaError(
+            f"the log has keys of type {header.key_type}, the program declares {backend.key_type}: "
+            "the same key would belong to another key group. Declare the key type of the snapshot."
+        )
+    if header.max_parallelism != backend.max_parallelism:
+        raise StateSchemaError(
+            f"the log has max parallelism {header.max_parallelism}, the operator {backend.max_parallelism}: "
+            "keys would change their key group. Set the max parallelism of the snapshot."
+        )

@@ -1,0 +1,148 @@
+"""The file format of one segment of the log: ``WEIRCLOG``, byte by byte in ``docs/formats.md``.
+
+A segment can be read alone: its header says which states its records are about. Nothing in it is deduplicated: a
+record per change, in the order of the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from state_backends.descriptors import StateKind
+from state_backends.encoding import StateCodec
+from state_backends.errors import StateSchemaError
+from state_backends.framing import FrameReader, frame, preamble
+from state_backends.full_snapshot import describe_stream
+from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.keyed_handles import LogSegment
+
+MAGIC = b"WEIRCLOG"
+FORMAT_VERSION = 1
+
+_HEADER, _CHANGES, _END = 1, 2, 3
+_FRAME_BYTES = 1 << 16
+"""A frame ends with the record with which it reaches this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStateId:
+    """A state that records are about.
+
+    :ivar name: the state's name; of timers, that of their service
+    :ivar kind: what it holds
+    :ivar variant: for timers ``event`` or ``processing``; for state with time-to-live ``ttl``; else empty
+    """
+
+    name: str
+    kind: StateKind
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What a segment says about itself.
+
+    :ivar key_type: the type of all keys
+    :ivar max_parallelism: the number of key groups of the operator
+    :ivar key_group_range: those of the writer
+    :ivar first: the sequence number of the first record
+    :ivar end: that of the first record behind the last
+    :ivar states: what records are about, by their index in here
+    :ivar schema: what the values look like, as the backend's schemas say it
+    """
+
+    key_type: KeyType
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    first: int
+    end: int
+    states: tuple[LoggedStateId, ...]
+    schema: Any = None
+
+    def to_state(self) -> list[Any]:
+        """A plain form for files."""
+        bounds = [self.key_group_range.first, self.key_group_range.last]
+        states = [[one.name, one.kind.value, one.variant] for one in self.states]
+        described = [self.key_type.to_state(), self.max_parallelism, bounds, self.first, self.end, states]
+        return [*described, self.schema]
+
+    @classmethod
+    def from_state(cls, state: list[Any], where: str) -> SegmentHeader:
+        """The header that :meth:`to_state` described.
+
+        :raises StateSchemaError: when a state is of a kind that this program does not know
+        """
+        key_type, max_parallelism, (low, high), first, end, states, schema = state
+        known = {kind.value for kind in StateKind}
+        for name, kind, _ in states:
+            if kind not in known:
+                raise StateSchemaError(
+                    f"{where}: state {name!r} is of kind {kind!r}, which this program does not know. Use the newer "
+                    "program that wrote it."
+                )
+        read = tuple(LoggedStateId(name, StateKind(kind), variant) for name, kind, variant in states)
+        groups = KeyGroupRange(low, high)
+        return cls(KeyType.from_state(key_type), max_parallelism, groups, first, end, read, schema)
+
+
+def encode_segment(header: SegmentHeader, records: Sequence[bytes], codec: StateCodec) -> bytes:
+    """The bytes of a segment with these records, which are encoded."""
+    assert len(records) == header.end - header.first > 0
+    parts = [preamble(MAGIC, FORMAT_VERSION), frame(_HEADER, 0, codec.encode(header.to_state()))]
+    pending: list[bytes] = []
+    size = 0
+    for record in records:
+        pending.append(record)
+        size += len(record)
+        if size >= _FRAME_BYTES:
+            parts.append(_changes(pending, codec))
+            pending, size = [], 0
+    if pending:
+        parts.append(_changes(pending, codec))
+    parts.append(frame(_END, 0, codec.encode(len(records))))
+    return b"".join(parts)
+
+
+def _changes(records: list[bytes], codec: StateCodec) -> bytes:
+    return frame(_CHANGES, 0, codec.array_header(len(records)) + b"".join(records))
+
+
+class SegmentReader:
+    """Reads one segment.
+
+    :ivar header: what it says about itself
+    :ivar codec: reads the records; to be replaced before they are read when their values need another one
+    :raises CorruptStateError: from each method, when bytes read are not those written
+    :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
+    """
+
+    def __init__(self, file: BinaryIO, segment: LogSegment, codec: StateCodec) -> None:
+        self.path = describe_stream(segment.stream)
+        self.codec = codec
+        self._frames = FrameReader(file, self.path, MAGIC, FORMAT_VERSION)
+        described = codec.decode(self._frames.read(bytes([_HEADER])).payload, self.path)
+        self.header = SegmentHeader.from_state(described, self.path)
+        found = (self.header.first, self.header.end)
+        if found != (segment.first, segment.end):
+            raise self._frames.corrupt(
+                f"it holds changes {found[0]} to {found[1]}, but its handle says {segment.first} to {segment.end}"
+            )
+
+    def records(self) -> Iterator[list[Any]]:
+        """All records, in order, from a file that is checked from end to end before the first one is given."""
+        payloads = []
+        while (one := self._frames.read(bytes([_CHANGES, _END]))).kind == _CHANGES:
+            payloads.append(one.payload)
+        self._frames.expect_end()
+        expected = self.header.end - self.header.first
+        if self.codec.decode(one.payload, self.path) != expected:
+            raise self._frames.corrupt(f"its end does not confirm its {expected} changes")
+        count = 0
+        for payload in payloads:
+            records = self.codec.decode(payload, self.path)
+            count += len(records)
+            yield from records
+        if count != expected:
+            raise self._frames.corrupt(f"it holds {count} changes, but says {expected}")

@@ -1,0 +1,84 @@
+"""Timers that log what is done to them: registered, deleted, fired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from state_backends.changelog.changes import ADD_TIMERS, REMOVE_TIMERS
+from state_backends.changelog.log import ChangeLog
+from state_backends.timers import Timer, TimerQueue, TimerService
+
+
+class LoggedTimerQueue(TimerQueue):
+    """The timers of one time domain, which are kept by the queue of the backend below."""
+
+    __slots__ = ("_index_in_log", "_inner", "_log")
+
+    def __init__(self, inner: TimerQueue, log: ChangeLog, index: int) -> None:
+        """A queue over another: nothing of what it inherits is used.
+
+        :param index: how the log calls these timers
+        """
+        self._inner = inner
+        self._log = log
+        self._index_in_log = index
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def rebuild_index(self) -> None:
+        """As below."""
+        self._inner.rebuild_index()
+
+    def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
+        """Add timers; those already there stay as they are."""
+        if not keys:
+            return
+        try:
+            self._inner.register(keys, namespaces, times)
+        except Exception:
+            # A timer that is there already may be registered again, up to the one that is refused again.
+            for key, namespace, time in zip(keys, namespaces, times, strict=False):
+                self._inner.register((key,), (namespace,), (time,))
+                self._log_change(ADD_TIMERS, [key], [namespace], [time])
+            raise
+        self._log_change(ADD_TIMERS, list(keys), list(namespaces), list(times))
+
+    def delete(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove a timer if it is there."""
+        self._inner.delete(key, namespace, time)
+        self._log_change(REMOVE_TIMERS, [key], [namespace], [time])
+
+    def next_time(self) -> int | None:
+        """The earliest time of any timer, or ``None`` without timers."""
+        return self._inner.next_time()
+
+    def pop_next(self, now: int) -> Timer | None:
+        """Remove and return the next due timer, or ``None`` when none is due."""
+        timer = self._inner.pop_next(now)
+        if timer is not None:
+            time, key, namespace = timer
+            self._log_change(REMOVE_TIMERS, [key], [namespace], [time])
+        return timer
+
+    def pop_due(self, now: int) -> list[Timer]:
+        """Remove and return all timers that are due, in firing order."""
+        timers = self._inner.pop_due(now)
+        if timers:
+            times, keys, namespaces = map(list, zip(*timers, strict=True))
+            self._log_change(REMOVE_TIMERS, keys, namespaces, times)
+        return timers
+
+    def _log_change(self, operation: int, keys: list[Any], namespaces: list[Any], times: list[int]) -> None:
+        self._log.append_made(operation, self._index_in_log, keys, namespaces, times)
+
+
+class LoggedTimerService(TimerService):
+    """The timers of one name, over those of the backend below."""
+
+    __slots__ = ()
+
+    def __init__(self, inner: TimerService, log: ChangeLog, event_index: int, processing_index: int) -> None:
+        self.event_time = LoggedTimerQueue(inner.event_time, log, event_index)
+        self.processing_time = LoggedTimerQueue(inner.processing_time, log, processing_index)

@@ -1,0 +1,41 @@
+"""A log-structured merge tree: sorted bytes in files, written in one go and never changed, merged in the background.
+
+| module              | what lives there                                                     |
+|---------------------|----------------------------------------------------------------------|
+| ``store``           | the store: reads, writes, snapshots, checkpoints; ``kind`` opens one |
+| ``file_set``        | its durable half: the present files, the manifest, pins              |
+| ``reading``         | scans, of the store and of snapshots                                 |
+| ``memtable``        | what is in no file yet                                               |
+| ``wal``             | the optional write-ahead log                                         |
+| ``sst``             | files of entries, with ``block`` and ``bloom``                       |
+| ``ranges``          | range tombstones                                                     |
+| ``merge``           | several sorted sources as one                                        |
+| ``version``         | the list of files as an immutable value, and edits of it             |
+| ``compaction``      | which files to merge, and what is then: pure functions               |
+| ``compaction_work`` | carrying that out in steps                                           |
+| ``manifest``        | the log of edits, over ``records``                                   |
+| ``files``           | names, links and copies                                              |
+| ``description``     | what inspection shows                                                |
+
+What it keeps of RocksDB, after which it is built: memtables, levels and their sizes, checkpoints of hard links, files
+that never change and keep their names when they move. What it leaves out: sequence numbers (sources are ordered by
+where they stand), threads, and durability of its own unless it is asked for.
+"""
+
+from __future__ import annotations
+
+from state_backends.lsm.description import FileDescription, StoreDescription, describe_manifest
+from state_backends.lsm.kind import LsmStoreKind
+from state_backends.lsm.options import LsmOptions
+from state_backends.lsm.reading import LsmSnapshot
+from state_backends.lsm.store import LsmStore
+
+__all__ = [
+    "FileDescription",
+    "LsmOptions",
+    "LsmSnapshot",
+    "LsmStore",
+    "LsmStoreKind",
+    "StoreDescription",
+    "describe_manifest",
+]

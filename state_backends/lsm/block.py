@@ -1,0 +1,73 @@
+"""Blocks: how entries of a file are cut into pieces, encoded and decoded.
+
+A block is the msgpack encoding of ``[keys, values]``, two arrays of one length; the value of a tombstone is nil. Two
+arrays rather than pairs, because msgpack reads them several times faster and the reader wants columns anyway. The crc32
+of a block stands in the file's index, whose own crc stands in the footer, whose crc stands in the manifest: a block
+that is whole but belongs elsewhere is found out too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
+from typing import cast
+from zlib import compress, decompress
+from zlib import error as ZlibError
+
+import msgpack
+
+Columns = tuple[list[bytes], list[bytes | None]]
+"""Keys, ascending, and the value of each (``None``: a tombstone)."""
+
+_ZLIB_LEVEL = 1
+_BYTES_PER_DECODED_ENTRY = 104
+_BYTES_PER_DECODED_BLOCK = 64
+
+_pack = msgpack.Packer(autoreset=True, use_bin_type=True).pack
+
+
+def cumulative_bytes(keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
+    """For each entry, the bytes of all keys and values up to and with it."""
+    try:
+        return list(accumulate(map(add, map(len, keys), map(len, cast("Sequence[bytes]", values)))))
+    except TypeError:
+        # A tombstone has no length; they are rare enough to find out by failing.
+        return list(accumulate(map(add, map(len, keys), [0 if value is None else len(value) for value in values])))
+
+
+def cuts(cumulative: Sequence[int], block_bytes: int) -> list[int]:
+    """Where blocks begin if each holds as many entries as fit into ``block_bytes``, at least one."""
+    starts: list[int] = []
+    start, base = 0, 0
+    while start < len(cumulative):
+        starts.append(start)
+        start = max(start + 1, bisect_right(cumulative, base + block_bytes, start))
+        base = cumulative[start - 1]
+    return starts
+
+
+def encode_block(keys: list[bytes], values: list[bytes | None], compression: str) -> bytes:
+    """The bytes of a block."""
+    packed: bytes = _pack((keys, values))
+    return compress(packed, _ZLIB_LEVEL) if compression == "zlib" else packed
+
+
+def decode_block(data: bytes, compression: str) -> Columns:
+    """The entries of a block whose checksum has been compared.
+
+    :raises ValueError: when the bytes are no block
+    """
+    if compression == "zlib":
+        try:
+            data = decompress(data)
+        except ZlibError as problem:
+            raise ValueError(str(problem)) from problem
+    keys, values = msgpack.unpackb(data)
+    return keys, values
+
+
+def decoded_bytes(stored_bytes: int, entries: int) -> int:
+    """About how much memory a decoded block takes: its bytes, two objects and a slot of a dict per entry."""
+    return stored_bytes + _BYTES_PER_DECODED_ENTRY * entries + _BYTES_PER_DECODED_BLOCK

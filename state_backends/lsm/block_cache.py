@@ -1,0 +1,93 @@
+"""Decoded blocks, kept within a budget of bytes; and the files that are open for reading, kept within a number.
+
+Both drop what came first (FIFO): moving an entry to the end at each hit, as LRU does, would cost every hit more than it
+saves. A decoded block is a ``dict``, so a hit is one look-up for the block and one for the key.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import deque
+
+from state_backends.filesystem_port import FileSystem, RandomAccessFile
+from state_backends.lsm.sst import Table
+
+Block = dict[bytes, bytes | None]
+
+
+class BlockCache:
+    """Decoded blocks by ``table.base + block number``. The block put in last always stays.
+
+    :ivar blocks: read by the store's read path directly
+    :ivar used_bytes: the estimated size of all of them
+    """
+
+    __slots__ = ("_limit", "_order", "_sizes", "blocks", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self.blocks: dict[int, Block] = {}
+        self._sizes: dict[int, int] = {}
+        self._order: deque[int] = deque()
+        self.used_bytes = 0
+
+    def put(self, key: int, block: Block, size_bytes: int) -> None:
+        """Keep a block that is not there, and drop the oldest ones until all fit."""
+        assert key not in self.blocks, key
+        while self._order and self.used_bytes + size_bytes > self._limit:
+            self._remove(self._order.popleft())
+        self.blocks[key] = block
+        self._sizes[key] = size_bytes
+        self._order.append(key)
+        self.used_bytes += size_bytes
+
+    def forget(self, table: Table) -> None:
+        """Drop all blocks of a file that is no more."""
+        for key in range(table.base, table.base + len(table.first_keys)):
+            self._remove(key)
+
+    def _remove(self, key: int) -> None:
+        if self.blocks.pop(key, None) is not None:
+            self.used_bytes -= self._sizes.pop(key)
+
+    def validate(self) -> None:
+        """Assert that the books agree."""
+        assert self.blocks.keys() == self._sizes.keys()
+        assert self.used_bytes == sum(self._sizes.values())
+        assert self.blocks.keys() <= frozenset(self._order)
+        assert self.used_bytes <= self._limit or len(self.blocks) == 1, self.used_bytes
+
+
+class OpenFiles:
+    """Files of one directory, opened when needed."""
+
+    __slots__ = ("_closed", "_directory", "_files", "_fs", "_limit")
+
+    def __init__(self, fs: FileSystem, directory: str, limit: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._limit = limit
+        self._files: dict[str, RandomAccessFile] = {}
+        self._closed = False
+
+    def get(self, name: str) -> RandomAccessFile:
+        """The file of a name, open."""
+        file = self._files.get(name)
+        if file is None:
+            assert not self._closed, "the store is closed"
+            while len(self._files) >= self._limit:
+                self.close(next(iter(self._files)))
+            file = self._files[name] = self._fs.open_random(posixpath.join(self._directory, name))
+        return file
+
+    def close(self, name: str) -> None:
+        """Close a file if it is open."""
+        file = self._files.pop(name, None)
+        if file is not None:
+            file.close()
+
+    def close_all(self) -> None:
+        """Close all, and open none any more."""
+        self._closed = True
+        for name in list(self._files):
+            self.close(name)

@@ -1,0 +1,170 @@
+"""Carrying out a compaction, in steps of about one output file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from state_backends.executor import BackgroundWork
+from state_backends.lsm.block import Columns
+from state_backends.lsm.compaction import CompactionTask, edit_for
+from state_backends.lsm.file_set import FileSet
+from state_backends.lsm.files import delete_quietly
+from state_backends.lsm.merge import BLOCKS_AT_ONCE, Source, merged, pieces_of_run, ranges_of
+from state_backends.lsm.options import CompactionFilter
+from state_backends.lsm.ranges import NO_RANGES, RangeSet
+from state_backends.lsm.sst import SstWriter, Table
+
+
+class RunWriter:
+    """Writes a run of entries as files of bounded size, and cuts range tombstones where one file ends.
+
+    :ivar tables: the files that are whole
+    """
+
+    def __init__(self, files: FileSet, ranges: RangeSet, target_bytes: int | None) -> None:
+        """:param target_bytes: where another file begins; ``None`` = never"""
+        self._files = files
+        self._ranges = ranges
+        self._target_bytes = target_bytes
+        self._writer: SstWriter | None = None
+        # What the file in progress says about ranges begins here.
+        self._first = b""
+        self.tables: list[Table] = []
+
+    def add(self, columns: Columns) -> None:
+        """Append entries, at least one, whose keys are greater than all before."""
+        writer = self._writer
+        if writer is not None and self._target_bytes is not None and writer.written_bytes >= self._target_bytes:
+            self._finish_file(columns[0][0])
+            writer = None
+        if writer is None:
+            writer = self._writer = self._files.writer()
+        writer.add(*columns)
+
+    def finish(self) -> None:
+        """End the last file. There may be none at all."""
+        if self._writer is None and self._ranges.clipped(self._first, None):
+            self._writer = self._files.writer()
+        if self._writer is not None:
+            self._finish_file(None)
+
+    def _finish_file(self, limit: bytes | None) -> None:
+        assert self._writer is not None
+        self.tables.append(self._writer.finish(self._ranges.clipped(self._first, limit)))
+        self._writer = None
+        self._first = b"" if limit is None else limit
+
+    @property
+    def written_bytes(self) -> int:
+        """The bytes of all files so far."""
+        begun = 0 if self._writer is None else self._writer.written_bytes
+        return begun + sum(table.meta.size_bytes for table in self.tables)
+
+    def abandon(self) -> None:
+        """Delete everything that was written."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+        for table in self.tables:
+            delete_quietly(self._files.fs, table.path)
+        self.tables = []
+
+
+class CompactionWork(BackgroundWork):
+    """Merges the files of a task; the last step that does anything installs the result.
+
+    :ivar task: what is merged
+    """
+
+    def __init__(
+        self, files: FileSet, task: CompactionTask, over: Callable[[CompactionWork, bool], None]
+    ) -> None:
+        """:param over: called once at the end, with whether the work was done"""
+        self.name = f"compaction into level {task.output_level}"
+        self.task = task
+        self._files = files
+        self._over = over
+        self._is_over = False
+        self._read_bytes = 0
+        ranges = NO_RANGES
+        self._entries: Iterator[Columns] = iter(())
+        if not task.is_move:
+            self._entries, ranges = self._inputs()
+        target = None if task.output_level == 0 else files.options.file_bytes
+        self._output = RunWriter(files, NO_RANGES if task.is_bottom else ranges, target)
+
+    def _inputs(self) -> tuple[Iterator[Columns], RangeSet]:
+        sources = []
+        all_ranges = NO_RANGES
+        for run in self.task.runs:
+            tables = [self._files.table(file.name) for file in run]
+            ranges = ranges_of(tables)
+            sources.append(Source(pieces_of_run(self._read, tables, b"", None, BLOCKS_AT_ONCE), ranges))
+            all_ranges = all_ranges.union(ranges)
+        return self._cleaned(merged(sources)), all_ranges
+
+    def _read(self, table: Table, start: int, stop: int) -> Columns:
+        self._read_bytes += sum(map(table.block_bytes, range(start, stop)))
+        return self._files.read(table, start, stop)
+
+    def _cleaned(self, pieces: Iterator[Columns]) -> Iterator[Columns]:
+        """The merged entries without what the filter drops and without tombstones that hide nothing."""
+        ask = self._files.options.compaction_filter
+        drops = self.task.is_bottom and (ask is not None or any(file.tombstones for file in self.task.inputs))
+        for keys, values in pieces:
+            if ask is not None:
+                values = _filtered(ask, keys, values)
+            if drops and not all(values):
+                kept = [index for index, value in enumerate(values) if value is not None]
+                keys, values = [keys[index] for index in kept], [values[index] for index in kept]
+            if keys:
+                yield keys, values
+
+    def step(self) -> int | None:
+        if self._is_over:
+            return None
+        before = self._read_bytes + self._output.written_bytes
+        try:
+            if self._merge_some():
+                self._output.finish()
+                done = self._read_bytes + self._output.written_bytes
+                self._install()
+                return done - before
+        except Exception:
+            self._end(done=False)
+            raise
+        return self._read_bytes + self._output.written_bytes - before
+
+    def _merge_some(self) -> bool:
+        """Merge about a file's worth; whether that was the last of it."""
+        budget = self._read_bytes + self._files.options.file_bytes
+        for columns in self._entries:
+            self._output.add(columns)
+            if self._read_bytes >= budget:
+                return False
+        return True
+
+    def _install(self) -> None:
+        tables = self._output.tables
+        metas = self.task.inputs if self.task.is_move else tuple(table.meta for table in tables)
+        edit = edit_for(self._files.version, self.task, metas)
+        # From here on the files may be named by the manifest, whatever fails: they are not ours to delete any more.
+        self._output.tables = []
+        self._files.install(edit, tables)
+        self._end(done=True)
+
+    def cancel(self) -> None:
+        if not self._is_over:
+            self._end(done=False)
+
+    def _end(self, done: bool) -> None:
+        self._is_over = True
+        self._entries = iter(())
+        self._output.abandon()
+        self._over(self, done)
+
+
+def _filtered(
+    ask: CompactionFilter, keys: list[bytes], values: list[bytes | None]
+) -> list[bytes | None]:
+    return [None if value is None else ask(key, value) for key, value in zip(keys, values, strict=True)]

@@ -1,0 +1,381 @@
+"""The durable half of a store: its present version, the manifest behind it, readers of its files, and who pins what.
+
+Order of steps whenever the version changes, so that a crash between any two of them loses nothing:
+
+1. new files are whole, under their names (and, with ``sync``, durable);
+2. the edit that names them is in the manifest;
+3. the version in memory changes, and readers see the new files;
+4. files that are no longer named are deleted, as soon as no snapshot or scan that began earlier needs them.
+
+If step 2 fails, nobody knows whether the edit is in the manifest. The new files then stay, the version does not change,
+and before the next change a new manifest begins, which says what is the case.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from state_backends.errors import CorruptStateError
+from state_backends.filesystem_port import TEMPORARY_SUFFIX, FileSystem
+from state_backends.lsm.block import Columns, decoded_bytes
+from state_backends.lsm.block_cache import Block, BlockCache, OpenFiles
+from state_backends.lsm.bloom import MASK_SHIFT, MASKS
+from state_backends.lsm.files import (
+    CURRENT_NAME,
+    MANIFEST_PREFIX,
+    SST_SUFFIX,
+    WAL_SUFFIX,
+    delete_quietly,
+    is_own,
+    link_or_copy,
+)
+from state_backends.lsm.manifest import ManifestContent, ManifestLog, read_current, write_manifest
+from state_backends.lsm.merge import Source, pieces_of_run, ranges_of
+from state_backends.lsm.options import LsmOptions
+from state_backends.lsm.sst import SstWriter, Table, open_table
+from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number
+
+
+class ReadView(NamedTuple):
+    """A version as readers use it.
+
+    :ivar level0: the newest first
+    :ivar levels: of each deeper level with files: the smallest key of each file, and the files
+    """
+
+    level0: tuple[Table, ...]
+    levels: tuple[tuple[list[bytes], tuple[Table, ...]], ...]
+
+
+class Pin(NamedTuple):
+    """A version that somebody reads from: its files stay until it is given up."""
+
+    epoch: int
+    view: ReadView
+
+
+class FileSet:
+    """The files of one open store.
+
+    :ivar version: all files at present
+    :ivar view: the same for readers
+    :ivar log_number: write-ahead logs with smaller numbers are in the files already
+    :ivar notes: what opening had to mend
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, unique: str, options: LsmOptions) -> None:
+        """Open what is in the directory, or begin anew; unused files are swept by :meth:`begin`."""
+        self.fs = fs
+        self.directory = directory
+        self.options = options
+        self.notes: list[str] = []
+        self._unique = unique
+        self.cache = BlockCache(options.cache_bytes)
+        self._open_files = OpenFiles(fs, directory, options.max_open_files)
+        self._tables: dict[str, Table] = {}
+        self._pins: dict[int, int] = {}
+        self._epoch = 0
+        self._closed = False
+        # (epoch in which the files were named last, their names), oldest first
+        self._obsolete: deque[tuple[int, tuple[str, ...]]] = deque()
+        # Files that an edit in doubt may name.
+        self._doubtful: list[str] = []
+        self._manifest: ManifestLog | None = None
+        fs.make_dirs(directory)
+        content = self._recover()
+        self.version = content.version.with_depth(options.max_levels)
+        self.log_number = content.log_number
+        self._next_number = content.next_number
+        for name in fs.list_dir(directory):
+            self._next_number = max(self._next_number, _number_in(name) + 1)
+        for file in self.version.files():
+            self._tables[file.name] = self._opened(file)
+        self.view = self._new_view()
+
+    # --- opening ---
+
+    def _recover(self) -> ManifestContent:
+        if self.fs.exists(self.path(CURRENT_NAME)):
+            name, content = read_current(self.fs, self.directory)
+            if content.torn_bytes:
+                self.notes.append(f"{name}: {content.torn_bytes} bytes of an unfinished edit at its end are left out")
+            return content
+        left = [name for name in self.fs.list_dir(self.directory) if name.endswith((SST_SUFFIX, WAL_SUFFIX))]
+        if left:
+            raise CorruptStateError(self.path(CURRENT_NAME), f"is missing although {left[0]} is there")
+        return ManifestContent(Version.empty(self.options.max_levels), next_number=1, log_number=0)
+
+    def _opened(self, file: FileMeta) -> Table:
+        path = self.path(file.name)
+        if not self.fs.exists(path):
+            raise CorruptStateError(path, "is missing although the manifest names it")
+        return open_table(self._open_files.get(file.name), path, file)
+
+    def logs_to_replay(self) -> list[str]:
+        """The names of the write-ahead logs whose content is in no file yet, the oldest first."""
+        names = [name for name in self.fs.list_dir(self.directory) if name.endswith(WAL_SUFFIX)]
+        return sorted((name for name in names if _number_in(name) >= self.log_number), key=_number_in)
+
+    def begin(self) -> None:
+        """Begin a manifest of this opening, then delete everything that is not named."""
+        self._new_manifest()
+        for name in self.fs.list_dir(self.directory):
+            is_used = name in self._tables or name == self._manifest_name()
+            is_log = name.endswith(WAL_SUFFIX) and _number_in(name) >= self.log_number
+            if is_own(name) and not is_used and not is_log:
+                delete_quietly(self.fs, self.path(name))
+
+    # --- names ---
+
+    def path(self, name: str) -> str:
+        """Where a file of this name lies."""
+        return posixpath.join(self.directory, name)
+
+    def new_name(self, suffix: str) -> str:
+        """A name that no file has had."""
+        number = self._next_number
+        self._next_number += 1
+        return f"{number:06d}-{self._unique}{suffix}"
+
+    @property
+    def next_number(self) -> int:
+        """What the next new name begins with."""
+        return self._next_number
+
+    def writer(self) -> SstWriter:
+        """A writer of a new file."""
+        return SstWriter(self.fs, self.directory, self.new_name(SST_SUFFIX), self.options)
+
+    # --- changes ---
+
+    def install(self, edit: VersionEdit, tables: Iterable[Table] = (), log_number: int | None = None) -> None:
+        """Change the version.
+
+        :param tables: the files that are new
+        :param log_number: from now on, write-ahead logs with smaller numbers are in the files
+        :raises OSError: when the edit cannot be written; the version is as before
+        """
+        new = {table.meta.name: table for table in tables}
+        after = self.version.applied(edit)
+        log = self.log_number if log_number is None else log_number
+        try:
+            self._write_down(edit, log)
+        except OSError:
+            self._doubtful += new
+            raise
+        self.version = after
+        self.log_number = log
+        self._tables.update(new)
+        kept = after.level_of()
+        gone = tuple(name for name in edit.removed if name not in kept)
+        if gone:
+            self._obsolete.append((self._epoch, gone))
+        self._epoch += 1
+        self.view = self._new_view()
+        self.delete_obsolete()
+
+    def _write_down(self, edit: VersionEdit, log_number: int) -> None:
+        manifest = self._manifest
+        if manifest is None or manifest.doubtful or manifest.grown_bytes >= self.options.manifest_bytes:
+            self._new_manifest()
+            manifest = self._manifest
+        assert manifest is not None
+        manifest.append(edit, self._next_number, log_number)
+
+    def _new_manifest(self) -> None:
+        """Begin another manifest with the present version, and let it count."""
+        before, self._manifest = self._manifest, None
+        if before is not None:
+            # Whatever happens now, the old one is not continued: CURRENT may name either.
+            before.close()
+            self._doubtful.append(before.name)
+        name = MANIFEST_PREFIX + self.new_name("")
+        self._doubtful.append(name)
+        self._manifest = ManifestLog(self.fs, self.directory, name, self._content(), sync=self.options.sync)
+        for doubtful in self._doubtful:
+            if doubtful != name:
+                delete_quietly(self.fs, self.path(doubtful))
+        self._doubtful = []
+
+    def _manifest_name(self) -> str:
+        assert self._manifest is not None
+        return self._manifest.name
+
+    def _content(self) -> ManifestContent:
+        return ManifestContent(self.version, self._next_number, self.log_number)
+
+    def _new_view(self) -> ReadView:
+        tables = [tuple(self._tables[file.name] for file in files) for files in self.version.levels]
+        return ReadView(tables[0], tuple(([one.smallest for one in level], level) for level in tables[1:] if level))
+
+    # --- pins ---
+
+    def pin(self) -> Pin:
+        """Keep the present files."""
+        self._pins[self._epoch] = self._pins.get(self._epoch, 0) + 1
+        return Pin(self._epoch, self.view)
+
+    def pin_again(self, pin: Pin) -> Pin:
+        """Keep the files of a version that is pinned already, once more."""
+        self._pins[pin.epoch] += 1
+        return pin
+
+    def unpin(self, pin: Pin) -> None:
+        """Give a pin up. Files that nobody needs any more are deleted at the next change, or by
+        :meth:`delete_obsolete`: a scan may end at any time, such as when it is garbage."""
+        left = self._pins.pop(pin.epoch) - 1
+        if left:
+            self._pins[pin.epoch] = left
+
+    def delete_obsolete(self) -> None:
+        """Delete the files that neither the present version nor a pinned one has."""
+        if self._closed:
+            return
+        oldest = min(self._pins, default=self._epoch)
+        while self._obsolete and self._obsolete[0][0] < oldest:
+            _, names = self._obsolete.popleft()
+            for name in names:
+                self.cache.forget(self._tables.pop(name))
+                self._open_files.close(name)
+                delete_quietly(self.fs, self.path(name))
+
+    # --- reading ---
+
+    def find(self, key: bytes) -> bytes | None:
+        """The value under a key in the files, or ``None``."""
+        hashed = crc32(key)
+        mask = MASKS[hashed >> MASK_SHIFT]
+        blocks = self.cache.blocks
+        level0, levels = self.view
+        for table in level0:
+            if table.words[hashed % table.word_count] & mask == mask and table.smallest <= key < table.limit:
+                index = bisect_right(table.first_keys, key) - 1
+                if index >= 0:
+                    block = blocks.get(table.base + index)
+                    if block is None:
+                        block = self._load(table, index)
+                    value = block.get(key, _ABSENT)
+                    if value is not _ABSENT:
+                        return value
+            if table.ranges and table.ranges.covers(key):
+                return None
+        for smallest, tables in levels:
+            position = bisect_right(smallest, key) - 1
+            if position < 0:
+                continue
+            table = tables[position]
+            if table.words[hashed % table.word_count] & mask == mask and key < table.limit:
+                index = bisect_right(table.first_keys, key) - 1
+                if index >= 0:
+                    block = blocks.get(table.base + index)
+                    if block is None:
+                        block = self._load(table, index)
+                    value = block.get(key, _ABSENT)
+                    if value is not _ABSENT:
+                        return value
+            if table.ranges and table.ranges.covers(key):
+                return None
+        return None
+
+    def _load(self, table: Table, index: int) -> Block:
+        keys, values = self.read(table, index, index + 1)
+        block = dict(zip(keys, values, strict=True))
+        self.cache.put(table.base + index, block, decoded_bytes(table.block_bytes(index), len(block)))
+        return block
+
+    def table(self, name: str) -> Table:
+        """The reader of a file."""
+        return self._tables[name]
+
+    def read(self, table: Table, start: int, stop: int) -> Columns:
+        """The entries of some blocks, from the file."""
+        return table.read(self._open_files.get(table.meta.name), start, stop)
+
+    def read_cached(self, table: Table, start: int, stop: int) -> Columns:
+        """The entries of some blocks; of a single one, by way of the cache."""
+        if stop > start + 1:
+            return self.read(table, start, stop)
+        block = self.cache.blocks.get(table.base + start)
+        if block is None:
+            block = self._load(table, start)
+        return list(block), list(block.values())
+
+    def sources(self, view: ReadView, first: bytes, end: bytes | None) -> list[Source]:
+        """The entries of a range in the files of a view, as sources to merge, the newest first."""
+        runs: list[Sequence[Table]] = [(table,) for table in view.level0]
+        for smallest, tables in view.levels:
+            stop = None if end is None else bisect_left(smallest, end)
+            runs.append(tables[max(0, bisect_right(smallest, first) - 1) : stop])
+        sources = []
+        for run in runs:
+            chosen = [table for table in run if first < table.limit and (end is None or table.smallest < end)]
+            if chosen:
+                pieces = pieces_of_run(self.read_cached, chosen, first, end, 1)
+                sources.append(Source(pieces, ranges_of(chosen)))
+        return sources
+
+    # --- the whole ---
+
+    def checkpoint(self, directory: str) -> tuple[str, ...]:
+        """Make a directory that does not exist a store of the present files; the names of its files, sorted."""
+        if self.fs.exists(directory):
+            raise FileExistsError(errno.EEXIST, "a checkpoint needs a directory of its own", directory)
+        sync = self.options.sync
+        manifest = MANIFEST_PREFIX + self.new_name("")
+        try:
+            self.fs.make_dirs(directory)
+            names = [file.name for file in self.version.files()]
+            for name in names:
+                link_or_copy(self.fs, self.path(name), posixpath.join(directory, name), sync=sync)
+            content = ManifestContent(self.version, self._next_number, self._next_number)
+            write_manifest(self.fs, directory, manifest, content, sync=sync)
+        except OSError:
+            _delete_tree_quietly(self.fs, directory)
+            raise
+        return tuple(sorted((*names, manifest, CURRENT_NAME)))
+
+    def close(self) -> None:
+        """Close all files; from now on none is deleted."""
+        self._closed = True
+        self._open_files.close_all()
+        if self._manifest is not None:
+            self._manifest.close()
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self.version.validate()
+        self.cache.validate()
+        named = {file.name for file in self.version.files()}
+        waiting = {name for _, names in self._obsolete for name in names}
+        assert not named & waiting, named & waiting
+        assert self._tables.keys() == named | waiting
+        for name in self._tables:
+            assert self.fs.exists(self.path(name)), name
+            assert not self.fs.exists(self.path(name) + TEMPORARY_SUFFIX), name
+
+
+class _Absent:
+    """Stands for "no entry", because ``None`` is a tombstone."""
+
+
+_ABSENT: bytes | None = _Absent()  # type: ignore[assignment]
+
+
+def _number_in(name: str) -> int:
+    try:
+        return file_number(name)
+    except ValueError:
+        return -1
+
+
+def _delete_tree_quietly(fs: FileSystem, directory: str) -> None:
+    try:
+        fs.delete_tree(directory)
+    except OSError:
+        return

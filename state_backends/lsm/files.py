@@ -1,0 +1,84 @@
+"""The names of a store's files, and how one is written or linked.
+
+====================================  ==========================================================================
+``<number>-<unique>.sst``             entries; immutable, the only *data* files
+``<number>-<unique>.wal``             a write-ahead log
+``MANIFEST-<number>-<unique>``        the log of changes of the list of files
+``CURRENT``                           names the manifest that counts
+``*.inprogress``                      not whole yet
+====================================  ==========================================================================
+
+The number counts up through all files of a store and is kept in the manifest; ``unique`` is another one at each
+opening. So no name is used twice, not even by two stores that began with the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+
+from state_backends.filesystem_port import TEMPORARY_SUFFIX, FileSystem
+
+SST_SUFFIX = ".sst"
+WAL_SUFFIX = ".wal"
+MANIFEST_PREFIX = "MANIFEST-"
+CURRENT_NAME = "CURRENT"
+
+_NO_LINKS = frozenset(
+    (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+)
+"""What an operating system says when a link cannot be made but a copy may be."""
+
+_COPY_BYTES = 1 << 20
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is one that a store gives, so that it may delete the file when nothing refers to it."""
+    return name.endswith((SST_SUFFIX, WAL_SUFFIX, TEMPORARY_SUFFIX)) or name.startswith(MANIFEST_PREFIX)
+
+
+def write_file(fs: FileSystem, path: str, data: bytes, *, sync: bool) -> None:
+    """Make a file hold exactly ``data``: readers see the old one or the new one, whole, and with ``sync`` so does
+    whoever reads after a crash of the machine."""
+    temporary = path + TEMPORARY_SUFFIX
+    with fs.open_write(temporary) as file:
+        file.write(data)
+        if sync:
+            file.fsync()
+    put_in_place(fs, temporary, path, sync=sync)
+
+
+def put_in_place(fs: FileSystem, temporary: str, path: str, *, sync: bool) -> None:
+    """Give a file that is whole its final name."""
+    fs.rename(temporary, path)
+    if sync:
+        fs.fsync_dir(posixpath.dirname(path))
+
+
+def link_or_copy(fs: FileSystem, source: str, target: str, *, sync: bool) -> None:
+    """Give a file a second name, or a copy where the file system has no links."""
+    try:
+        fs.link(source, target)
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        _copy(fs, source, target, sync=sync)
+
+
+def _copy(fs: FileSystem, source: str, target: str, *, sync: bool) -> None:
+    with fs.open_read(source) as reader, fs.open_write(target, exclusive=True) as writer:
+        while data := reader.read(_COPY_BYTES):
+            writer.write(data)
+        if sync:
+            writer.fsync()
+
+
+def delete_quietly(fs: FileSystem, path: str) -> bool:
+    """Delete a file that nothing refers to; whether it is gone. A file that stays is swept at the next opening."""
+    try:
+        fs.delete(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""The manifest: which files a store consists of, as a log of edits; and ``CURRENT``, which names the manifest.
+
+::
+
+    MANIFEST   a file of records (magic WEIRLSMM): [next number, log number, edit]; the first makes the whole version
+    CURRENT    a sealed file (magic WEIRLSMC): [name of the manifest, bytes, crc32 of these bytes]
+
+``CURRENT`` vouches for the manifest as it was when it began to count: in a checkpoint that is all of it, so that every
+flipped or missing byte is found. What is appended later vouches for itself, record by record; a torn end is an edit
+that never happened, because nothing that depends on an edit is done before the edit is written.
+
+Whenever a store is opened it begins another manifest, so nothing is ever appended behind a torn end.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from state_backends.errors import CorruptStateError
+from state_backends.filesystem_port import FileSystem
+from state_backends.framing import preamble, seal, unseal
+from state_backends.lsm.files import CURRENT_NAME, MANIFEST_PREFIX, write_file
+from state_backends.lsm.records import RecordReader, RecordWriter, record
+from state_backends.lsm.version import Version, VersionEdit
+
+MANIFEST_MAGIC = b"WEIRLSMM"
+MANIFEST_VERSION = 1
+CURRENT_MAGIC = b"WEIRLSMC"
+CURRENT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestContent:
+    """What a manifest says in the end.
+
+    :ivar version: the files
+    :ivar next_number: the first number that no file has had
+    :ivar log_number: write-ahead logs with smaller numbers are in the files already
+    :ivar torn_bytes: of an edit at the end that never happened
+    """
+
+    version: Version
+    next_number: int
+    log_number: int
+    torn_bytes: int = 0
+
+
+def _payload(edit: VersionEdit, next_number: int, log_number: int) -> bytes:
+    data: bytes = msgpack.packb([next_number, log_number, edit.to_state()])
+    return data
+
+
+def manifest_bytes(content: ManifestContent) -> bytes:
+    """A manifest of one record that says it all."""
+    whole = _payload(content.version.as_edit(), content.next_number, content.log_number)
+    return preamble(MANIFEST_MAGIC, MANIFEST_VERSION) + record(whole)
+
+
+def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestContent:
+    """What a manifest says.
+
+    :param path: how errors name it
+    :param whole_bytes: so many bytes at the beginning must be whole
+    :raises CorruptStateError: when it is damaged
+    :raises StateSchemaError: when it has a newer format version
+    """
+    reader = RecordReader(data, path, MANIFEST_MAGIC, MANIFEST_VERSION)
+    content = None
+    for payload in reader.records(whole_bytes):
+        before = Version.empty(1) if content is None else content.version
+        try:
+            next_number, log_number, state = msgpack.unpackb(payload)
+            after = before.applied(VersionEdit.from_state(state))
+        except (ValueError, TypeError, KeyError, IndexError) as problem:
+            raise reader.corrupt(f"an edit in it makes no sense: {problem}") from problem
+        content = ManifestContent(after, next_number, log_number)
+    if content is None:
+        raise reader.corrupt("has no record")
+    return ManifestContent(content.version, content.next_number, content.log_number, reader.torn_bytes)
+
+
+def read_current(fs: FileSystem, directory: str) -> tuple[str, ManifestContent]:
+    """The manifest of a store: its name and what it says.
+
+    :raises CorruptStateError: when ``CURRENT`` or the manifest is damaged, or the manifest is missing
+    """
+    path = posixpath.join(directory, CURRENT_NAME)
+    with fs.open_read(path) as file:
+        fields: Any = msgpack.unpackb(unseal(file, path, CURRENT_MAGIC, CURRENT_VERSION))
+    name, size, crc = fields
+    manifest_path = posixpath.join(directory, name)
+    if not fs.exists(manifest_path):
+        raise CorruptStateError(manifest_path, f"is missing although {CURRENT_NAME} names it")
+    data = fs.read_bytes(manifest_path)
+    if len(data) < size or zlib.crc32(data[:size]) != crc:
+        raise CorruptStateError(manifest_path, f"its first {size} bytes are not those that {CURRENT_NAME} vouches for")
+    return name, read_manifest(data, manifest_path, size)
+
+
+def write_manifest(fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool) -> bytes:
+    """Write a manifest of one record, and let ``CURRENT`` name it.
+
+    :returns: the manifest's bytes
+    """
+    assert name.startswith(MANIFEST_PREFIX), name
+    data = manifest_bytes(content)
+    write_file(fs, posixpath.join(directory, name), data, sync=sync)
+    current = msgpack.packb([name, len(data), zlib.crc32(data)])
+    sealed = seal(CURRENT_MAGIC, CURRENT_VERSION, current)
+    write_file(fs, posixpath.join(directory, CURRENT_NAME), sealed, sync=sync)
+    return data
+
+
+class ManifestLog:
+    """The manifest of an open store, to which edits are appended.
+
+    :ivar name: its file's name
+    :ivar doubtful: whether an append failed, so that nobody knows whether the edit is there: a new manifest must begin
+        before anything else is changed or deleted
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool
+    ) -> None:
+        """Begin a manifest and make it the one that counts."""
+        self.name = name
+        self._begin_bytes = len(write_manifest(fs, directory, name, content, sync=sync))
+        self._size = self._begin_bytes
+        self._writer = RecordWriter(fs.open_append(posixpath.join(directory, name)), sync=sync)
+
+    @property
+    def doubtful(self) -> bool:
+        return self._writer.broken
+
+    @property
+    def grown_bytes(self) -> int:
+        """How much was appended since it began."""
+        return self._size - self._begin_bytes
+
+    def append(self, edit: VersionEdit, next_number: int, log_number: int) -> None:
+        """Write an edit down."""
+        self._size += self._writer.append(_payload(edit, next_number, log_number))
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._writer.close()

@@ -1,0 +1,133 @@
+"""Merging sorted sources, block by block: the heart of scans and compactions.
+
+Per round the sources give all their entries up to the smallest last key among their present pieces; these few runs are
+laid over each other in a ``dict``, older ones first, and sorted again, which for runs is cheap. So each round uses up
+at least one piece, memory is one piece per source, and where only one source has keys its piece passes as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from state_backends.lsm.block import Columns
+from state_backends.lsm.ranges import NO_RANGES, RangeSet
+from state_backends.lsm.sst import Table
+
+ReadBlocks = Callable[[Table, int, int], Columns]
+"""The entries of some blocks of a file, from one up to another."""
+
+BLOCKS_AT_ONCE = 16
+"""How many blocks a long scan, and a compaction, read in one piece."""
+
+
+class Source(NamedTuple):
+    """A run of entries, and what it deletes in older sources.
+
+    :ivar pieces: not empty, ascending
+    :ivar ranges: range tombstones
+    """
+
+    pieces: Iterator[Columns]
+    ranges: RangeSet = NO_RANGES
+
+
+class _Head:
+    """The present piece of a source, and how much of it is used up."""
+
+    __slots__ = ("_hidden", "_pieces", "keys", "last", "position", "values")
+
+    def __init__(self, pieces: Iterator[Columns], hidden: RangeSet) -> None:
+        self._pieces = pieces
+        self._hidden = hidden
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.position = 0
+        self.last = b""
+
+    def advance(self) -> bool:
+        """Go to the next piece, if there is one."""
+        for keys, values in self._pieces:
+            if self._hidden:
+                keys, values = self._hidden.uncovered(keys, values)
+                if not keys:
+                    continue
+            self.keys, self.values, self.position, self.last = keys, values, 0, keys[-1]
+            return True
+        return False
+
+    def take(self, end: int) -> Columns:
+        """The entries from where we are up to an index."""
+        start, self.position = self.position, end
+        if start == 0 and end == len(self.keys):
+            return self.keys, self.values
+        return self.keys[start:end], self.values[start:end]
+
+
+def merged(sources: Iterable[Source]) -> Iterator[Columns]:
+    """All entries of some sources, the newest first; of each key only the newest entry, tombstones included."""
+    heads = []
+    hidden = NO_RANGES
+    for pieces, ranges in sources:
+        head = _Head(pieces, hidden)
+        if head.advance():
+            heads.append(head)
+        hidden = hidden.union(ranges)
+    while len(heads) > 1:
+        yield _round(heads)
+        heads = [head for head in heads if head.position < len(head.keys) or head.advance()]
+    for head in heads:
+        yield head.take(len(head.keys))
+        while head.advance():
+            yield head.keys, head.values
+
+
+def _round(heads: Sequence[_Head]) -> Columns:
+    bound = min([head.last for head in heads])
+    parts: list[Columns] = []
+    for head in heads:
+        keys = head.keys
+        if head.last == bound:
+            parts.append(head.take(len(keys)))
+        elif keys[head.position] <= bound:
+            parts.append(head.take(bisect_right(keys, bound, head.position)))
+    if len(parts) == 1:
+        return parts[0]
+    overlay: dict[bytes, bytes | None] = {}
+    for keys, values in reversed(parts):
+        overlay.update(zip(keys, values, strict=True))
+    ascending = sorted(overlay)
+    return ascending, list(map(overlay.__getitem__, ascending))
+
+
+def pieces_of_run(
+    read: ReadBlocks, tables: Iterable[Table], first: bytes, end: bytes | None, at_once: int
+) -> Iterator[Columns]:
+    """The entries with ``first <= key < end`` of files that are ascending and disjoint.
+
+    :param at_once: how many blocks the first piece has; later ones have more, up to ``BLOCKS_AT_ONCE``
+    """
+    for table in tables:
+        first_keys = table.first_keys
+        index = max(0, bisect_right(first_keys, first) - 1)
+        stop = len(first_keys) if end is None else bisect_left(first_keys, end)
+        while index < stop:
+            until = min(stop, index + at_once)
+            keys, values = read(table, index, until)
+            index = until
+            at_once = min(4 * at_once, BLOCKS_AT_ONCE)
+            if keys[0] < first or (end is not None and keys[-1] >= end):
+                begin = bisect_left(keys, first)
+                finish = len(keys) if end is None else bisect_left(keys, end)
+                keys, values = keys[begin:finish], values[begin:finish]
+            if keys:
+                yield keys, values
+
+
+def ranges_of(tables: Iterable[Table]) -> RangeSet:
+    """The range tombstones of all files of a run."""
+    ranges = NO_RANGES
+    for table in tables:
+        ranges = ranges.union(table.ranges)
+    return ranges

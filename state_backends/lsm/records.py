@@ -1,0 +1,148 @@
+"""Append-only files of records, as the manifest and the write-ahead log are: what a reader makes of a torn end.
+
+::
+
+    file     preamble (magic, format version, crc), then records
+    record   length u32 | length complemented u32 | payload | crc32 u32 of length and payload
+
+A process or machine that dies while appending leaves a record that is cut off, or one that the file system has made
+room for without writing it: zeros to the end. Such a *torn end* was never acknowledged, and the reader leaves it out.
+Anything else that does not fit its checksum is damage. The length stands there twice so that a damaged length is not
+taken for a cut: it would hide all records behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+from state_backends.errors import CorruptStateError, StateSchemaError
+from state_backends.filesystem_port import WritableFile
+from state_backends.framing import PREAMBLE_BYTES, preamble
+
+_LENGTH = struct.Struct(">II")
+_CRC = struct.Struct(">I")
+_ALL_ONES = 0xFFFFFFFF
+
+RECORD_OVERHEAD_BYTES = _LENGTH.size + _CRC.size
+
+
+def record(payload: bytes) -> bytes:
+    """One record."""
+    length = len(payload)
+    head = _LENGTH.pack(length, length ^ _ALL_ONES)
+    return b"".join((head, payload, _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))))
+
+
+class RecordWriter:
+    """Appends records to a file.
+
+    :ivar broken: whether an append failed. What stands at the end of the file is then unknown, and nothing may be
+        appended any more: a reader would not find it behind a torn record
+    """
+
+    def __init__(self, file: WritableFile, *, sync: bool) -> None:
+        """Append behind what is there: a whole preamble and whole records, or nothing yet.
+
+        :param sync: whether each record is durable when its append returns
+        """
+        self._file = file
+        self._sync = sync
+        self.broken = False
+
+    def begin(self, magic: bytes, version: int) -> None:
+        """Write the preamble of a new file."""
+        self._write(preamble(magic, version))
+
+    def append(self, payload: bytes) -> int:
+        """Add a record; it is in the operating system's hands, or durable with ``sync``, when this returns.
+
+        :returns: the bytes written
+        """
+        assert not self.broken, "append behind a failed append"
+        data = record(payload)
+        self._write(data)
+        return len(data)
+
+    def _write(self, data: bytes) -> None:
+        self.broken = True
+        self._file.write(data)
+        if self._sync:
+            self._file.fsync()
+        else:
+            self._file.flush()
+        self.broken = False
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._file.close()
+
+
+class RecordReader:
+    """Reads the records of a file that is wholly in memory.
+
+    :ivar torn_bytes: how many bytes of a torn end were left out, once all records have been read
+    """
+
+    def __init__(self, data: bytes, path: str, magic: bytes, version: int) -> None:
+        """Check the preamble.
+
+        :raises CorruptStateError: when it is damaged or belongs to another kind of file
+        :raises StateSchemaError: when the file has a newer format version
+        """
+        self._data = data
+        self._path = path
+        self.torn_bytes = 0
+        head = data[:PREAMBLE_BYTES]
+        if len(head) < PREAMBLE_BYTES:
+            raise self.corrupt(f"truncated: {len(head)} bytes are less than a preamble")
+        found_version = int.from_bytes(head[len(magic) : len(magic) + 2], "big")
+        if head != preamble(head[: len(magic)], found_version) or not head.startswith(magic):
+            raise self.corrupt(f"its first bytes are damaged or it is no {magic.decode()} file")
+        if found_version > version:
+            raise StateSchemaError(
+                f"{path}: has format version {found_version}, this program reads up to {version}. "
+                "Use the newer program that wrote it."
+            )
+
+    def corrupt(self, what: str) -> CorruptStateError:
+        """An error about this file."""
+        return CorruptStateError(self._path, what)
+
+    def records(self, whole_bytes: int = 0) -> Iterator[bytes]:
+        """The payloads, in order.
+
+        :param whole_bytes: so many bytes at the beginning must be there, no torn end within them
+        :raises CorruptStateError: when a record is damaged, not just torn off at the end
+        """
+        data, position = self._data, PREAMBLE_BYTES
+        while position < len(data):
+            end = self._end_of_record(position)
+            if end is None:
+                self.torn_bytes = len(data) - position
+                break
+            yield data[position + _LENGTH.size : end - _CRC.size]
+            position = end
+        if position < whole_bytes:
+            raise self.corrupt(f"truncated: its records end at {position}, of {whole_bytes} bytes at least")
+
+    def _end_of_record(self, position: int) -> int | None:
+        """Where the record at ``position`` ends, or ``None`` when it is torn."""
+        data = self._data
+        if len(data) - position < _LENGTH.size:
+            return None
+        length, complement = _LENGTH.unpack_from(data, position)
+        if length ^ complement != _ALL_ONES:
+            if not any(data[position:]):
+                return None
+            raise self.corrupt(f"damaged: the length of the record at {position} does not match itself")
+        end: int = position + RECORD_OVERHEAD_BYTES + length
+        if end > len(data):
+            return None
+        (crc,) = _CRC.unpack_from(data, end - _CRC.size)
+        if crc != zlib.crc32(data[position : end - _CRC.size]):
+            if end == len(data) and crc == 0:
+                return None
+            raise self.corrupt(f"damaged: the record at {position} does not match its checksum")
+        return end

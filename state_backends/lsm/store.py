@@ -1,0 +1,409 @@
+"""The log-structured store: a memtable in front of levels of sorted files.
+
+Rules:
+
+* Writes go to the memtable (and to the log, if there is one). When it is full, the next write makes it a file of level
+  0 on the writer's own time; merging files is background work, given to the executor. With the inline executor it is
+  done before the write goes on. With one that defers it, nothing stalls: flushing goes on, level 0 grows, reads get
+  slower, and the next task takes all of it. Whoever schedules the work should see to it that it is done.
+* Reads ask the memtable, level 0 from the newest file on, then one file per level; the first that knows the key
+  answers.
+* Scans and snapshots pin what they see: the files of the moment, and the memtable, of which a scan copies the part that
+  it needs at once, and a snapshot shares all until the next write, which goes on with a copy.
+* When a method raises ``OSError``, nothing of that call has happened, and the store can be used further. A compaction
+  that fails inline is reported by the write that started it, before that write itself is done.
+* Without a log, what was not flushed is lost when the store is closed: the checkpoint is the durability, as in Flink.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+
+import msgpack
+
+from state_backends.errors import StateArgumentError
+from state_backends.executor import Executor, InlineExecutor
+from state_backends.filesystem_port import FileSystem
+from state_backends.lsm.compaction import pick, whole
+from state_backends.lsm.compaction_work import CompactionWork, RunWriter
+from state_backends.lsm.description import StoreDescription, files_of
+from state_backends.lsm.file_set import FileSet
+from state_backends.lsm.files import WAL_SUFFIX, delete_quietly
+from state_backends.lsm.memtable import Memtable
+from state_backends.lsm.options import LsmOptions
+from state_backends.lsm.ranges import NO_RANGES
+from state_backends.lsm.reading import LsmSnapshot, rows
+from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number, span_of
+from state_backends.lsm.wal import WriteAheadLog, replay
+
+_INGEST_ENTRIES = 4096
+
+
+class LsmStore:
+    """An :class:`state_backends.ordered_store.OrderedStore` in one directory.
+
+    :ivar notes: what opening had to mend, such as the torn end of a log
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, unique: str, options: LsmOptions, executor: Executor
+    ) -> None:
+        """Open the store in a directory, or a new one.
+
+        :param unique: see :meth:`state_backends.ordered_store.StoreKind.open`
+        :raises CorruptStateError: when a file is damaged or missing, or no file of such a store
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        assert unique, "a store needs a unique name"
+        assert "/" not in unique, unique
+        self._options = options
+        self._executor = executor
+        self._files = FileSet(fs, directory, unique, options)
+        self._memtable = Memtable()
+        # The same dict as in the memtable: one attribute less to go through on each access.
+        self._entries = self._memtable.entries
+        self._used = 0
+        # Writes compare with this one number. It is 0 when they have something to see to first: a snapshot shares the
+        # memtable, the log is broken, a compaction is due.
+        self._limit = options.memtable_bytes
+        self._is_shared = False
+        self._is_compaction_due = False
+        self._log: WriteAheadLog | None = None
+        # The names of the present log, last, and of older ones that are not in files for certain.
+        self._logs: list[str] = []
+        self._work: CompactionWork | None = None
+        self._is_scheduling = False
+        self._is_closed = False
+        try:
+            self._recover()
+        except BaseException:
+            self._files.close()
+            raise
+
+    def _recover(self) -> None:
+        files = self._files
+        self._logs = files.logs_to_replay()
+        for name in self._logs:
+            torn_bytes = replay(files.fs, files.path(name), self._memtable)
+            if torn_bytes:
+                files.notes.append(f"{name}: {torn_bytes} bytes of an unfinished write at its end are left out")
+        files.begin()
+        if self._memtable:
+            # What the old logs say is made a file at once, so that each log belongs to one opening.
+            self._flush_memtable()
+        elif self._logs or self._options.wal:
+            self._change_log()
+            files.install(VersionEdit(), log_number=self._log_number())
+            self._delete_old_logs()
+        self._schedule()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._files.notes)
+
+    # --- reads ---
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value under a key, or ``None``."""
+        value = self._entries.get(key)
+        if value is not None:
+            return value
+        memtable = self._memtable
+        if key in self._entries or (memtable.ranges and memtable.ranges.covers(key)):
+            return None
+        return self._files.find(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """:meth:`get` for each key. Keys are looked up in their order, so that each block is decoded once."""
+        entries = self._entries
+        found = list(map(entries.get, keys))
+        ranges, find = self._memtable.ranges, self._files.find
+        absent = [key for key, value in zip(keys, found, strict=True) if value is None and key not in entries]
+        if not absent:
+            return found
+        absent.sort()
+        answers = {key: find(key) for key in dict.fromkeys(absent) if not (ranges and ranges.covers(key))}
+        return [answers.get(key) if value is None else value for key, value in zip(keys, found, strict=True)]
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with ``first <= key < end`` (``None``: to the last), ascending, as they are now."""
+        return rows(self._files, self._files.pin(), self._memtable, first, end)
+
+    def snapshot(self) -> LsmSnapshot:
+        """Pin the present content."""
+        self._is_shared = True
+        self._limit = 0
+        return LsmSnapshot(self._files, self._files.pin(), self._memtable)
+
+    # --- writes ---
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Store one entry."""
+        if self._used >= self._limit:
+            self._make_room()
+        if self._log is not None:
+            self._write_log({key: value})
+        self._entries[key] = value
+        self._used += len(key) + len(value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove an entry if it is there."""
+        if self._used >= self._limit:
+            self._make_room()
+        if self._log is not None:
+            self._write_log({key: None})
+        self._entries[key] = None
+        self._used += len(key)
+
+    def write_many(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Store all entries; ``None`` removes. With a log, a crash keeps all of them or none."""
+        if self._used >= self._limit:
+            self._make_room()
+        if self._log is not None and entries:
+            self._write_log(entries)
+        self._entries.update(entries)
+        self._used += sum(map(len, entries)) + sum(map(len, filter(None, entries.values())))
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Remove all entries with ``first <= key < end``."""
+        if first >= end:
+            return
+        if self._used >= self._limit:
+            self._make_room()
+        if self._log is not None:
+            try:
+                self._log.delete_range(first, end)
+            except OSError:
+                self._limit = 0
+                raise
+        self._memtable.delete_range(first, end)
+        self._used += len(first) + len(end)
+
+    def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+        """Bulk-load entries past the memtable, into the deepest level where nothing is in their way.
+
+        :raises StateArgumentError: when their keys do not ascend; nothing of them is stored then
+        """
+        self._cancel_work()
+        self.flush_only()
+        output = RunWriter(self._files, NO_RANGES, self._options.file_bytes)
+        try:
+            last: bytes | None = None
+            while batch := list(islice(entries, _INGEST_ENTRIES)):
+                keys, values = [key for key, _ in batch], [value for _, value in batch]
+                _check_ascending(keys, last)
+                last = keys[-1]
+                output.add((keys, list(values)))
+            output.finish()
+        except BaseException:
+            output.abandon()
+            raise
+        if output.tables:
+            metas = [table.meta for table in output.tables]
+            level = _level_for(self._files.version, metas, self._options)
+            self._files.install(VersionEdit(added=tuple((level, meta) for meta in metas)), output.tables)
+        self._schedule()
+
+    def flush(self) -> None:
+        """Make the memtable a file of level 0, and let files be merged if it is time."""
+        self.flush_only()
+        self._schedule()
+
+    def flush_only(self) -> None:
+        """Make the memtable a file of level 0. Merging waits for the next write."""
+        assert not self._is_closed, "the store is closed"
+        if self._flush_memtable():
+            self._is_compaction_due = True
+            self._limit = 0
+
+    def _make_room(self) -> None:
+        """What a write has to see to first: see ``_limit``."""
+        assert not self._is_closed, "the store is closed"
+        budget = self._options.memtable_bytes
+        if self._used >= budget:
+            # Overwritten entries were counted too. If they are most of it, there is room.
+            self._used = self._memtable.size_bytes()
+            if 2 * self._used >= budget:
+                self._flush_memtable()
+                self._is_compaction_due = True
+        if self._log is not None and self._log.broken:
+            self._flush_memtable()
+            if self._log.broken:
+                self._change_log()
+        if self._is_shared:
+            self._use(self._memtable.copy())
+        if self._is_compaction_due:
+            self._schedule()
+        self._limit = budget
+
+    def _write_log(self, entries: Mapping[bytes, bytes | None]) -> None:
+        assert self._log is not None
+        try:
+            self._log.write(entries)
+        except OSError:
+            self._limit = 0
+            raise
+
+    def _use(self, memtable: Memtable) -> None:
+        self._memtable = memtable
+        self._entries = memtable.entries
+        self._is_shared = False
+
+    def _flush_memtable(self) -> bool:
+        """Make the memtable, if it holds anything, a file of level 0."""
+        memtable, files = self._memtable, self._files
+        if not memtable:
+            return False
+        # First of all: if the edit below fails in doubt, later writes are in a log that is replayed in either case.
+        self._change_log()
+        writer = files.writer()
+        try:
+            keys, values = memtable.columns()
+            if keys:
+                writer.add(keys, values)
+            table = writer.finish(memtable.ranges)
+        except BaseException:
+            writer.abandon()
+            raise
+        files.install(VersionEdit(added=((0, table.meta),)), [table], self._log_number())
+        self._delete_old_logs()
+        self._use(Memtable())
+        self._used = 0
+        return True
+
+    # --- the log ---
+
+    def _change_log(self) -> None:
+        """Begin another log, if there is one at all. The older ones stay until what they say is in files."""
+        if not self._options.wal:
+            return
+        files = self._files
+        name = files.new_name(WAL_SUFFIX)
+        # From now on it may exist, whatever fails.
+        self._logs.append(name)
+        file = files.fs.open_write(files.path(name), exclusive=True)
+        log = WriteAheadLog(file, file_number(name), sync=self._options.sync)
+        if self._options.sync:
+            files.fs.fsync_dir(files.directory)
+        if self._log is not None:
+            self._log.close()
+        self._log = log
+
+    def _log_number(self) -> int:
+        """Logs with smaller numbers are in files once the memtable is."""
+        return self._files.next_number if self._log is None else self._log.number
+
+    def _delete_old_logs(self) -> None:
+        files = self._files
+        old = [name for name in self._logs if file_number(name) < files.log_number]
+        self._logs = [name for name in self._logs if file_number(name) >= files.log_number]
+        for name in old:
+            delete_quietly(files.fs, files.path(name))
+
+    # --- compaction ---
+
+    def compact_all(self) -> None:
+        """Merge everything into one run, on the caller's time. No tombstone is left."""
+        self._cancel_work()
+        self.flush_only()
+        task = whole(self._files.version, self._options)
+        if task is not None:
+            self._work = CompactionWork(self._files, task, self._work_is_over)
+            InlineExecutor().submit(self._work)
+
+    def _schedule(self) -> None:
+        """Give the executor work until there is none, or until it has some that it does later."""
+        self._is_compaction_due = False
+        if self._is_scheduling:
+            # Called at the end of work done on the spot: the loop below goes on anyway.
+            return
+        self._is_scheduling = True
+        try:
+            while self._work is None:
+                task = pick(self._files.version, self._options)
+                if task is None:
+                    break
+                self._work = CompactionWork(self._files, task, self._work_is_over)
+                self._executor.submit(self._work)
+        finally:
+            self._is_scheduling = False
+
+    def _work_is_over(self, work: CompactionWork, done: bool) -> None:
+        assert work is self._work, work.name
+        self._work = None
+        if done and not self._is_closed:
+            self._schedule()
+
+    def _cancel_work(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+
+    # --- the whole ---
+
+    def checkpoint(self, directory: str) -> tuple[str, ...]:
+        """Flush, and make ``directory``, which must not exist, a store with the present content: see
+        :meth:`state_backends.ordered_store.OrderedStore.checkpoint`. Files are merged after it, not for it."""
+        self.flush_only()
+        return self._files.checkpoint(directory)
+
+    def close(self) -> None:
+        """Give up background work and close all files; a second call does nothing."""
+        self._is_closed = True
+        self._limit = 0
+        self._cancel_work()
+        if self._log is not None:
+            self._log.close()
+        self._files.close()
+
+    def describe(self) -> StoreDescription:
+        """Levels, files and memory at present."""
+        memtable = self._memtable
+        return StoreDescription(
+            files_of(self._files.version), len(memtable.entries), memtable.size_bytes(), self._files.cache.used_bytes
+        )
+
+    @property
+    def version(self) -> Version:
+        """The files at present."""
+        return self._files.version
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self._memtable.validate()
+        assert self._entries is self._memtable.entries
+        assert self._limit in (0, self._options.memtable_bytes), self._limit
+        assert not self._is_shared or self._limit == 0
+        assert self._used >= self._memtable.size_bytes() or self._memtable.ranges, self._used
+        self._files.validate()
+
+    def fingerprint(self) -> bytes:
+        """A digest of the files and the memtable: equal for equal stores with an equal history."""
+        files = [file.to_state() for level in self._files.version.levels for file in level]
+        state = [files, list(map(len, self._files.version.levels)), self._files.version.cursors]
+        data = msgpack.packb([state, self._memtable.columns(), self._memtable.ranges.ranges])
+        return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _check_ascending(keys: Sequence[bytes], last: bytes | None) -> None:
+    before = keys if last is None else [last, *keys]
+    for left, right in pairwise(before):
+        if left >= right:
+            raise StateArgumentError(
+                f"ingest of unsorted entries: key {right!r} follows {left!r}. Sort them by key, without duplicates."
+            )
+
+
+def _level_for(version: Version, files: Sequence[FileMeta], options: LsmOptions) -> int:
+    """The deepest level that may hold new files: nothing there or above says anything about their keys, and, when
+    levels have sizes, no level above could hold all."""
+    span = span_of(files)
+    deepest = len(version.levels) - 1
+    if options.compaction == "levelled":
+        size = sum(file.size_bytes for file in (*version.files(), *files))
+        deepest = next((level for level in range(1, deepest) if options.level_bytes(level) >= size), deepest)
+    for level in range(deepest + 1):
+        if version.overlapping(level, span):
+            return max(0, level - 1)
+    return deepest

@@ -1,0 +1,75 @@
+"""The write-ahead log: what is in the memtable only, group by group, so that it survives the process.
+
+A file of records (magic ``WEIRLSMW``): ``[0, keys, values]`` writes, ``[1, first, end]`` deletes a range. One record
+per call of the store, so a batch is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgpack
+
+from state_backends.filesystem_port import FileSystem, WritableFile
+from state_backends.framing import preamble
+from state_backends.lsm.memtable import Memtable
+from state_backends.lsm.records import RecordReader, RecordWriter
+
+WAL_MAGIC = b"WEIRLSMW"
+WAL_VERSION = 1
+
+_WRITE = 0
+_DELETE_RANGE = 1
+
+
+class WriteAheadLog:
+    """A log open for writing.
+
+    :ivar number: the counter in its name
+    """
+
+    def __init__(self, file: WritableFile, number: int, *, sync: bool) -> None:
+        """Begin a new log."""
+        self.number = number
+        self._pack = msgpack.Packer(autoreset=True).pack
+        self._writer = RecordWriter(file, sync=sync)
+        self._writer.begin(WAL_MAGIC, WAL_VERSION)
+
+    @property
+    def broken(self) -> bool:
+        """Whether an append failed, so that another log must begin."""
+        return self._writer.broken
+
+    def write(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Log a group of writes."""
+        self._writer.append(self._pack((_WRITE, list(entries), list(entries.values()))))
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Log the deletion of a range."""
+        self._writer.append(self._pack((_DELETE_RANGE, first, end)))
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._writer.close()
+
+
+def replay(fs: FileSystem, path: str, into: Memtable) -> int:
+    """Repeat what a log says.
+
+    :returns: the bytes of a torn end, which was never acknowledged and is left out
+    :raises CorruptStateError: when it is damaged elsewhere
+    """
+    data = fs.read_bytes(path)
+    if not any(data) or preamble(WAL_MAGIC, WAL_VERSION).startswith(data):
+        # Torn while it began: it holds nothing.
+        return len(data)
+    reader = RecordReader(data, path, WAL_MAGIC, WAL_VERSION)
+    for payload in reader.records():
+        kind, left, right = msgpack.unpackb(payload)
+        if kind == _WRITE:
+            into.entries.update(zip(left, right, strict=True))
+        elif kind == _DELETE_RANGE:
+            into.delete_range(left, right)
+        else:
+            raise reader.corrupt(f"has a record of kind {kind}, which is none")
+    return reader.torn_bytes

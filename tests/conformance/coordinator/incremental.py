@@ -1,0 +1,160 @@
+"""Incremental snapshots: which files are uploaded again, by the real strategy over a store with the files of a vector."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+
+from state_backends.handles import FileStateHandle, StateScope
+from state_backends.incremental import IncrementalSnapshotStrategy, NativeSnapshotTask, RestoredBase
+from state_backends.key_groups import KeyGroupRange
+from state_backends.keyed_handles import IncrementalKeyedStateHandle, StoreFile
+from state_backends.memory_filesystem import MemoryFileSystem
+from state_backends.snapshot import SnapshotOptions, SnapshotType, run_to_completion
+from state_backends.storage import CheckpointStorage
+from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
+
+_TYPES = {
+    "CHECKPOINT": SnapshotType.CHECKPOINT,
+    "FULL_CHECKPOINT": SnapshotType.FULL_CHECKPOINT,
+    "NATIVE_SAVEPOINT": SnapshotType.NATIVE_SAVEPOINT,
+}
+_FIELDS = {
+    "snapshot": {"op", "checkpoint", "files", "type"},
+    "notify_complete": {"op", "checkpoint"},
+    "notify_aborted": {"op", "checkpoint"},
+}
+_NO_BASE = -1
+_RANGE = KeyGroupRange(0, 127)
+
+
+class _Files:
+    """A store that has exactly the files of the present step; the name of a data file decides on its content."""
+
+    name = "files"
+
+    def __init__(self, file_system: MemoryFileSystem) -> None:
+        self._file_system = file_system
+        self.names: list[str] = []
+
+    def is_data_file(self, name: str) -> bool:
+        return name.endswith(".sst")
+
+    def checkpoint(self, directory: str) -> tuple[str, ...]:
+        self._file_system.make_dirs(directory)
+        for name in self.names:
+            with self._file_system.open_write(posixpath.join(directory, name)) as file:
+                file.write(name.encode())
+        return tuple(sorted(self.names))
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        return iter([(b"some", b"entry")])
+
+
+class _Backend:
+    """The strategy of one vector, and what its last snapshot did."""
+
+    def __init__(self, restored: Vector | None) -> None:
+        file_system = MemoryFileSystem()
+        self._storage = CheckpointStorage(file_system, "/storage", "job", inline_threshold_bytes=0)
+        self._files = _Files(file_system)
+        self._strategy = IncrementalSnapshotStrategy(
+            self._files,  # type: ignore[arg-type]
+            self._files,  # type: ignore[arg-type]
+            file_system,
+            "/local",
+            _RANGE,
+            "backend",
+            lambda: b"meta",
+            _base(restored),
+        )
+        self._handle: IncrementalKeyedStateHandle | None = None
+
+    def apply(self, step: Vector) -> None:
+        self._handle = None
+        match step["op"]:
+            case "snapshot":
+                self._handle = self._snapshot(step)
+            case "notify_complete":
+                self._strategy.notify_checkpoint_complete(step["checkpoint"])
+            case "notify_aborted":
+                self._strategy.notify_checkpoint_aborted(step["checkpoint"])
+        self._strategy.history.validate()
+
+    def _snapshot(self, step: Vector) -> IncrementalKeyedStateHandle:
+        snapshot_type = step.get("type", "CHECKPOINT")
+        if snapshot_type not in _TYPES:
+            raise MalformedVector(f"unknown type of a snapshot {snapshot_type!r}")
+        checkpoint = step["checkpoint"]
+        self._files.names = step["files"]
+        streams = self._storage.initialize_location(checkpoint).stream_factory(f"subtask-{checkpoint}")
+        task: NativeSnapshotTask = self._strategy.async_snapshot(
+            self._strategy.sync_prepare_resources(checkpoint),
+            checkpoint,
+            0,
+            streams,
+            SnapshotOptions(_TYPES[snapshot_type]),
+        )
+        handle = run_to_completion(task).job_manager_state
+        assert isinstance(handle, IncrementalKeyedStateHandle)
+        return handle
+
+    def observed(self) -> dict[str, object]:
+        """What may be asked after a step; what was uploaded, only after a snapshot."""
+        history = self._strategy.history
+        base = history.base_checkpoint
+        state: dict[str, object] = {
+            "base_checkpoint": _NO_BASE if base is None else base,
+            "tracked": list(history.tracked),
+        }
+        if self._handle is None:
+            return state
+        data, private = self._handle.shared_files, self._handle.private_files
+        scopes = {_scope(file) for file in data}
+        if len(scopes) == 1:
+            state["sst_scope"] = scopes.pop().name
+        return {
+            **state,
+            "reused_placeholders": [file.name for file in data if not file.uploaded],
+            "uploaded_sst": [file.name for file in data if file.uploaded],
+            "uploaded_misc": [file.name for file in private if file.uploaded],
+        }
+
+
+def _scope(file: StoreFile) -> StateScope:
+    assert isinstance(file.stream, FileStateHandle)
+    return file.stream.scope
+
+
+def _base(restored: Vector | None) -> RestoredBase | None:
+    """What carries over: nothing to other key groups."""
+    if restored is None:
+        return None
+    check_fields(restored, {"checkpoint", "sst", "same_key_group_range"}, "restored")
+    if not restored["same_key_group_range"]:
+        return None
+    files = {
+        name: FileStateHandle(f"shared/{name}", StateScope.SHARED, len(name.encode()), 0) for name in restored["sst"]
+    }
+    return RestoredBase("restored", restored["checkpoint"], files)
+
+
+def incremental_snapshot(vector: Vector) -> list[str]:
+    """``incremental_snapshot``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"restored", "steps"}, "input")
+    check_fields(vector["expect"], {"per_step"}, "expect")
+    backend = _Backend(given.get("restored"))
+    for position, step, wanted in steps_with_expectations(given["steps"], vector["expect"]["per_step"]):
+        if step["op"] not in _FIELDS:
+            raise MalformedVector(f"unknown operation {step['op']!r}")
+        check_fields(step, _FIELDS[step["op"]], f"step {position}")
+        backend.apply(step)
+        observed = backend.observed()
+        check_fields(wanted, observed, f"step {position} expect")
+        for name, expected in wanted.items():
+            comparison.field(f"step {position} {name}", expected, observed[name], as_set=True)
+    return comparison.finish()
+
+
+KINDS: dict[str, Callable[[Vector], list[str]]] = {"incremental_snapshot": incremental_snapshot}

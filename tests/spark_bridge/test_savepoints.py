@@ -1,0 +1,109 @@
+"""Keyed state as a DataFrame, and from one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.graph.job import Job
+from engine.runtime.checkpoint_files import SavepointRestore
+from engine.runtime.config import RunConfig
+from engine.runtime.execution import Execution
+from operators.functions import KeyedProcessContext, KeyedProcessFunction
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+from spark_bridge.errors import SparkBridgeError
+from spark_bridge.savepoints import compare_state, put_state, read_state
+from state_backends.descriptors import ListStateDescriptor, ValueStateDescriptor
+from state_backends.errors import KeyTypeError, StateArgumentError
+from state_backends.key_groups import LONG, STRING
+from state_backends.memory_filesystem import MemoryFileSystem
+from state_backends.offline_writer import SnapshotWriter
+
+COUNT = ValueStateDescriptor("count")
+
+
+class Totals(KeyedProcessFunction):
+    """A running total per key, which may have begun elsewhere."""
+
+    def open(self, ctx: KeyedProcessContext) -> None:
+        self.total = ctx.value_state("total", 0)
+
+    def process_element(self, value: int, ctx: KeyedProcessContext) -> list[tuple[int, int]]:
+        self.total.update(self.total.get() + value)
+        return [(ctx.current_key, self.total.get())]
+
+
+def savepoint(files: MemoryFileSystem, counts: dict[str, Any]) -> str:
+    """The path of a savepoint with a value per key."""
+    writer = SnapshotWriter("words")
+    backend = writer.keyed_operator("count", STRING)
+    backend.value_state(COUNT).update_many(list(counts), list(counts.values()))
+    backend.timer_service("alarm").register_event_time_timers(["a", "a"], [None, None], [40, 50])
+    return writer.write(files, "/savepoints")
+
+
+@pytest.mark.spark
+def test_a_savepoint_is_a_dataframe_of_its_entries(spark: Any) -> None:
+    """One row per entry: where it is, as text and as bytes."""
+    files = MemoryFileSystem()
+    frame = read_state(savepoint(files, {"a": 1, "ü": (2, None)}), state="count", file_system=files, session=spark)
+
+    rows = {row["key"]: row for row in frame.collect()}
+    assert {key: row["value"] for key, row in rows.items()} == {'"a"': "1", '"ü"': '{"$tuple": [2, null]}'}
+    assert rows['"a"']["key_group"] == 81
+    assert (rows['"a"']["operator"], rows['"a"']["kind"], rows['"a"']["namespace"]) == ("count", "value", None)
+    assert bytes(rows['"a"']["value_bytes"]) == b"\x01"
+
+
+@pytest.mark.spark
+def test_two_savepoints_are_compared(spark: Any) -> None:
+    """What was added, removed and changed; two timers of one key are two entries, and the same."""
+    files = MemoryFileSystem()
+    paths = [savepoint(files, counts) for counts in ({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 4, "d": 5})]
+    before, after = (read_state(path, file_system=files, session=spark) for path in paths)
+
+    rows = compare_state(before, after).collect()
+    found = {(row["change"], row["key"], row["value_before"], row["value_after"]) for row in rows}
+
+    assert found == {("removed", '"a"', "1", None), ("changed", '"c"', "3", "4"), ("added", '"d"', None, "5")}
+
+
+@pytest.mark.spark
+def test_a_job_starts_with_state_from_a_dataframe(spark: Any) -> None:
+    """Sums by key, put in from a DataFrame, go on where it says."""
+    files = MemoryFileSystem()
+    frame = spark.createDataFrame([(0, 100), (1, 200)], "k long, total long")
+    writer = SnapshotWriter("sums")
+    backend = writer.keyed_operator("sum", LONG)
+    assert put_state(frame, backend, ValueStateDescriptor("total"), key="k", value="total") == 2
+    job, results = Job("sums"), CollectedResults()
+    job.source(SequenceSource(0, 4), uid="source").key_by(lambda number: number % 2).process(
+        Totals, uid="sum", parallelism=2
+    ).collect(results)
+    path = writer.write(files, "/savepoints")
+
+    restore = SavepointRestore(path)
+    Execution(job.plan(), RunConfig(), file_system=files, restore_from=restore).run().raise_on_failure()
+
+    assert sorted(results.records) == [(0, 100), (0, 102), (1, 201), (1, 204)]
+
+
+@pytest.mark.spark
+def test_what_does_not_fit_is_refused(spark: Any) -> None:
+    """A missing column, a key that is null, keys of two types, another kind of state, an unknown operator."""
+    files = MemoryFileSystem()
+    frame = spark.createDataFrame([(1, None, "x")], "k long, nothing long, v string")
+    backend = SnapshotWriter("words").keyed_operator("count", STRING)
+
+    with pytest.raises(SparkBridgeError, match="no column 'w'; it has k, nothing, v"):
+        put_state(frame, backend, COUNT, key="k", value="w")
+    with pytest.raises(SparkBridgeError, match="row 0 has no key"):
+        put_state(frame, backend, COUNT, key=("k", "nothing"), value="v")
+    with pytest.raises(KeyTypeError, match="STRING"):
+        put_state(frame, backend, COUNT, key="k", value="v")
+    with pytest.raises(SparkBridgeError, match="fills value state only"):
+        put_state(frame, backend, ListStateDescriptor("l"), key="k", value="v")
+    with pytest.raises(StateArgumentError, match="no operator has uid 'x'"):
+        read_state(savepoint(files, {"a": 1}), operator="x", file_system=files, session=spark)

@@ -1,0 +1,3 @@
+"""Tests of the changelog state backend."""
+
+from __future__ import annotations

@@ -1,0 +1,157 @@
+"""A small world for the changelog backend: storage, the registry of shared files, and a checkpoint in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.checkpoint.shared_state_registry import SharedState, SharedStateRegistry
+from state_backends.changelog.backend import ChangelogStateBackend
+from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
+from state_backends.checkpoint_streams import FsStreamFactory, ScopeDirectories
+from state_backends.executor import BackgroundWork
+from state_backends.filesystem import MemoryFileSystem
+from state_backends.handles import FileStateHandle
+from state_backends.heap_backend import HeapStateBackend
+from state_backends.key_groups import LONG, KeyGroupRange, KeyType
+from state_backends.keyed_handles import ChangelogKeyedStateHandle, KeyedStateHandle, keyed_handle_from_state
+from state_backends.snapshot import SnapshotOptions, SnapshotTask, SnapshotType, run_to_completion
+from state_backends.state_backend import BackendEnvironment, StateBackend
+from state_backends.storage import CheckpointStorage
+
+MAX_PARALLELISM = 5
+ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
+FULL = SnapshotOptions(type=SnapshotType.FULL_CHECKPOINT)
+
+
+class Queue:
+    """An executor that keeps its work until it is asked to do some."""
+
+    def __init__(self) -> None:
+        self.waiting: list[BackgroundWork] = []
+
+    def submit(self, work: BackgroundWork) -> None:
+        """Do it later."""
+        self.waiting.append(work)
+
+    def step(self) -> None:
+        """One step of the first work."""
+        if self.waiting and self.waiting[0].step() is None:
+            del self.waiting[0]
+
+    def run(self) -> None:
+        """Do everything."""
+        while self.waiting:
+            self.step()
+
+    def cancel(self) -> None:
+        """Give everything up, as at the end of a task."""
+        for work in self.waiting:
+            work.cancel()
+        self.waiting.clear()
+
+
+class World:
+    """The storage of one job and what its job manager does with shared files.
+
+    :ivar file_system: in memory
+    :ivar registry: of the shared files
+    """
+
+    def __init__(self, file_system: Any = None) -> None:
+        self.file_system = MemoryFileSystem() if file_system is None else file_system
+        self.storage = CheckpointStorage(self.file_system, "/storage", "job", inline_threshold_bytes=0)
+        self.registry = SharedStateRegistry()
+        self.names = 0
+        self.clock_ms = 0
+
+    def environment(
+        self, groups: KeyGroupRange = ALL, *, key_type: KeyType | None = LONG, executor: Any = None, shared: bool = True
+    ) -> BackendEnvironment:
+        """What one backend is given; names differ from call to call."""
+        self.names += 1
+        directories = ScopeDirectories(self.storage.job_dir, self.storage.job_dir)
+        streams = FsStreamFactory(self.file_system, directories, f"log-{self.names}", 0)
+        return BackendEnvironment(
+            key_type,
+            MAX_PARALLELISM,
+            groups,
+            self.file_system,
+            f"{self.storage.job_dir}/work/{self.names}",
+            f"u{self.names}",
+            now_ms=lambda: self.clock_ms,
+            shared_streams=streams if shared else None,
+            **({} if executor is None else {"executor": executor}),
+        )
+
+    def backend(
+        self,
+        groups: KeyGroupRange = ALL,
+        *,
+        inner: StateBackend | None = None,
+        key_type: KeyType | None = LONG,
+        executor: Any = None,
+        shared: bool = True,
+        **settings: Any,
+    ) -> ChangelogKeyedStateBackend:
+        """An empty changelog backend, over the heap unless said otherwise."""
+        state_backend = ChangelogStateBackend(HeapStateBackend() if inner is None else inner, **settings)
+        environment = self.environment(groups, key_type=key_type, executor=executor, shared=shared)
+        return state_backend.create_keyed_backend(environment)
+
+    def begin(
+        self, backend: Any, checkpoint_id: int, options: SnapshotOptions | None = None
+    ) -> SnapshotTask[KeyedStateHandle]:
+        """The synchronous part of a checkpoint."""
+        options = options or SnapshotOptions()
+        strategy = backend.snapshot_strategy(options)
+        resources = strategy.sync_prepare_resources(checkpoint_id)
+        self.names += 1
+        streams = self.storage.initialize_location(checkpoint_id).stream_factory(f"c{self.names}")
+        task: SnapshotTask[KeyedStateHandle] = strategy.async_snapshot(resources, checkpoint_id, 0, streams, options)
+        return task
+
+    def checkpoint(
+        self, backend: Any, checkpoint_id: int, options: SnapshotOptions | None = None
+    ) -> ChangelogKeyedStateHandle:
+        """A whole checkpoint, not acknowledged yet."""
+        handle = run_to_completion(self.begin(backend, checkpoint_id, options)).job_manager_state
+        assert isinstance(handle, ChangelogKeyedStateHandle)
+        return handle
+
+    def register(self, handles: Sequence[KeyedStateHandle], checkpoint_id: int) -> None:
+        """The acknowledgement arrives: shared files are registered."""
+        for handle in handles:
+            for file, is_new in handle.shared():
+                self.registry.register(SharedState(file.path, file if is_new else None), checkpoint_id)
+
+    def subsume(self, lowest_id: int) -> None:
+        """Delete the files that no checkpoint from ``lowest_id`` on uses."""
+        for file in self.registry.unregister_unused(lowest_id).handles:
+            assert isinstance(file, FileStateHandle)
+            self.file_system.delete(f"{self.storage.job_dir}/{file.path}")
+
+    def reader(self) -> Any:
+        """Opens shared files."""
+        return self.storage.location(1).reader()
+
+    def restored(
+        self, handles: Sequence[KeyedStateHandle], backend: Any, reader: Any = None
+    ) -> ChangelogKeyedStateBackend:
+        """A backend after a restore from handles, which go through their plain form."""
+        backend.restore([keyed_handle_from_state(one.to_state()) for one in handles], reader or self.reader())
+        back: ChangelogKeyedStateBackend = backend
+        return back
+
+    def shared_files(self) -> list[str]:
+        """The files in the shared directory."""
+        root = f"{self.storage.job_dir}/shared/"
+        return sorted(path for path in self.file_system.walk_files(self.storage.job_dir) if path.startswith(root))
+
+
+def complete(world: World, backend: Any, checkpoint_id: int, handle: KeyedStateHandle) -> None:
+    """Acknowledge a checkpoint and let it complete; it is the only one retained."""
+    world.register([handle], checkpoint_id)
+    world.subsume(checkpoint_id)
+    backend.notify_checkpoint_complete(checkpoint_id)
+    backend.notify_checkpoint_subsumed(checkpoint_id - 1)

@@ -1,0 +1,1 @@
+"""All state backends against one model, and against each other."""

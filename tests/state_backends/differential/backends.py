@@ -1,0 +1,198 @@
+"""The state backends that are held against each other, and how one is made, snapshotted and restored.
+
+A new backend joins the whole suite by a row in :data:`BACKENDS` and one in :data:`SCENARIOS`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from state_backends.executor import BackgroundWork, InlineExecutor
+from state_backends.filesystem import MemoryFileSystem
+from state_backends.filesystem_port import FileSystem
+from state_backends.heap_backend import HeapStateBackend
+from state_backends.key_groups import LONG, KeyGroupRange, KeyType
+from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.keyed_handles import KeyedStateHandle
+from state_backends.lsm_backend import LsmStateBackend
+from state_backends.snapshot import (
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotTask,
+    SnapshotType,
+    StateReader,
+    run_to_completion,
+)
+from state_backends.state_backend import BackendEnvironment, StateBackend
+from state_backends.storage import CheckpointLocation, CheckpointStorage
+from state_backends.store_backend import StoreKeyedStateBackend
+from tests.state_backends.store.memory_store import MemoryStoreKind
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStateBackend:
+    """Keyed state over the simplest of stores."""
+
+    incremental: bool = False
+    name: str = "memory"
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> StoreKeyedStateBackend:
+        """An empty backend."""
+        return StoreKeyedStateBackend(environment, MemoryStoreKind(), incremental=self.incremental)
+
+
+_TINY: dict[str, Any] = {"memtable_bytes": 300, "block_bytes": 64, "cache_bytes": 2_000, "level0_trigger": 2}
+"""So that a handful of entries is flushed, compacted and evicted."""
+
+BACKENDS: dict[str, StateBackend] = {
+    "heap": HeapStateBackend(),
+    "memory": MemoryStateBackend(),
+    "memory, incremental": MemoryStateBackend(incremental=True),
+    "lsm": LsmStateBackend(**_TINY),
+    "lsm, incremental": LsmStateBackend(incremental=True, **_TINY),
+    "lsm, universal": LsmStateBackend(incremental=True, compaction="universal", compression="zlib", **_TINY),
+}
+
+CANONICAL = SnapshotType.CANONICAL_SAVEPOINT
+NATIVE = SnapshotType.NATIVE_SAVEPOINT
+CHECKPOINT = SnapshotType.CHECKPOINT
+FULL_CHECKPOINT = SnapshotType.FULL_CHECKPOINT
+
+SCENARIOS: list[tuple[SnapshotType, tuple[str, ...]]] = [
+    # By which snapshots state goes from the first backend to the second, and so on, and back to the first.
+    (CHECKPOINT, ("heap",)),
+    (CHECKPOINT, ("heap", "memory", "lsm")),
+    (CHECKPOINT, ("memory, incremental",)),
+    (CHECKPOINT, ("lsm",)),
+    (CHECKPOINT, ("lsm, incremental",)),
+    (CHECKPOINT, ("lsm, universal", "lsm, incremental")),
+    (FULL_CHECKPOINT, ("lsm, incremental",)),
+    (NATIVE, ("lsm", "lsm, incremental")),
+    (CANONICAL, ("heap", "lsm, incremental", "memory, incremental", "lsm")),
+]
+
+
+class DeferredExecutor:
+    """Does background work when told to.
+
+    :ivar waiting: the work that is not done, in order
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[BackgroundWork] = deque()
+
+    def submit(self, work: BackgroundWork) -> None:
+        """Do it later."""
+        self.waiting.append(work)
+
+    def step(self) -> None:
+        """Do one step of the first work."""
+        if self.waiting and self.waiting[0].step() is None:
+            self.waiting.popleft()
+
+    def cancel(self) -> None:
+        """Give up on everything."""
+        while self.waiting:
+            self.waiting.popleft().cancel()
+
+
+class World:
+    """A file system with checkpoint storage and local directories, and the backends made in it.
+
+    :ivar storage: where snapshots go
+    """
+
+    def __init__(self, file_system: FileSystem | None = None, inline_threshold_bytes: int = 0) -> None:
+        self.file_system = MemoryFileSystem() if file_system is None else file_system
+        self.storage = CheckpointStorage(
+            self.file_system, "/storage", "job", inline_threshold_bytes=inline_threshold_bytes
+        )
+        self._made = 0
+        self._checkpoint_id = 0
+
+    def backend(
+        self,
+        name: str,
+        max_parallelism: int = 8,
+        groups: KeyGroupRange | None = None,
+        key_type: KeyType | None = LONG,
+        executor: DeferredExecutor | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> KeyedStateBackend:
+        """A new backend for all key groups, or some."""
+        self._made += 1
+        environment = BackendEnvironment(
+            key_type,
+            max_parallelism,
+            groups or KeyGroupRange(0, max_parallelism - 1),
+            self.file_system,
+            f"/work/{self._made}",
+            f"u{self._made}",
+            executor or InlineExecutor(),
+            now_ms,
+        )
+        return BACKENDS[name].create_keyed_backend(environment)
+
+    def next_location(self) -> CheckpointLocation:
+        """The place of the next checkpoint."""
+        self._checkpoint_id += 1
+        return self.storage.initialize_location(self._checkpoint_id)
+
+    def snapshot(self, backend: KeyedStateBackend, options: SnapshotOptions | None = None) -> Taken:
+        """Snapshot a backend in one go."""
+        pinned = Pinned(backend, self.next_location(), options or SnapshotOptions())
+        handle = run_to_completion(pinned.task).job_manager_state
+        return Taken([] if handle is None else [handle], pinned.location.reader(), pinned.location.checkpoint_id)
+
+    def restored(self, name: str, taken: Taken, like: KeyedStateBackend, **options: Any) -> KeyedStateBackend:
+        """A new backend with the key groups of another and the state of a snapshot."""
+        backend = self.backend(name, like.max_parallelism, like.key_group_range, **options)
+        backend.restore(taken.handles, taken.reader)
+        return backend
+
+    def local_files(self) -> list[str]:
+        """The local files of all backends."""
+        return list(self.file_system.walk_files("/work"))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A finished snapshot, maybe of several subtasks."""
+
+    handles: list[KeyedStateHandle]
+    reader: StateReader
+    checkpoint_id: int
+
+    def data(self) -> bytes:
+        """The bytes of a full snapshot of one subtask."""
+        if not self.handles:
+            return b""
+        (handle,) = self.handles
+        (stream,) = handle.streams()
+        with self.reader.open(stream) as file:
+            return file.read()
+
+
+class Pinned:
+    """A snapshot under way."""
+
+    def __init__(
+        self, backend: KeyedStateBackend, location: CheckpointLocation, options: SnapshotOptions, unique: str = "s"
+    ) -> None:
+        self.location = location
+        self.checkpoint_id = location.checkpoint_id
+        strategy = backend.snapshot_strategy(options)
+        self.resources: SnapshotResources = strategy.sync_prepare_resources(self.checkpoint_id)
+        # Shared files of two checkpoints must not have one name, so the checkpoint is in it.
+        streams = location.stream_factory(f"{unique}-{self.checkpoint_id}")
+        self.task: SnapshotTask[KeyedStateHandle] = strategy.async_snapshot(
+            self.resources, self.checkpoint_id, 0, streams, options
+        )
+
+
+def canonical_bytes(world: World, backend: KeyedStateBackend) -> bytes:
+    """The bytes of a canonical savepoint."""
+    return world.snapshot(backend, SnapshotOptions(CANONICAL)).data()
