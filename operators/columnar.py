@@ -111,11 +111,6 @@ class ToColumnsOperator(Operator):
 
     def __init__(self, fields: Mapping[str, str | None]) -> None:
         """``fields``: names in order, with a type or ``None``. Without any, rows are dicts and keep their fields."""
-        for name, declared in fields.items():
-            if declared is not None and declared not in COLUMN_TYPES:
-                raise ConfigurationError(
-                    f"to_columns: {name!r} is declared {declared!r}; a column is one of {', '.join(COLUMN_TYPES)}"
-                )
         self._fields = dict(fields)
 
     def process_batch(self, batch: Batch) -> None:
@@ -159,6 +154,15 @@ class ToColumnsOperator(Operator):
         if len(names) != 1:
             raise ColumnError(f"a {type(first).__name__} is one item, and {len(names)} are named: {', '.join(names)}")
         return [rows]
+
+
+def check_declared(fields: Mapping[str, object]) -> None:
+    """Raise ``ConfigurationError`` unless every field is of one of the types of columns, or of ``None``."""
+    for name, declared in fields.items():
+        if declared is not None and declared not in COLUMN_TYPES:
+            raise ConfigurationError(
+                f"to_columns: {name!r} is declared {declared!r}; a column is one of {', '.join(COLUMN_TYPES)}"
+            )
 
 
 def _column(batch: ColumnBatch, name: str) -> Column:

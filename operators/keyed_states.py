@@ -12,6 +12,7 @@ from state_backends.descriptors import (
     ValueStateDescriptor,
 )
 from state_backends.keyed_backend import KeyedStateBackend, ListState, MapState, ReducingState, ValueState
+from state_backends.ttl import StateTtlConfig
 
 
 class KeyedStates:
@@ -27,31 +28,38 @@ class KeyedStates:
         self._handles: dict[tuple[str, str], Any] = {}
         self._prefix = prefix
 
-    def value_state(self, name: str, default: Any = None) -> ValueState:
-        """The value state ``name`` of the current key; ``default`` is what a missing value reads as."""
+    def value_state(self, name: str, default: Any = None, *, ttl: StateTtlConfig | None = None) -> ValueState:
+        """The value state ``name`` of the current key; ``default`` is what a missing value reads as.
+        With ``ttl`` it expires."""
         handle: ValueState = self._handle(
-            "value", name, lambda: self._backend.value_state(ValueStateDescriptor(self._prefix + name, default))
+            "value",
+            name,
+            lambda: self._backend.value_state(ValueStateDescriptor(self._prefix + name, default, ttl=ttl)),
         )
         return handle
 
-    def list_state(self, name: str) -> ListState:
+    def list_state(self, name: str, *, ttl: StateTtlConfig | None = None) -> ListState:
         """The list state ``name`` of the current key."""
         handle: ListState = self._handle(
-            "list", name, lambda: self._backend.list_state(ListStateDescriptor(self._prefix + name))
+            "list", name, lambda: self._backend.list_state(ListStateDescriptor(self._prefix + name, ttl=ttl))
         )
         return handle
 
-    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
+    def reducing_state(
+        self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: StateTtlConfig | None = None
+    ) -> ReducingState:
         """The reducing state ``name`` of the current key."""
         handle: ReducingState = self._handle(
-            "reducing", name, lambda: self._backend.reducing_state(ReducingStateDescriptor(self._prefix + name, reduce))
+            "reducing",
+            name,
+            lambda: self._backend.reducing_state(ReducingStateDescriptor(self._prefix + name, reduce, ttl=ttl)),
         )
         return handle
 
-    def map_state(self, name: str) -> MapState:
+    def map_state(self, name: str, *, ttl: StateTtlConfig | None = None) -> MapState:
         """The map state ``name`` of the current key."""
         handle: MapState = self._handle(
-            "map", name, lambda: self._backend.map_state(MapStateDescriptor(self._prefix + name))
+            "map", name, lambda: self._backend.map_state(MapStateDescriptor(self._prefix + name, ttl=ttl))
         )
         return handle
 

@@ -7,6 +7,7 @@ This room knows nothing of the engine and is usable and testable alone. Its modu
 * ``filesystem`` (port, local, memory, faulty): the only way to files
 * ``descriptors``, ``handles``, ``snapshot``, ``keyed_backend``: contracts
 * ``sharded_table``, ``heap_*``, ``timers``, ``heap``: keyed state in memory
+* ``ttl_*``, ``schema_*``: state that expires, and records whose fields have changed
 * ``operator_state``: lists that belong to a subtask
 * ``full_snapshot``, ``checkpoint_streams``, ``checkpoint_metadata``, ``storage``: state in files
 
@@ -41,7 +42,10 @@ _HOME = {
     "SnapshotTask": "snapshot",
     "StateBackendError": "errors",
     "StateCodec": "encoding",
+    "StateTtlConfig": "ttl",
+    "StateVisibility": "ttl",
     "TimerService": "timers",
+    "UpdateType": "ttl",
     "ValueStateDescriptor": "descriptors",
     "register_record_type": "encoding",
     "register_type": "encoding",

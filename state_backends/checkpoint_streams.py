@@ -23,6 +23,11 @@ _NEVER_INLINE = 0
 """A threshold that every byte exceeds."""
 
 
+def path_below(directory: str, path: str) -> str:
+    """Where a handle's path leads, seen from a directory: below it, unless it is absolute or a URL."""
+    return path if "://" in path else posixpath.join(directory, path)
+
+
 class ScopeDirectories:
     """Where the files of each scope lie, seen from one checkpoint or savepoint.
 
@@ -50,10 +55,10 @@ class ScopeDirectories:
         :raises MissingStateError: when a savepoint refers to shared files, which it cannot
         """
         if handle.scope is StateScope.EXCLUSIVE:
-            return posixpath.join(self.checkpoint_dir, handle.path)
+            return path_below(self.checkpoint_dir, handle.path)
         if self.job_dir is None:
             raise MissingStateError(handle.path, f"is {handle.scope.value} state outside {self.checkpoint_dir}")
-        return posixpath.join(self.job_dir, handle.path)
+        return path_below(self.job_dir, handle.path)
 
 
 class FsStreamFactory:

@@ -6,9 +6,9 @@ order of the records, the first value of a key stays as it is (-0.0 too), and co
 Integers stay within 64 bits. A sum that leaves them raises; it never wraps around.
 
 How a batch is folded depends on the fold. A sum of integers is one cumulative sum over all groups with a jump wherever
-a group begins: exact, because integers modulo 2**64 are. Everything else goes by *rank*: the first records of all groups
-in one step, then the second ones, and so on. A group with very many records would make that many steps, so what is left
-of it after some is folded along the group.
+a group begins: exact, because integers modulo 2**64 are. Everything else goes by *rank*: the first records of all
+groups in one step, then the second ones, and so on. A group with very many records would make that many steps, so what
+is left of it after some is folded along the group.
 """
 
 from __future__ import annotations
@@ -144,14 +144,10 @@ class _Extremes(_RankedFold):
 
     def _along(self, reduced: Any, values: Column) -> Column:
         all_values = np.concatenate((np.asarray([reduced], dtype=values.dtype), values))
+        comparable = all_values
         if all_values.dtype == np.float64:
-            if np.isnan(reduced):
-                # Nothing compares with it.
-                return np.full_like(values, reduced)
-            # Any other NaN never takes the place of anything.
+            # NaN never takes the place of anything, and nothing that of a NaN that is there first.
             comparable = np.where(np.isnan(all_values), all_values[0], all_values)
-        else:
-            comparable = all_values
         best = self._best_so_far(comparable)
         records = np.zeros(len(best), dtype=np.intp)
         records[1:] = np.where(self._beats(comparable[1:], best[:-1]), np.arange(1, len(best)), 0)
@@ -201,7 +197,7 @@ class SumFold(ColumnFold):
         if _may_overflow(grouping, values, before):
             _find_overflow(grouping, values, before)
         grouped = grouping.grouped(values)
-        after = before + np.add.reduceat(grouped, grouping.starts)
+        after = before + _sums(grouping, grouped)
         return _running_sums(grouping, grouped, before, after), after
 
     def combine(self, reduced: Any, value: Any) -> Any:
@@ -226,6 +222,14 @@ class CountFold(ColumnFold):
 
     def value_of(self, value: Any) -> Any:
         return 1
+
+
+def _sums(grouping: Grouping, grouped: Column) -> Column:
+    """The sum of each group, by the difference of cumulative sums: faster than adding up group by group."""
+    running = np.cumsum(grouped, out=grouping.space.array("running", len(grouping), grouped.dtype))
+    sums = running[grouping.starts + grouping.counts - 1]
+    sums[1:] -= sums[:-1].copy()
+    return sums
 
 
 def _running_sums(grouping: Grouping, grouped: Column, before: Column, after: Column) -> Column:

@@ -117,8 +117,11 @@ def group_by_key(keys: KeyColumn, numbers: KeyNumbers, space: Workspace) -> Grou
     if is_long_column(keys):
         return _group_longs(np.ascontiguousarray(keys), space)
     objects = keys.tolist() if isinstance(keys, np.ndarray) else keys
-    packed, order = _sorted_with_positions(numbers.of(objects).view(np.uint64), _position_bits(count), space)
-    packed >>= np.uint64(_position_bits(count))
+    bits = _position_bits(count)
+    packed = space.array("packed", count, np.uint64)
+    np.left_shift(numbers.of(objects).view(np.uint64), np.uint64(bits), out=packed)
+    order = _sort_with_positions(packed, bits, space)
+    packed >>= np.uint64(bits)
     starts = _group_starts(packed, space)
     groups = [objects[position] for position in order[starts].tolist()]
     return Grouping(order, starts, _counts(starts, count), groups, space)
@@ -126,10 +129,10 @@ def group_by_key(keys: KeyColumn, numbers: KeyNumbers, space: Workspace) -> Grou
 
 def _group_longs(keys: NDArray[np.int64], space: Workspace) -> Grouping:
     bits = _position_bits(len(keys))
-    spread = space.array("spread", len(keys), np.uint64)
-    np.multiply(keys.view(np.uint64), np.uint64(_SPREAD), out=spread)
-    spread >>= np.uint64(bits)
-    packed, order = _sorted_with_positions(spread, bits, space)
+    packed = space.array("packed", len(keys), np.uint64)
+    np.multiply(keys.view(np.uint64), np.uint64(_SPREAD), out=packed)
+    packed &= np.uint64(0xFFFFFFFFFFFFFFFF >> bits << bits)
+    order = _sort_with_positions(packed, bits, space)
     ordered = space.array("ordered", len(keys), np.int64)
     keys.take(order, out=ordered, mode="clip")
     starts = _group_starts(ordered, space)
@@ -145,17 +148,14 @@ def _position_bits(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def _sorted_with_positions(
-    numbers: NDArray[np.uint64], bits: int, space: Workspace
-) -> tuple[NDArray[np.uint64], Positions]:
-    """Numbers with their positions in ``bits`` bits below, ascending, and these positions alone."""
-    packed = space.array("packed", len(numbers), np.uint64)
-    np.left_shift(numbers, np.uint64(bits), out=packed)
-    packed |= space.positions(len(numbers))
+def _sort_with_positions(packed: NDArray[np.uint64], bits: int, space: Workspace) -> Positions:
+    """Put the position of each number into its lowest ``bits`` bits, which are free, and sort; returns the positions in
+    the order that they come to have."""
+    packed |= space.positions(len(packed))
     packed.sort()
-    order = space.array("order", len(numbers), np.uint64)
+    order = space.array("order", len(packed), np.uint64)
     np.bitwise_and(packed, np.uint64((1 << bits) - 1), out=order)
-    return packed, order.view(np.int64)
+    return order.view(np.int64)
 
 
 def _group_starts(ordered: NDArray[Any], space: Workspace) -> Positions:

@@ -104,9 +104,9 @@ def hash_codes(keys: KeyColumn, key_type: KeyType) -> NDArray[np.uint32]:
             return np.where(np.asarray(keys, dtype=bool), np.uint32(1231), np.uint32(1237))
         case "TUPLE":
             codes = np.ones(len(keys), dtype=np.uint32)
-            for elements, element_type in zip(zip(*keys, strict=True), key_type.elements, strict=True):
+            for index, element_type in enumerate(key_type.elements):
                 codes *= np.uint32(31)
-                codes += hash_codes(elements, element_type)
+                codes += hash_codes([key[index] for key in keys], element_type)
             return codes
         case "STRING":
             return _text_codes(keys)

@@ -214,7 +214,6 @@ class FsspecFileSystem(FileSystem):
 
     def _names(self, path: str) -> list[str]:
         key = self._key(path).rstrip("/")
-        self._fs.invalidate_cache()
         names = (self._fs._strip_protocol(one) for one in self._fs.ls(self._key(path), detail=False))
         # Some stores list the directory itself, too.
         return sorted({posixpath.basename(one) for one in names if one.rstrip("/") != key} - {MARKER_NAME})

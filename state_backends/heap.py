@@ -27,7 +27,7 @@ from state_backends.errors import KeyGroupError, StateArgumentError, StateSchema
 from state_backends.full_snapshot import EncodedBlock, FullSnapshotReader, SnapshotHeader, content_digest
 from state_backends.full_snapshot_task import FullSnapshotTask
 from state_backends.heap_folding_states import HeapAggregatingState, HeapReducingState
-from state_backends.heap_incremental import IncrementalHeapStrategy, full_format_parts, restored_base
+from state_backends.heap_incremental import CheckedReader, IncrementalHeapStrategy, full_format_parts, restored_base
 from state_backends.heap_snapshot import HeapSnapshotResources
 from state_backends.heap_states import HeapListState, HeapMapState, HeapValueState, KeyContext
 from state_backends.heap_tables import StateTable
@@ -308,8 +308,9 @@ class HeapKeyedStateBackend:
         assert not any(map(len, self._tables.values())), "restore into a backend that has state"
         found = [one for one in handles if one.key_group_range.intersection(self.key_group_range) is not None]
         for handle in found:
+            is_full = isinstance(handle, FullKeyedStateHandle)
             for part in full_format_parts(handle):
-                self._restore_part(part, reader)
+                self._restore_part(part, reader if is_full else CheckedReader(reader))
         for service in self._timer_services.values():
             service.rebuild_index()
         if self._incremental is not None:

@@ -193,7 +193,7 @@ class ColumnShard:
     def encode(self, state: StateId, codec: StateCodec) -> EncodedBlock:
         """The entries as sorted columns."""
         keys = self._entries.encoded_keys(self._group, self._slots)
-        values = codec.pack(self._values[keys.slots].tolist())
+        values = codec.pack(self._values.take(keys.slots).tolist())
         return EncodedBlock(state, len(self._slots), keys.column, _NO_NAMESPACES, values)
 
 
@@ -342,6 +342,9 @@ class _MovedToColumns:
         self._state = state
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # What Python itself asks of any object, such as how to copy it.
+            raise AttributeError(name)
         raise StateSchemaError(
             f"state {self._state!r} is held in columns now: an operator folds columns into it. Declare it again to "
             "have it in rows."

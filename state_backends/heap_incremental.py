@@ -19,9 +19,13 @@ Rules (I1 to I8 of :mod:`state_backends.incremental`, whose bookkeeping is used)
 from __future__ import annotations
 
 import hashlib
+import io
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 from state_backends.encoding import StateCodec
+from state_backends.errors import CorruptStateError
 from state_backends.full_snapshot import EncodedBlock, FullSnapshotWriter, SnapshotHeader, StateId
 from state_backends.full_snapshot_task import Contents, FullSnapshotResources
 from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
@@ -41,6 +45,7 @@ from state_backends.snapshot import (
     SnapshotResult,
     SnapshotTask,
     SnapshotType,
+    StateReader,
     StreamFactory,
 )
 
@@ -89,10 +94,6 @@ class GroupHistory:
     def finish(self, taken: TakenGroups, files: Mapping[str, FileStateHandle]) -> None:
         """All files of a checkpoint are in storage."""
         taken.is_finished = True
-        if taken.is_dropped:
-            return
-        if not files:
-            self.uploads.restart(taken.checkpoint_id)
         self.uploads.uploaded(taken.checkpoint_id, files)
 
     def give_up(self, taken: TakenGroups) -> None:
@@ -347,6 +348,26 @@ def _digest(header: SnapshotHeader, blocks: Sequence[EncodedBlock], codec: State
         # No encoding is a prefix of another, so the pieces cannot be cut in another way.
         digest.update(block.keys + block.namespaces + block.values)
     return digest.hexdigest()
+
+
+class CheckedReader:
+    """Reads whole files and checks them: a file of an older checkpoint in the place of a newer one is sound in itself,
+    and only the checksum in the handle tells that it is not the one meant."""
+
+    def __init__(self, reader: StateReader) -> None:
+        self._reader = reader
+
+    def open(self, handle: StreamStateHandle) -> BinaryIO:
+        """The bytes, at their start.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when it is not as it was written
+        """
+        with self._reader.open(handle) as file:
+            data = file.read()
+        if isinstance(handle, FileStateHandle) and zlib.crc32(data) != handle.checksum:
+            raise CorruptStateError(handle.path, "its bytes do not match the checksum in the checkpoint's metadata")
+        return io.BytesIO(data)
 
 
 def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle]:

@@ -14,7 +14,6 @@ from state_backends.full_snapshot_task import Contents, FullSnapshotResources
 from state_backends.heap_tables import StateTable
 from state_backends.key_groups import KeyGroupRange, KeyType
 from state_backends.sharded_table import TableSnapshot
-from state_backends.ttl_heap import UnexpiredEntries
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class PinnedPart:
 
     state: StateId
     table: StateTable
-    entries: TableSnapshot | UnexpiredEntries
+    entries: TableSnapshot
 
 
 class HeapSnapshotResources(FullSnapshotResources):

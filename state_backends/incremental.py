@@ -31,8 +31,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
 
 from state_backends.filesystem_port import FileSystem
 from state_backends.handles import ByteStreamStateHandle, FileStateHandle, StateScope, StreamStateHandle
@@ -48,6 +46,18 @@ from state_backends.snapshot import (
     SnapshotType,
     StreamFactory,
 )
+from state_backends.upload_history import NO_FILES, RestoredBase, UploadHistory
+
+__all__ = [
+    "UPLOAD_CHUNK_BYTES",
+    "IncrementalSnapshotStrategy",
+    "KeepLocal",
+    "NativeSnapshotResources",
+    "NativeSnapshotTask",
+    "RestoredBase",
+    "UploadHistory",
+    "shared_files_of",
+]
 
 UPLOAD_CHUNK_BYTES = 1 << 20
 """A step copies at most this much of one file."""
@@ -57,95 +67,6 @@ KeepLocal = Callable[[int, str, IncrementalKeyedStateHandle], KeyedStateHandle |
 
 It returns the handle of a local copy, whose directory is its own from then on, or ``None`` when it keeps nothing. An
 :class:`OSError` counts as the latter: a local copy never makes a checkpoint fail."""
-
-_NO_FILES: Mapping[str, FileStateHandle] = MappingProxyType({})
-_NONE_COMPLETED = -1
-
-
-class RestoredBase(NamedTuple):
-    """What carries over from a snapshot to the backend restored from it.
-
-    :ivar backend_id: the identity
-    :ivar checkpoint_id: the snapshot
-    :ivar files: its data files in the shared scope, by name
-    """
-
-    backend_id: str
-    checkpoint_id: int
-    files: Mapping[str, FileStateHandle]
-
-
-class UploadHistory:
-    """Which data files which checkpoint has in checkpoint storage, and which of them a new one may refer to."""
-
-    __slots__ = ("_chain_start", "_last", "_uploads")
-
-    def __init__(self, restored: RestoredBase | None = None) -> None:
-        self._uploads: dict[int, Mapping[str, FileStateHandle]] = {}
-        self._last = _NONE_COMPLETED
-        self._chain_start = _NONE_COMPLETED
-        if restored is not None:
-            self._uploads[restored.checkpoint_id] = dict(restored.files)
-            self._last = restored.checkpoint_id
-
-    @property
-    def tracked(self) -> tuple[int, ...]:
-        """The checkpoints whose files are remembered, ascending."""
-        return tuple(sorted(self._uploads))
-
-    @property
-    def base_checkpoint(self) -> int | None:
-        """The checkpoint that a new one may build on, if any."""
-        return self._last if self._last in self._uploads else None
-
-    def base(self) -> Mapping[str, FileStateHandle]:
-        """The data files of that checkpoint, by name, and where they are."""
-        return self._uploads.get(self._last, _NO_FILES)
-
-    def uploaded(self, checkpoint_id: int, files: Mapping[str, FileStateHandle]) -> None:
-        """A checkpoint has these data files in shared storage, its own uploads and what it refers to."""
-        assert checkpoint_id not in self._uploads, f"checkpoint {checkpoint_id} was taken twice"
-        if checkpoint_id > self._last and checkpoint_id >= self._chain_start:
-            self._uploads[checkpoint_id] = dict(files)
-
-    def restart(self, checkpoint_id: int) -> None:
-        """A checkpoint has no files at all: no later one may refer to what was uploaded before it."""
-        self._chain_start = max(self._chain_start, checkpoint_id)
-        self._forget_before(self._chain_start)
-
-    def complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is confirmed: it is the base, unless a newer one is. Unknown numbers change nothing."""
-        if checkpoint_id > self._last and checkpoint_id in self._uploads:
-            self._last = checkpoint_id
-            self._forget_before(checkpoint_id)
-
-    def abort(self, checkpoint_id: int) -> None:
-        """A checkpoint will never complete: its files will be deleted."""
-        self._uploads.pop(checkpoint_id, None)
-
-    def subsumed(self, checkpoint_id: int) -> None:
-        """A checkpoint will never be restored from: what it uploaded may be deleted, so it is no base. In the usual
-        order of messages, a newer one is by then."""
-        self._forget_before(checkpoint_id + 1)
-
-    def _forget_before(self, checkpoint_id: int) -> None:
-        self._uploads = {known: files for known, files in self._uploads.items() if known >= checkpoint_id}
-
-    def validate(self) -> None:
-        """Assert the invariants."""
-        for checkpoint_id, files in self._uploads.items():
-            assert checkpoint_id >= max(self._last, self._chain_start, 0), self.fingerprint()
-            assert all(file.scope is StateScope.SHARED for file in files.values()), files
-            # One copy is never known under two names.
-            assert len({file.path for file in files.values()}) == len(files), files
-
-    def fingerprint(self) -> tuple[object, ...]:
-        """All that decides what happens next."""
-        uploads = tuple(
-            (checkpoint_id, tuple(sorted((name, file.path) for name, file in files.items())))
-            for checkpoint_id, files in sorted(self._uploads.items())
-        )
-        return (uploads, self._last, self._chain_start)
 
 
 class NativeSnapshotResources(SnapshotResources):
@@ -314,7 +235,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         self._checkpoint_id = checkpoint_id
         self._stream_factory = stream_factory
         self._is_savepoint = snapshot_type.is_savepoint
-        base = resources.base if snapshot_type is SnapshotType.CHECKPOINT else _NO_FILES
+        base = resources.base if snapshot_type is SnapshotType.CHECKPOINT else NO_FILES
         self._data = [StoreFile(name, base[name], uploaded=False) for name in resources.names if name in base]
         self._private: list[StoreFile] = []
         self._to_upload = [name for name in resources.names if name not in base]

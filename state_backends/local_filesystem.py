@@ -137,6 +137,10 @@ class _LocalRandomAccessFile(RandomAccessFile):
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def __del__(self) -> None:
+        # As Python's own files do: whoever forgets a file does not keep its descriptor.
+        self.close()
+
 
 class LocalDirectoryLock:
     """An exclusive ``flock`` on the file ``lock`` in a directory.

@@ -151,7 +151,7 @@ class TaskLocalRecovery:
                 self._counts.local_restores += 1
             elif candidate.handles:
                 self._counts.remote_fallbacks += 1
-                self._tell_fallback(uid, kind, problems)
+                self._tell_fallback(uid, kind, len(candidate.handles), problems)
 
         return told
 
@@ -186,15 +186,18 @@ class TaskLocalRecovery:
         found.extend(remote_only(remote, reader))
         return found
 
-    def _tell_fallback(self, uid: str, kind: str, problems: Sequence[Exception]) -> None:
+    def _tell_fallback(self, uid: str, kind: str, handles: int, problems: Sequence[Exception]) -> None:
         if problems:
             self._is_damaged = True
             self._lost(f"the local copy of the {described(uid, kind)} in checkpoint {self._restored_id}", problems[0])
             why = "its local copy cannot be used"
         elif self._restored is None:
             why = "there is no local copy"
+        elif kind == "operator" and handles > 1:
+            # State that is of several subtasks by its nature, such as union lists: nothing is amiss.
+            return
         else:
-            why = "the local copy is of other key groups or has not all of it"
+            why = "the local copy is of other key groups, or has not all of it"
         text = f"local recovery: {self._name} fetches checkpoint {self._restored_id} from checkpoint storage: {why}"
         if text not in self._told:
             self._told.add(text)

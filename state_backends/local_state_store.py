@@ -43,7 +43,8 @@ class LocalRetention:
     __slots__ = ("_ids",)
 
     def __init__(self, present: Iterable[int] = ()) -> None:
-        self._ids = set(present)
+        # A dict, because sets have no order that is the same in every process.
+        self._ids = dict.fromkeys(present)
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -53,7 +54,7 @@ class LocalRetention:
     def stored(self, checkpoint_id: int) -> None:
         """A checkpoint has a local snapshot from here on."""
         assert checkpoint_id >= 0, checkpoint_id
-        self._ids.add(checkpoint_id)
+        self._ids[checkpoint_id] = None
 
     def confirmed(self, checkpoint_id: int) -> tuple[int, ...]:
         """The checkpoint is complete: older ones will not be restored."""
@@ -73,7 +74,8 @@ class LocalRetention:
 
     def _remove(self, ids: Iterable[int]) -> tuple[int, ...]:
         gone = tuple(sorted(ids))
-        self._ids.difference_update(gone)
+        for checkpoint_id in gone:
+            del self._ids[checkpoint_id]
         return gone
 
     def validate(self) -> None:

@@ -93,7 +93,7 @@ class LocalFirstReader:
         return self._remote.open(handle) if copy is None else self._local.open(copy)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestoreCandidate(Generic[RestoredHandle]):
     """One way to restore some state.
 

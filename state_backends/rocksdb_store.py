@@ -261,7 +261,6 @@ class RocksDBStore:
         try:
             self._package.Checkpoint(self._db).create_checkpoint(directory)
         except Exception as problem:
-            self._file_system.delete_tree(f"{directory}.tmp")
             raise _translated(problem, directory) from problem
         return tuple(self._file_system.list_dir(directory))
 
@@ -291,8 +290,6 @@ class _RocksDBSnapshot:
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """The entries with ``first <= key < end`` (``None``: to the last), ascending."""
         assert self._view is not None, "a released snapshot was read"
-        if end is not None and end <= first:
-            return iter(())
         options = self._package.ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)

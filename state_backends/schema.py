@@ -21,10 +21,8 @@ A migrated ``int`` beyond 2^53 loses its last digits, as ``float()`` does.
 
 from __future__ import annotations
 
-import builtins
 import enum
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable
@@ -88,7 +86,7 @@ def _tuple_form(arguments: tuple[Any, ...], code_of: CodeOf) -> Form:
 
 def _union(alternatives: list[Form]) -> Form:
     # An order of its own: ``int | str`` and ``str | int`` are one type.
-    distinct = sorted(set(alternatives), key=repr)
+    distinct = sorted(dict.fromkeys(alternatives), key=repr)
     if ANY in distinct:
         return ANY
     return distinct[0] if len(distinct) == 1 else ("union", *distinct)
@@ -117,9 +115,9 @@ def _evaluated(annotation: Any, cls: type) -> Any:
         annotation = annotation.__forward_arg__
     if not isinstance(annotation, str):
         return annotation
+    alone = type("alone", (), {"__annotations__": {"field": annotation}, "__module__": cls.__module__})
     try:
-        names = {**vars(builtins), **vars(sys.modules[cls.__module__])}
-        return eval(annotation, names)
+        return typing.get_type_hints(alone)["field"]
     except Exception:
         return annotation
 

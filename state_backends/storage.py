@@ -31,7 +31,13 @@ from typing import NamedTuple, NoReturn
 from urllib.parse import quote
 
 from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
-from state_backends.checkpoint_streams import FsCheckpointStream, FsStateReader, FsStreamFactory, ScopeDirectories
+from state_backends.checkpoint_streams import (
+    FsCheckpointStream,
+    FsStateReader,
+    FsStreamFactory,
+    ScopeDirectories,
+    path_below,
+)
 from state_backends.encoding import default_codec
 from state_backends.errors import (
     CorruptStateError,
@@ -478,7 +484,7 @@ class CheckpointStorage:
         :raises OSError: when it cannot be deleted
         """
         assert handle.scope is StateScope.SHARED, handle
-        path = posixpath.join(self.job_dir, handle.path)
+        path = path_below(self.job_dir, handle.path)
         if self._fs.exists(path):
             self._fs.delete(path)
 

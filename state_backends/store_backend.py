@@ -26,8 +26,7 @@ from state_backends.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from state_backends.errors import StateSchemaError
-from state_backends.full_snapshot import EncodedBlock, FullSnapshotReader, StateId, content_digest
+from state_backends.full_snapshot import EncodedBlock, FullSnapshotReader, StateId, content_digest, describe_stream
 from state_backends.full_snapshot_task import FullSnapshotStrategy
 from state_backends.incremental import IncrementalSnapshotStrategy, KeepLocal, RestoredBase
 from state_backends.key_groups import KeyGroupRange, KeyType
@@ -40,19 +39,18 @@ from state_backends.schema_states import StateSchemas, checked_blocks
 from state_backends.snapshot import KeyedSnapshotStrategy, SnapshotOptions, SnapshotType, StateReader
 from state_backends.state_backend import BackendEnvironment
 from state_backends.store_folding_states import StoreAggregatingState, StoreReducingState
-from state_backends.store_meta import StoreMeta, next_state_id
+from state_backends.store_meta import StoreMeta
 from state_backends.store_parts import KeyScope, StatePart, StoreAccess, StoreTable
 from state_backends.store_rows import Row, encode_block, encoded_length, occupied_parts, part_rows, scopes
 from state_backends.store_snapshot import StoreSnapshotResources, rows_of_blocks
 from state_backends.store_states import StoreListState, StoreMapState, StoreValueState
+from state_backends.store_tables import StoreTables
 from state_backends.store_timers import StoreTimerTable
 from state_backends.timers import TimerService
 from state_backends.ttl_filter import TtlRowFilter
 from state_backends.ttl_states import with_ttl
 
 __all__ = ["StoreKeyedStateBackend"]
-
-_NO_ID = -1
 
 
 class StoreKeyedStateBackend:
@@ -83,14 +81,13 @@ class StoreKeyedStateBackend:
         self._codec = environment.codec
         self._scope = KeyScope(environment.key_type, environment.max_parallelism, environment.key_group_range)
         self._access = StoreAccess(environment.codec, self._open_store)
-        self._tables: dict[str, StoreTable] = {}
         self._timer_services: dict[str, TimerService] = {}
         self._ttl_filter = TtlRowFilter(environment.now_ms) if ttl_filter is None else ttl_filter
+        self._tables = StoreTables(self._scope, environment.codec, self._ttl_filter)
         self._schemas = StateSchemas(environment.codec)
         self._full = FullSnapshotStrategy(self._pin)
         self._native: IncrementalSnapshotStrategy | None = None
         self._keep_local: KeepLocal | None = None
-        self._last_id = _NO_ID
         self._disposed = False
 
     # --- keys and states ----------------------------------------------------------------------------------------------
@@ -179,7 +176,7 @@ class StoreKeyedStateBackend:
         service = self._timer_services.get(name)
         if service is None:
             tables = [
-                self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
+                self._tables.registered(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
                 for domain in ("event", "processing")
             ]
             timers = [StoreTimerTable(self._scope, table.plain, self._access) for table in tables]
@@ -191,9 +188,10 @@ class StoreKeyedStateBackend:
 
         It walks all rows of the state: exact counters would need a read before each write.
         """
-        tables = [table for table in self._tables.values() if table.kind is not StateKind.TIMERS]
+        tables = [table for table in self._tables if table.kind is not StateKind.TIMERS]
         if state_name is not None:
-            tables = [self._tables[state_name]] if state_name in self._tables else []
+            named = self._tables.get(state_name)
+            tables = [] if named is None else [named]
         return sum(
             sum(1 for _ in scopes(part.state, (key for key, _ in rows)))
             for table in tables
@@ -218,7 +216,7 @@ class StoreKeyedStateBackend:
 
     def state_names(self) -> list[str]:
         """The names of all states that were declared or restored, sorted; those of timers included."""
-        return sorted(self._tables)
+        return [table.name for table in self._tables]
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
@@ -253,10 +251,8 @@ class StoreKeyedStateBackend:
 
     def meta(self) -> StoreMeta:
         """What the rows mean, as of now."""
-        parts = sorted((part.state_id, part.state) for table in self._tables.values() for part in table.parts())
-        return StoreMeta(
-            self.key_type, self.max_parallelism, self.key_group_range, tuple(parts), self._schemas.written()
-        )
+        states, schema = self._tables.states(), self._schemas.written()
+        return StoreMeta(self.key_type, self.max_parallelism, self.key_group_range, states, schema)
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
         """Read the entries of the own key groups from snapshots into this backend, which must be empty.
@@ -311,8 +307,8 @@ class StoreKeyedStateBackend:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
-        for name in sorted(self._tables):
-            for part in self._tables[name].parts():
+        for table in self._tables:
+            for part in table.parts():
                 for group, rows in self._rows_by_group(part):
                     yield group, encode_block(self._codec, part.state, rows)
 
@@ -361,50 +357,20 @@ class StoreKeyedStateBackend:
         return StoreSnapshotResources(self._codec, self.meta(), pinned, self._ttl_filter.for_full_snapshot())
 
     def _declared(self, descriptor: StateDescriptor) -> StoreTable:
-        table = self._table(descriptor.name, descriptor.kind)
         self._schemas.declare(descriptor)
-        if descriptor.ttl is not None:
-            for part in table.parts():
-                self._ttl_filter.register(part.state_id, table.kind, descriptor.ttl)
-            table.has_ttl = True
-        return table
-
-    def _table(self, name: str, kind: StateKind, *, register: bool = True) -> StoreTable:
-        table = self._tables.get(name)
-        if table is None:
-            table = self._tables[name] = StoreTable(name, kind, self._make_part)
-        if table.kind is not kind:
-            origin = "declared" if table.registered else "restored"
-            raise StateSchemaError(
-                f"state {name!r} was {origin} as {table.kind.value} state and cannot be {kind.value} state too. "
-                "Give the new state another name."
-            )
-        table.registered = table.registered or register
-        return table
-
-    def _make_part(self, state: StateId) -> StatePart:
-        return StatePart(state, self._next_id(), self._scope, self._codec)
-
-    def _next_id(self) -> int:
-        self._last_id = next_state_id([self._last_id])
-        return self._last_id
-
-    def _part_of(self, state: StateId) -> StatePart:
-        """The part of a restored state."""
-        table = self._table(state.name, StateKind(state.kind), register=False)
-        return next(part for part in table.parts() if part.state == state)
+        return self._tables.declared(descriptor)
 
     def _restore_full(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
         common = handle.key_group_range.intersection(self.key_group_range)
         assert common is not None
         with reader.open(handle.stream) as file:
             snapshot = FullSnapshotReader(file, handle, self._codec)
-            self._scope.check_restored(snapshot.header.key_type, snapshot.header.max_parallelism)
-            snapshot.codec = self._schemas.restore(
-                snapshot.header.schema, _names_without_timers(snapshot.header.states), snapshot.path
-            )
+            header = snapshot.header
+            self._scope.check_restored(header.key_type, header.max_parallelism)
+            names = _names_without_timers(header.states)
+            snapshot.codec = self._schemas.restore(header.schema, names, describe_stream(handle.stream))
             blocks = checked_blocks(snapshot.blocks(common), snapshot.codec)
-            rows = rows_of_blocks(blocks, lambda state: self._part_of(state).state_id, self._codec)
+            rows = rows_of_blocks(blocks, lambda state: self._tables.restored(state).state_id, self._codec)
             first = next(rows, None)
             if first is not None:
                 self._access.store().ingest(chain((first,), rows))
@@ -425,25 +391,13 @@ class StoreKeyedStateBackend:
             self.key_group_range,
             self._codec,
         )
-        restored = restore_native(handles, reader, target)
-        self._use_store(restored.store, restored.base)
-        self._scope.check_restored(restored.meta.key_type, restored.meta.max_parallelism)
-        self._adopt_ids(restored.meta)
-        states = restored.meta.states
-        names = _names_without_timers(state for _, state in states)
-        migrating = self._schemas.restore(restored.meta.schema, names, "the restored store")
-        rewrite_rows(restored.store, states, migrating, self._codec)
-
-    def _adopt_ids(self, meta: StoreMeta) -> None:
-        """Take over the ids that are in the rows. States declared before have no rows yet: they get others."""
-        known = {state: state_id for state_id, state in meta.states}
-        for state in known:
-            self._part_of(state)
-        self._last_id = max(known.values(), default=_NO_ID)
-        for table in self._tables.values():
-            assert not table.has_ttl, "state with time-to-live was declared before the restore"
-            for part in table.parts():
-                part.renumber(known[part.state] if part.state in known else self._next_id())
+        store, meta, base = restore_native(handles, reader, target)
+        self._use_store(store, base)
+        self._scope.check_restored(meta.key_type, meta.max_parallelism)
+        path = describe_stream(next(handles[0].streams()))
+        codec = self._schemas.restore(meta.schema, _names_without_timers(state for _, state in meta.states), path)
+        rewrite_rows(store, meta.states, codec, self._codec)
+        self._tables.adopt(meta.states)
 
 
 def _names_without_timers(states: Iterable[StateId]) -> list[str]:

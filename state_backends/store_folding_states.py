@@ -76,9 +76,13 @@ class _FoldingState(StoreState):
             return Batch(rows, problem)
         raise AssertionError("a batch failed as a whole and not in its records")
 
-    def _write_back(self, batch: Batch, keys: Sequence[Any], namespaces: Namespaces) -> None:
+    def _write_back(
+        self, batch: Batch, keys: Sequence[Any], namespaces: Namespaces, out: list[Any] | None, before: int
+    ) -> None:
         """Write what a batch has folded; when a value cannot be encoded, the others are written all the same.
 
+        :param out: what was appended for each record; cut to the records before one whose value cannot be encoded
+        :param before: how long it was before the batch
         :raises StateSerializationError: naming key and path; ``failed_index`` is the last record that went into it
         """
         pack = self._codec.pack
@@ -88,26 +92,29 @@ class _FoldingState(StoreState):
             for row, value in batch.entries.items():
                 encoded[row] = None if value is None else pack(value)
         except Exception:
-            encoded, problem = self._encode_what_can_be(batch, keys, namespaces)
+            encoded, self.failed_index, problem = self._encode_what_can_be(batch, keys, namespaces)
+            if out is not None:
+                del out[before + self.failed_index :]
         self._access.store().write_many(encoded)
         if problem is not None:
             raise problem
 
     def _encode_what_can_be(
         self, batch: Batch, keys: Sequence[Any], namespaces: Namespaces
-    ) -> tuple[dict[bytes, bytes | None], Exception]:
+    ) -> tuple[dict[bytes, bytes | None], int, Exception]:
+        """What can be encoded, and the first record whose value cannot."""
         last = {row: index for index, row in enumerate(batch.rows)}
         encoded: dict[bytes, bytes | None] = {}
-        problems: list[Exception] = []
+        problems: dict[int, Exception] = {}
         for row, value in batch.entries.items():
             index = last[row]
             namespace = None if namespaces is None else namespaces[index]
             try:
                 encoded[row] = None if value is None else self._encode(value, keys[index], namespace)
             except Exception as problem:
-                problems.append(problem)
-                self.failed_index = index
-        return encoded, problems[-1]
+                problems[index] = problem
+        first = min(problems)
+        return encoded, first, problems[first]
 
     def _merge(self, target: Any, sources: Iterable[Any], merge: Callable[[Any, Any], Any]) -> None:
         taken = self._take(sources)
@@ -165,6 +172,7 @@ class StoreReducingState(_FoldingState):
         check_lengths(keys, values)
         batch = self._start(keys, namespaces)
         entries, reduce_fn, append = batch.entries, self._reduce, out.append
+        before_batch = len(out)
         remaining = iter(values)
         try:
             for value, row in zip(remaining, batch.rows, strict=False):
@@ -177,9 +185,9 @@ class StoreReducingState(_FoldingState):
                 raise batch.problem
         except Exception:
             self._note_failure(remaining, len(values))
-            self._write_back(batch, keys, namespaces)
+            self._write_back(batch, keys, namespaces, out, before_batch)
             raise
-        self._write_back(batch, keys, namespaces)
+        self._write_back(batch, keys, namespaces, out, before_batch)
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Fold the values of the source namespaces of the current key into that of ``target``."""
@@ -234,6 +242,7 @@ class StoreAggregatingState(_FoldingState):
         batch = self._start(keys, namespaces)
         entries, get_result = batch.entries, self._descriptor.get_result
         create, add = self._descriptor.create, self._descriptor.add
+        before_batch = 0 if out is None else len(out)
         remaining = iter(values)
         try:
             for value, row in zip(remaining, batch.rows, strict=False):
@@ -250,9 +259,9 @@ class StoreAggregatingState(_FoldingState):
                 raise batch.problem
         except Exception:
             self._note_failure(remaining, len(values))
-            self._write_back(batch, keys, namespaces)
+            self._write_back(batch, keys, namespaces, out, before_batch)
             raise
-        self._write_back(batch, keys, namespaces)
+        self._write_back(batch, keys, namespaces, out, before_batch)
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Merge the accumulators of the source namespaces of the current key into that of ``target``.

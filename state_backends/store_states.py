@@ -106,7 +106,7 @@ class StoreState:
     def _take(self, namespaces: Iterable[Any]) -> list[bytes]:
         """Take the rows of some namespaces of the current key that are there out of the state."""
         store = self._access.store()
-        rows = list(dict.fromkeys(map(self._row, namespaces)))
+        rows = list(map(self._row, namespaces))
         taken = {row: data for row, data in zip(rows, store.get_many(rows), strict=True) if data is not None}
         store.write_many(dict.fromkeys(taken))
         return list(taken.values())

@@ -30,8 +30,10 @@ class StoreTimerTable:
         return len(self._timers)
 
     def __contains__(self, timer: Timer) -> bool:
-        self._check_key(timer[1])
-        return timer in self._timers
+        if timer in self._timers:
+            return True
+        self._scope.group_of(timer[1])
+        return False
 
     def timers(self) -> Iterable[Timer]:
         """All of them, as the store has them."""
@@ -51,15 +53,15 @@ class StoreTimerTable:
         self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
     ) -> None:
         """Add timers; those already there stay as they are."""
-        timers = self._timers
+        timers, prefix_of = self._timers, self._part.prefix_of
         rows: dict[bytes, bytes | None] = {}
         try:
             for timer in zip(times, keys, namespaces, strict=True):
-                self._check_key(timer[1])
+                prefix = prefix_of[timer[1]]
                 if timer in timers:
                     continue
                 check_time(timer[0])
-                rows[self._row(timer)] = b""
+                rows[self._row(timer, prefix)] = b""
                 timers[timer] = None
                 added(timer)
         finally:
@@ -72,15 +74,10 @@ class StoreTimerTable:
         for timer in timers:
             del self._timers[timer]
         if timers:
-            self._access.store().write_many(dict.fromkeys(map(self._row, timers)))
+            prefix_of = self._part.prefix_of
+            self._access.store().write_many({self._row(timer, prefix_of[timer[1]]): None for timer in timers})
 
-    def _check_key(self, key: Any) -> None:
-        # A key that is in the cache has been checked before it came there.
-        if key not in self._part.prefix_of:
-            self._scope.group_of(key)
-
-    def _row(self, timer: Timer) -> bytes:
-        time, key, namespace = timer
-        prefix = self._part.prefix_of[key]
-        encoded = self.codec.encode(namespace, f"namespace of timers {self._part.state.name!r}")
-        return prefix[:PART_BYTES] + encode_time(time) + prefix[PART_BYTES:] + encoded
+    def _row(self, timer: Timer, prefix: bytes) -> bytes:
+        """The row of a timer, given how other rows of its key begin."""
+        encoded = self.codec.encode(timer[2], f"namespace of timers {self._part.state.name!r}")
+        return prefix[:PART_BYTES] + encode_time(timer[0]) + prefix[PART_BYTES:] + encoded

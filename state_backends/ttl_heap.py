@@ -77,16 +77,21 @@ class IncrementalCleanup:
                 shard[stored_key] = living
 
 
-class UnexpiredEntries:
+class UnexpiredEntries(TableSnapshot):
     """A pinned table without what had expired at the moment of the snapshot."""
+
+    __slots__ = ("_entries", "_limit_ms", "_state")
 
     def __init__(self, entries: TableSnapshot, table: StateTable, limit_ms: int) -> None:
         """A view of a pinned table.
 
         :param limit_ms: what was accessed then or before is left out
         """
+        # The shards are those of the pinned table, which goes on being told when a writer has to freeze one.
+        self.shards = entries.shards
+        self.version = entries.version
         self._entries = entries
-        self._table = table
+        self._state = table
         self._limit_ms = limit_ms
 
     def groups_with_entries(self) -> list[int]:
@@ -111,9 +116,10 @@ class UnexpiredEntries:
     def release(self) -> None:
         """Hold nothing any more; a second call does nothing."""
         self._entries.release()
+        self.shards = {}
 
     def _has_living(self, group: int) -> bool:
-        shard = self._entries.shards[group]
+        shard = self.shards[group]
         if isinstance(shard, FrozenShard):
             if shard.problem is not None:
                 return True  # taking the group tells the problem
@@ -122,12 +128,12 @@ class UnexpiredEntries:
 
     def _kept(self, value: Any, encoded: bool) -> Any:
         if not encoded:
-            return _living(value, self._table.kind, self._limit_ms)
-        decoded = self._table.codec.decode(value)
-        living = _living(decoded, self._table.kind, self._limit_ms)
+            return _living(value, self._state.kind, self._limit_ms)
+        decoded = self._state.codec.decode(value)
+        living = _living(decoded, self._state.kind, self._limit_ms)
         if living is None or living is decoded:
             return None if living is None else value
-        return self._table.encode_value(living)
+        return self._state.encode_value(living)
 
 
 def _living(value: Any, kind: StateKind, limit_ms: int) -> Any:

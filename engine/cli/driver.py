@@ -20,6 +20,7 @@ import engine
 from engine.cli.descriptor import SAVEPOINTS_NAME, note_stopped
 from engine.cli.failures import failure_text, is_expected
 from engine.cli.options import RunOptions
+from engine.cli.places import is_url, place
 from engine.cli.run_directory import report_json, write_report
 from engine.cli.savepoint_options import SavepointWishes
 from engine.cli.terminal import error_console, progress_line, say
@@ -73,7 +74,8 @@ class RunOrder:
     @property
     def savepoint_dir(self) -> str:
         """Where savepoints go that were given no directory."""
-        return os.path.join(self.storage_dir or self.output_dir, SAVEPOINTS_NAME)
+        root = self.output_dir if self.storage_dir is None or is_url(self.storage_dir) else self.storage_dir
+        return os.path.join(root, SAVEPOINTS_NAME)
 
 
 class _Watcher:
@@ -209,7 +211,7 @@ def _tell(
 def _note_stopped(order: RunOrder, result: ExecutionResult) -> None:
     stopped_with = _stopped_with(result)
     if order.storage_dir is not None and stopped_with is not None:
-        note_stopped(LocalFileSystem(), order.storage_dir, stopped_with)
+        note_stopped(*place(order.storage_dir), stopped_with)
 
 
 def _stopped_with(result: ExecutionResult) -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 import click
 
 from engine.cli.inspection import Selection, find_checkpoint, inspect_checkpoint
 from engine.cli.inspection_text import inspection_lines
-from state_backends.filesystem import LocalFileSystem
+from engine.cli.places import place
 
 _HELP = """Show the state in a checkpoint: per operator, subtask and key group. Every byte is verified first.
 
@@ -37,7 +36,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(path: str, uid: str | None, limit: int, as_json: bool) -> int:
     """See the help text."""
-    found = find_checkpoint(LocalFileSystem(), os.path.abspath(path))
+    found = find_checkpoint(*place(path))
     inspected = inspect_checkpoint(found, Selection(uid, limit))
     if as_json:
         click.echo(json.dumps(inspected, indent=2, ensure_ascii=False))

@@ -85,7 +85,7 @@ def _keyed(keyed: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _increment(form: Mapping[str, Any]) -> str:
-    what = f"files of a {form['store']} store" if form["form"] == "incremental" else "a log of changes"
+    what = f"{form['store']} files" if form["form"] == "incremental" else "a log of changes"
     full, uploaded = format_bytes(form["full_bytes"]), format_bytes(form["uploaded_bytes"])
     return f"{what}: {full}, of which this checkpoint uploaded {uploaded}"
 

@@ -15,6 +15,7 @@ from engine.cli.descriptor import JobDescriptor, note_options, read_descriptor
 from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import LoadedJob, load_job
 from engine.cli.options import RunOptions, run_options, state_options
+from engine.cli.places import absolute, place
 from engine.cli.savepoint_options import SavepointWishes, savepoint_options
 from engine.cli.storage import hold_claimed, hold_directory, newest_usable
 from engine.cli.terminal import error_console, say
@@ -22,7 +23,6 @@ from engine.elements.errors import JobChangedError, JobFileError, StorageError
 from engine.faults.plan import FaultPlan
 from engine.runtime.shared_files import check_forms
 from engine.runtime.storage_directory import open_storage
-from state_backends.filesystem import LocalFileSystem
 
 _HELP = """Go on with the job that was started with weir run --storage DIR.
 
@@ -64,10 +64,9 @@ def command(
     """See the help text."""
     faults = FaultPlan.parse(kills)
     if savepoint_dir is not None:
-        savepoint_dir = os.path.abspath(savepoint_dir)
+        savepoint_dir = absolute(savepoint_dir)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
-    file_system = LocalFileSystem()
-    directory = os.path.abspath(directory)
+    file_system, directory = place(directory)
     trace = os.path.abspath(trace) if trace else trace
     read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
     with hold_directory(file_system, directory):
@@ -79,8 +78,13 @@ def command(
         config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
         with (
-            hold_claimed(file_system, descriptor.restore_from()),
-            open_storage(directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes) as opened,
+            hold_claimed(descriptor.restore_from()),
+            open_storage(
+                directory,
+                descriptor.job_name,
+                inline_state_bytes=config.inline_state_bytes,
+                file_system=file_system,
+            ) as opened,
         ):
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)

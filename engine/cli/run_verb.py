@@ -15,13 +15,13 @@ from engine.cli.descriptor import OUTPUT_NAME, JobDescriptor, write_descriptor
 from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import load_job
 from engine.cli.options import RunOptions, config_options, parse_params, run_options
+from engine.cli.places import is_url, place
 from engine.cli.run_directory import claim_directory, next_run_directory
 from engine.cli.savepoint_options import SavepointWishes, restore_from, restore_options, savepoint_options
 from engine.cli.storage import hold_claimed, hold_directory, refuse_taken
 from engine.elements.errors import ConfigurationError
 from engine.faults.plan import FaultPlan
 from engine.runtime.storage_directory import open_storage
-from state_backends.filesystem import LocalFileSystem
 
 _HELP = """Run the job that JOB, a Python file, defines as `job`.
 
@@ -44,7 +44,11 @@ Examples:
 @click.argument("job_file", metavar="JOB")
 @config_options
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
-@click.option("--storage", metavar="DIR", help="Keep checkpoints in DIR; after a crash go on with weir resume DIR.")
+@click.option(
+    "--storage",
+    metavar="DIR",
+    help="Keep checkpoints in DIR, a directory or a URL; after a crash go on with weir resume DIR.",
+)
 @click.option("--out", metavar="DIR", help="Directory of this run's output. [default: out/<job>/<number>]")
 @restore_options
 @click.option(
@@ -109,16 +113,22 @@ def command(
     )
     with ExitStack() as stack:
         if storage is None:
-            stack.enter_context(hold_claimed(LocalFileSystem(), start))
+            stack.enter_context(hold_claimed(start))
             output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out, continues)
             return _drive(replace(order, output_dir=output_dir))
-        directory, file_system, name = os.path.abspath(storage), LocalFileSystem(), loaded.job.name
+        (file_system, directory), name = place(storage), loaded.job.name
         stack.enter_context(hold_directory(file_system, directory))
         refuse_taken(file_system, directory, name)
-        stack.enter_context(hold_claimed(file_system, start))
-        output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out, continues)
+        stack.enter_context(hold_claimed(start))
+        if out is None and is_url(directory):
+            # Sinks write to this machine.
+            output_dir = next_run_directory(name)
+        else:
+            output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out, continues)
         opened = stack.enter_context(
-            open_storage(directory, name, inline_state_bytes=config.inline_state_bytes)
+            open_storage(
+                directory, name, inline_state_bytes=config.inline_state_bytes, file_system=file_system
+            )
         )
         descriptor = JobDescriptor.of(
             loaded,
@@ -154,5 +164,5 @@ def _drive(order: RunOrder) -> int:
 
 def _seen_from(directory: str, output_dir: str) -> str:
     """``output_dir`` as the descriptor names it: relative when it lies inside, so that both can be moved together."""
-    inside = os.path.commonpath([directory, output_dir]) == directory
+    inside = not is_url(directory) and os.path.commonpath([directory, output_dir]) == directory
     return os.path.relpath(output_dir, directory) if inside else output_dir

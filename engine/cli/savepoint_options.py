@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,8 +10,8 @@ import click
 
 from engine.cli.descriptor import CLAIM_MODES
 from engine.cli.inspection import find_checkpoint
+from engine.cli.places import absolute, place
 from engine.elements.errors import ConfigurationError
-from state_backends.filesystem import LocalFileSystem
 
 if TYPE_CHECKING:
     from engine.runtime.checkpoint_files import SavepointRestore
@@ -66,7 +65,7 @@ class SavepointWishes:
         from engine.elements.events import SavepointFormat, StopMode
 
         times_ns, stop_ns = self._parsed()
-        target = os.path.abspath(default_directory if self.directory is None else self.directory)
+        target = absolute(default_directory if self.directory is None else self.directory)
         form = SavepointFormat(self.form)
         for at_ns in times_ns:
             execution.savepoint(at_ns, target, savepoint_format=form)
@@ -154,5 +153,5 @@ def restore_from(path: str | None, claim_mode: str | None) -> SavepointRestore |
         if claim_mode is not None:
             raise ConfigurationError(f"--claim-mode {claim_mode} says whose a savepoint is: add --from PATH")
         return None
-    found = find_checkpoint(LocalFileSystem(), os.path.abspath(path))
+    found = find_checkpoint(*place(path))
     return SavepointRestore(found.directory, RestoreMode(claim_mode or CLAIM_MODES[0]))

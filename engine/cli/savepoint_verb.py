@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import os
+import posixpath
 
 import click
 
 from engine.cli.descriptor import SAVEPOINTS_NAME, read_descriptor
+from engine.cli.places import place
 from engine.cli.storage import hold_directory, newest_usable
 from engine.cli.terminal import error_console, say
 from engine.elements.errors import StorageError
+from engine.elements.events import SavepointFormat
 from engine.report.units import format_bytes, plural
 from state_backends.errors import StateBackendError
-from state_backends.filesystem import LocalFileSystem
+from state_backends.filesystem import FileSystem
 from state_backends.handles import FileStateHandle
+from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.savepoints import copy_as_savepoint, new_savepoint
-from state_backends.storage import CheckpointStorage
+from state_backends.storage import CheckpointMetadata, CheckpointStorage
 
 _HELP = """Make a savepoint of the newest usable checkpoint in DIR, a storage directory no run is using.
 
 Everything that the checkpoint refers to is copied and verified: the savepoint is one directory that needs nothing
 else, may be moved, and is never deleted by Weir. Its path is printed on standard output. The job can be started from
-it with weir run JOB --from PATH.
+it with weir run JOB --from PATH. Of an incremental checkpoint it is one in native format, from which only the same
+state backend starts.
 
 \b
 Examples:
@@ -37,8 +41,8 @@ Examples:
 )
 def command(directory: str, savepoint_dir: str | None) -> int:
     """See the help text."""
-    file_system, directory = LocalFileSystem(), os.path.abspath(directory)
-    target = os.path.join(directory, SAVEPOINTS_NAME) if savepoint_dir is None else os.path.abspath(savepoint_dir)
+    file_system, directory = place(directory)
+    target = place(posixpath.join(directory, SAVEPOINTS_NAME) if savepoint_dir is None else savepoint_dir)
     read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
     with hold_directory(file_system, directory):
         descriptor = read_descriptor(file_system, directory)
@@ -51,17 +55,18 @@ def command(directory: str, savepoint_dir: str | None) -> int:
             say(error_console(), f"warning: {problem}")
         if checkpoint_id is None:
             raise StorageError(f"{directory}: no checkpoint has completed, so there is nothing to make a savepoint of")
-        path = _copy(file_system, storage, name, checkpoint_id, target)
+        path = _copy(storage, name, checkpoint_id, *target)
     click.echo(path)
     return 0
 
 
-def _copy(file_system: LocalFileSystem, storage: CheckpointStorage, name: str, checkpoint_id: int, target: str) -> str:
+def _copy(storage: CheckpointStorage, name: str, checkpoint_id: int, file_system: FileSystem, target: str) -> str:
     source = storage.location(checkpoint_id)
-    properties = {"kind": "savepoint", "format": "canonical"}
     try:
+        metadata = source.read_metadata()
+        properties = {"kind": "savepoint", "format": _format_of(metadata)}
         location = new_savepoint(file_system, target, name, checkpoint_id, storage.incarnation())
-        copied = copy_as_savepoint(file_system, source, source.read_metadata(), location, properties)
+        copied = copy_as_savepoint(file_system, source, metadata, location, properties)
     except OSError as error:
         raise StorageError(
             f"{error.filename or target}: cannot be written ({error.strerror or error})\n"
@@ -83,3 +88,11 @@ def _copy(file_system: LocalFileSystem, storage: CheckpointStorage, name: str, c
             " (--savepoint-at) holds none",
         )
     return location.directory
+
+
+def _format_of(metadata: CheckpointMetadata) -> str:
+    """What a copy of this checkpoint is: of one with files of a store, only that store can make something."""
+    keyed = [one.keyed for operator in metadata.operators for one in operator.subtasks.values()]
+    is_full = all(handle is None or isinstance(handle, FullKeyedStateHandle) for handle in keyed)
+    form = SavepointFormat.CANONICAL if is_full else SavepointFormat.NATIVE
+    return form.value

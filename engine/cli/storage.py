@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from engine.cli.descriptor import RESERVED_NAMES, has_descriptor, read_descriptor
+from engine.cli.places import place
 from engine.elements.errors import ConfigurationError, StorageError
 from state_backends.errors import StorageInUseError, StorageNotWritableError
 from state_backends.filesystem import FileSystem
@@ -39,7 +40,7 @@ def hold_directory(file_system: FileSystem, directory: str) -> Iterator[None]:
 
 
 @contextmanager
-def hold_claimed(file_system: FileSystem, start: SavepointRestore | None) -> Iterator[None]:
+def hold_claimed(start: SavepointRestore | None) -> Iterator[None]:
     """Hold the storage directory that a checkpoint lies in, when a run claims it and will delete it in the end.
     Nothing is held for a savepoint, which no run needs, or for a checkpoint that has been deleted since.
 
@@ -49,8 +50,9 @@ def hold_claimed(file_system: FileSystem, start: SavepointRestore | None) -> Ite
 
     with ExitStack() as stack:
         if start is not None and start.mode is RestoreMode.CLAIM and checkpoint_id_of(start.path) is not None:
-            directory = posixpath.dirname(posixpath.dirname(start.path))
-            if file_system.exists(start.path) and has_descriptor(file_system, directory):
+            file_system, path = place(start.path)
+            directory = posixpath.dirname(posixpath.dirname(path))
+            if file_system.exists(path) and has_descriptor(file_system, directory):
                 try:
                     stack.enter_context(hold_directory(file_system, directory))
                 except StorageError as error:

@@ -156,10 +156,11 @@ class Stream:
         ``types`` declares columns, and names further ones: BIGINT, DOUBLE (which takes ints too), BOOLEAN, STRING or
         BYTES. Others have the type of what is in them. Without fields, rows are dicts and keep theirs.
         """
-        from operators.columnar import ToColumnsOperator, column_operator
+        from operators.columnar import ToColumnsOperator, check_declared, column_operator
 
-        check_names("to_columns", fields)
         declared = {**dict.fromkeys(fields), **(types or {})}
+        check_names("to_columns", declared)
+        check_declared(declared)
         return self._transform("to-columns", column_operator(ToColumnsOperator, declared), options)
 
     def to_rows(self, *fields: str, **options: Unpack[OperatorOptions]) -> Stream:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-TRACE_VERSION = 2
+TRACE_VERSION = 3
 
 
 class RunStarted(NamedTuple):

@@ -23,6 +23,7 @@ from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
 from state_backends.errors import StateBackendError
+from state_backends.fsspec_filesystem import file_system_for
 from state_backends.handles import FileStateHandle, StateScope
 from state_backends.savepoints import locate_snapshot, new_savepoint
 from state_backends.storage import (
@@ -107,13 +108,16 @@ class CheckpointFiles:
         # Its directory is not among the others, so only this tells that the number is used up.
         self.storage.note_used(checkpoint_id)
         self.savepoint_locations[checkpoint_id] = new_savepoint(
-            self._file_system,
+            self._file_system_of(target),
             target,
             self.plan.job_name,
             checkpoint_id,
             self._incarnation,
             self.storage.inline_threshold_bytes,
         )
+
+    def _file_system_of(self, path: str) -> FileSystem:
+        return file_system_for(path)[0] if "://" in path else self._file_system
 
     def complete(self, instruction: WriteMetadata, snapshots: Mapping[TaskId, TaskSnapshot]) -> str:
         """Write the metadata: from here on the snapshot exists. Returns its directory."""
@@ -229,7 +233,7 @@ class CheckpointFiles:
         damaged, and :class:`StorageError` when it cannot be read.
         """
         try:
-            location, metadata = locate_snapshot(self._file_system, savepoint.path)
+            location, metadata = locate_snapshot(self._file_system_of(savepoint.path), savepoint.path)
         except OSError as error:
             raise unusable_storage(savepoint.path, error) from error
         is_savepoint = metadata.properties.get(KIND) == SnapshotKind.SAVEPOINT.value

@@ -168,13 +168,11 @@ class TaskOperatorContext:
         self._await_materialization()
 
     def close(self) -> None:
-        """The task is over, and its snapshots with it: end background work, close the state, delete local files. A
-        second call does nothing.
+        """The task is over, and its snapshots with it: end background work, close the state, delete local files.
 
         Raises :class:`OSError` when a local file cannot be deleted.
         """
-        if self._is_closed:
-            return
+        assert not self._is_closed, f"{self.name} was closed twice"
         self._is_closed = True
         if self._executor is not None:
             self._executor.close()

@@ -10,7 +10,8 @@ Records do not say key groups: a key has the same one for ever, so a replay into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from state_backends.changelog.segment import LoggedStateId
@@ -22,7 +23,9 @@ from state_backends.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
+from state_backends.encoding import StateCodec
 from state_backends.keyed_backend import KeyedState, KeyedStateBackend, ListState, MapState
+from state_backends.schema_states import MigratingCodec, check_key
 from state_backends.timers import TimerQueue
 from state_backends.ttl import StateTtlConfig
 
@@ -79,19 +82,27 @@ class Replay:
         backend: KeyedStateBackend,
         states: Sequence[LoggedStateId],
         is_own: Callable[[Any], bool] | None,
+        codec: StateCodec,
     ) -> None:
         """Nothing is applied yet.
 
         :param is_own: whether a key is to be restored; ``None`` = all are
+        :param codec: what has read the records
         """
+        self._migrated = codec.migrated if isinstance(codec, MigratingCodec) else frozenset()
         self._backend = backend
         self._states = states
         self._is_own = is_own
         self._made: dict[int, Any] = {}
 
     def apply(self, record: list[Any]) -> None:
-        """Do again what a record says."""
+        """Do again what a record says.
+
+        :raises StateMigrationError: when a namespace or map key in it is a record of another form
+        """
         operation, index, keys, namespaces, payload = record
+        if self._migrated:
+            self._check_keys(operation, self._states[index].name, namespaces or (), payload or ())
         if self._is_own is not None:
             own = [position for position, key in enumerate(keys) if self._is_own(key)]
             if len(own) < len(keys):
@@ -123,6 +134,13 @@ class Replay:
                 state.add_many(keys, payload, [], namespaces)
             else:
                 state.add_many(keys, namespaces, payload)
+
+    def _check_keys(self, operation: int, name: str, namespaces: Iterable[Any], payload: Iterable[Any]) -> None:
+        for namespace in namespaces:
+            check_key(namespace, f"a namespace of state {name!r}", self._migrated)
+        if operation in (PUT_ENTRIES, REMOVE_ENTRIES):
+            for map_key in chain.from_iterable(payload):
+                check_key(map_key, f"a map key of state {name!r}", self._migrated)
 
     def _apply_to_list(
         self, state: ListState, operation: int, keys: list[Any], namespaces: list[Any] | None, payload: Any

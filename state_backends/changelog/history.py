@@ -261,7 +261,7 @@ class LogHistory:
         assert self._running is not None
         running, self._running = self._running, None
         self._rebase(*running)
-        return self._collect()
+        return self._settle()
 
     def materialization_failed(self) -> Cleanup:
         """The one in the background came to nothing; it has deleted its files."""
@@ -316,8 +316,7 @@ class LogHistory:
         snapshot.state = SnapshotState.HANDED
         if snapshot.is_aborted:
             del self._snapshots[checkpoint_id]
-            return handed, self._retract()
-        return handed, self._collect()
+        return handed, self._settle()
 
     def snapshot_failed(self, checkpoint_id: int) -> Cleanup:
         """It was cancelled or has failed before its end (C6)."""
@@ -328,7 +327,7 @@ class LogHistory:
             if segment.uploaded_by == checkpoint_id and not segment.is_handed:
                 segment.is_uploaded, segment.uploaded_by = False, None
                 taken_back.append(segment.first)
-        cleanup = self._collect()
+        cleanup = self._settle()
         aborted = (snapshot.materialization,) if snapshot.is_inline else ()
         return cleanup._replace(
             delete_segments=(*taken_back, *cleanup.delete_segments), aborted=(*aborted, *cleanup.aborted)
@@ -357,7 +356,7 @@ class LogHistory:
         if not materialization.is_told and materialization.number == self._newest():
             materialization.is_told = True
             told = self._last_told = materialization.number
-        return self._collect()._replace(confirmed_segments=tuple(confirmed), complete=told)
+        return self._settle()._replace(confirmed_segments=tuple(confirmed), complete=told)
 
     def _newest(self) -> int:
         """The newest materialisation, finished or not."""
@@ -373,14 +372,14 @@ class LogHistory:
             snapshot.is_aborted = True
             return Cleanup()
         del self._snapshots[checkpoint_id]
-        return self._retract()
+        return self._settle()
 
     def subsumed(self, checkpoint_id: int) -> Cleanup:
         """It and all before it will never be restored from again."""
         for older, one in list(self._snapshots.items()):
             if older <= checkpoint_id and one.state is not SnapshotState.OPEN:
                 del self._snapshots[older]
-        return self._collect()
+        return self._settle()
 
     def dispose(self) -> Cleanup:
         """The backend is over: everything is forgotten, and what was never handed is deleted."""
@@ -391,8 +390,8 @@ class LogHistory:
         segments, self._segments = list(self._segments.values()), {}
         return _forget(segments, list(self._materializations.values()))._replace(aborted=())
 
-    def _retract(self) -> Cleanup:
-        """Trust no file that aborted checkpoints alone refer to (C4)."""
+    def _settle(self) -> Cleanup:
+        """Trust no file that aborted checkpoints alone refer to (C4), then forget what nobody needs (C5)."""
         handed = [one for one in self._snapshots.values() if one.state is not SnapshotState.OPEN]
         retracted = []
         for segment in self._segments.values():
@@ -413,7 +412,6 @@ class LogHistory:
     # --- truncation -----------------------------------------------------------------------------------------------
 
     def _collect(self) -> Cleanup:
-        """Forget what nobody needs (C5)."""
         lowest = min((one.first for one in self._snapshots.values()), default=self._end)
         lowest = min(lowest, self.materialized_upto)
         if self._starts_empty or self._confirmed > 0:

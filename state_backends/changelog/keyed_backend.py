@@ -15,7 +15,7 @@ from state_backends.changelog.folding_states import LoggedAggregatingState, Logg
 from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
 from state_backends.changelog.log import ChangeLog, SharedUploads
 from state_backends.changelog.materialization import Materialization
-from state_backends.changelog.restore import last_number, log_key_type, may_be_referred_to, replay, restorable_handles
+from state_backends.changelog.restore import check_logs, last_number, may_be_referred_to, replay, restorable_handles
 from state_backends.changelog.segment import LoggedStateId
 from state_backends.changelog.snapshot import ChangelogSnapshotStrategy, InlineSnapshot
 from state_backends.changelog.states import LoggedListState, LoggedMapState, LoggedValueState
@@ -40,6 +40,7 @@ from state_backends.keyed_backend import (
     ValueState,
 )
 from state_backends.keyed_handles import ChangelogKeyedStateHandle, KeyedStateHandle, LogSegment
+from state_backends.schema_states import StateSchemas
 from state_backends.snapshot import KeyedSnapshotStrategy, SnapshotOptions, SnapshotType, StateReader
 from state_backends.state_backend import BackendEnvironment
 from state_backends.timers import TimerService
@@ -99,7 +100,9 @@ class ChangelogKeyedStateBackend:
             environment.executor,
             environment.shared_streams,
         )
+        self._schemas = StateSchemas(environment.codec)
         self._log.key_type = lambda: self._inner.key_type
+        self._log.schema = self._schemas.written
         self._materialized: dict[int, _Materialized] = {0: _Materialized((), None)}
         self._running: Materialization | None = None
         self._failures = 0
@@ -200,6 +203,7 @@ class ChangelogKeyedStateBackend:
         return self._inner.fingerprint()
 
     def _index(self, descriptor: StateDescriptor) -> int:
+        self._schemas.declare(descriptor)
         variant = TTL_VARIANT if descriptor.ttl_wrapped else ""
         return self._log.register(LoggedStateId(descriptor.name, descriptor.kind, variant))
 
@@ -215,11 +219,11 @@ class ChangelogKeyedStateBackend:
         """
         restored = restorable_handles(handles, self.key_group_range)
         codec = self._environment.codec
-        if self.key_type is None and not self._log.has_states:
-            key_type = log_key_type(restored, reader, codec)
-            if key_type is not None:
-                self._inner.dispose()
-                self._inner = self._below(key_type)
+        key_type = check_logs(restored, reader, codec, self._schemas)
+        if key_type is not None and self.key_type is None and not self._log.has_states:
+            # What is materialised may be empty, and the log alone would make a guess of the first key.
+            self._inner.dispose()
+            self._inner = self._below(key_type)
         below: list[KeyedStateHandle] = []
         for handle in restored:
             below += handle.materialized if isinstance(handle, ChangelogKeyedStateHandle) else (handle,)
@@ -227,7 +231,7 @@ class ChangelogKeyedStateBackend:
             self._inner.restore(below, reader)
         for handle in restored:
             if isinstance(handle, ChangelogKeyedStateHandle):
-                replay(handle, reader, self._inner, codec)
+                replay(handle, reader, self._inner, codec, self._schemas)
         self._go_on_from(restored)
 
     def _go_on_from(self, restored: list[KeyedStateHandle]) -> None:

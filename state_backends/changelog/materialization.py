@@ -52,7 +52,6 @@ class Materialization(BackgroundWork):
             result = task.step()
         except (OSError, StateBackendError) as problem:
             self._task = None
-            self._uploads.discard()
             self._failed(problem)
             return None
         written = self._uploads.written_bytes - before
@@ -66,5 +65,4 @@ class Materialization(BackgroundWork):
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            self._uploads.discard()
             self._failed(None)

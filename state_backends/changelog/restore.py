@@ -8,12 +8,14 @@ from typing import Any
 
 from state_backends.changelog.changes import Replay
 from state_backends.changelog.segment import SegmentHeader, SegmentReader
+from state_backends.descriptors import StateKind
 from state_backends.encoding import StateCodec
 from state_backends.errors import CorruptStateError, StateSchemaError
 from state_backends.handles import ByteStreamStateHandle, StateScope
 from state_backends.key_groups import KeyGroupRange, KeyType, key_group_function
 from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.keyed_handles import ChangelogKeyedStateHandle, IncrementalKeyedStateHandle, KeyedStateHandle
+from state_backends.schema_states import StateSchemas
 from state_backends.snapshot import StateReader
 
 
@@ -34,13 +36,30 @@ def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroup
     return chosen
 
 
-def log_key_type(handles: Iterable[KeyedStateHandle], reader: StateReader, codec: StateCodec) -> KeyType | None:
-    """The type of the keys in the first log there is; ``None`` when none has a segment."""
+def check_logs(
+    handles: Iterable[KeyedStateHandle], reader: StateReader, codec: StateCodec, schemas: StateSchemas
+) -> KeyType | None:
+    """Look at the headers of all logs, before any state is touched.
+
+    :returns: the type of their keys; ``None`` without a log
+    :raises CorruptStateError: when one is damaged
+    :raises MissingStateError: when one is not there
+    :raises StateSchemaError: when the program cannot go on with what one says about its values
+    """
+    key_type = None
     for handle in handles:
-        if isinstance(handle, ChangelogKeyedStateHandle) and handle.log:
-            with reader.open(handle.log[0].stream) as file:
-                return SegmentReader(file, handle.log[0], codec).header.key_type
-    return None
+        for segment in handle.log if isinstance(handle, ChangelogKeyedStateHandle) else ():
+            with reader.open(segment.stream) as file:
+                read = SegmentReader(file, segment, codec)
+                key_type = read.header.key_type
+                _value_codec(read, schemas)
+    return key_type
+
+
+def _value_codec(read: SegmentReader, schemas: StateSchemas) -> StateCodec:
+    """What reads the values of a segment."""
+    names = [state.name for state in read.header.states if state.kind is not StateKind.TIMERS]
+    return schemas.restore(read.header.schema, names, read.path)
 
 
 def may_be_referred_to(handle: KeyedStateHandle, key_groups: KeyGroupRange) -> bool:
@@ -68,13 +87,18 @@ def last_number(handles: Iterable[KeyedStateHandle]) -> int:
 
 
 def replay(
-    handle: ChangelogKeyedStateHandle, reader: StateReader, backend: KeyedStateBackend, codec: StateCodec
+    handle: ChangelogKeyedStateHandle,
+    reader: StateReader,
+    backend: KeyedStateBackend,
+    codec: StateCodec,
+    schemas: StateSchemas,
 ) -> None:
     """Apply the log of a snapshot to a backend that holds what was materialised.
 
     :raises CorruptStateError: when a segment is damaged
     :raises MissingStateError: when a segment is not there
-    :raises StateSchemaError: when key type, max parallelism or the kind of a state differ
+    :raises StateSchemaError: when key type, max parallelism, the kind of a state, its time-to-live or the fields of
+        records differ in a way that cannot be followed
     """
     common = handle.key_group_range.intersection(backend.key_group_range)
     assert common is not None
@@ -82,9 +106,10 @@ def replay(
         with reader.open(segment.stream) as file:
             read = SegmentReader(file, segment, codec)
             _check_header(read.header, backend)
+            read.codec = _value_codec(read, schemas)
             # What the writer owned is all that it wrote about.
             is_own = None if read.header.key_group_range == common else _belongs_to(common, read.header)
-            todo = Replay(backend, read.header.states, is_own)
+            todo = Replay(backend, read.header.states, is_own, read.codec)
             for record in read.records():
                 todo.apply(record)
     backend.clear_current_key()
@@ -92,7 +117,16 @@ def replay(
 
 def _belongs_to(key_groups: KeyGroupRange, header: SegmentHeader) -> Callable[[Any], bool]:
     group_of = key_group_function(header.key_type, header.max_parallelism)
-    return lambda key: group_of(key) in key_groups
+    known: dict[Any, bool] = {}
+
+    def is_own(key: Any) -> bool:
+        found = known.get(key)
+        if found is None:
+            # A log is about the same keys over and over.
+            found = known[key] = group_of(key) in key_groups
+        return found
+
+    return is_own
 
 
 def _check_header(header: SegmentHeader, backend: KeyedStateBackend) -> None:

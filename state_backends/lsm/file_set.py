@@ -88,17 +88,24 @@ class FileSet:
         self._doubtful: list[str] = []
         self._manifest: ManifestLog | None = None
         fs.make_dirs(directory)
+        try:
+            self._open()
+        except BaseException:
+            self._open_files.close_all()
+            raise
+
+    # --- opening ---
+
+    def _open(self) -> None:
         content = self._recover()
-        self.version = content.version.with_depth(options.max_levels)
+        self.version = content.version.with_depth(self.options.max_levels)
         self.log_number = content.log_number
         self._next_number = content.next_number
-        for name in fs.list_dir(directory):
+        for name in self.fs.list_dir(self.directory):
             self._next_number = max(self._next_number, _number_in(name) + 1)
         for file in self.version.files():
             self._tables[file.name] = self._opened(file)
         self.view = self._new_view()
-
-    # --- opening ---
 
     def _recover(self) -> ManifestContent:
         if self.fs.exists(self.path(CURRENT_NAME)):
@@ -181,20 +188,24 @@ class FileSet:
         self.delete_obsolete()
 
     def _write_down(self, edit: VersionEdit, log_number: int) -> None:
-        manifest = self._manifest
-        if manifest is None or manifest.doubtful or manifest.grown_bytes >= self.options.manifest_bytes:
+        self.resolve_doubt()
+        if self._manifest is not None and self._manifest.grown_bytes >= self.options.manifest_bytes:
             self._new_manifest()
-            manifest = self._manifest
-        assert manifest is not None
-        manifest.append(edit, self._next_number, log_number)
+        assert self._manifest is not None
+        self._manifest.append(edit, self._next_number, log_number)
+
+    def resolve_doubt(self) -> None:
+        """If the last edit failed, begin a manifest that says that it did not happen."""
+        if self._manifest is None or self._manifest.doubtful:
+            self._new_manifest()
 
     def _new_manifest(self) -> None:
         """Begin another manifest with the present version, and let it count."""
         before, self._manifest = self._manifest, None
         if before is not None:
             # Whatever happens now, the old one is not continued: CURRENT may name either.
-            before.close()
             self._doubtful.append(before.name)
+            before.close()
         name = MANIFEST_PREFIX + self.new_name("")
         self._doubtful.append(name)
         self._manifest = ManifestLog(self.fs, self.directory, name, self._content(), sync=self.options.sync)

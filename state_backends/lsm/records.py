@@ -5,10 +5,10 @@
     file     preamble (magic, format version, crc), then records
     record   length u32 | length complemented u32 | payload | crc32 u32 of length and payload
 
-A process or machine that dies while appending leaves a record that is cut off, or one that the file system has made
-room for without writing it: zeros to the end. Such a *torn end* was never acknowledged, and the reader leaves it out.
-Anything else that does not fit its checksum is damage. The length stands there twice so that a damaged length is not
-taken for a cut: it would hide all records behind it.
+A process or machine that dies while appending leaves a record that is cut off, or one for which the file system has
+made room without writing all of it: zeros to the end. Such a *torn end* was never acknowledged, and the reader leaves
+it out. Anything else that does not fit its checksum is damage. The length stands there twice so that a damaged length
+is not taken for a cut: it would hide all records behind it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class RecordReader:
             return None
         length, complement = _LENGTH.unpack_from(data, position)
         if length ^ complement != _ALL_ONES:
-            if not any(data[position:]):
+            if not any(data[position + _LENGTH.size :]):
                 return None
             raise self.corrupt(f"damaged: the length of the record at {position} does not match itself")
         end: int = position + RECORD_OVERHEAD_BYTES + length
@@ -142,7 +142,7 @@ class RecordReader:
             return None
         (crc,) = _CRC.unpack_from(data, end - _CRC.size)
         if crc != zlib.crc32(data[position : end - _CRC.size]):
-            if end == len(data) and crc == 0:
+            if crc == 0 and not any(data[end:]):
                 return None
             raise self.corrupt(f"damaged: the record at {position} does not match its checksum")
         return end

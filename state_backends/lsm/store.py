@@ -35,10 +35,11 @@ from state_backends.lsm.memtable import Memtable
 from state_backends.lsm.options import LsmOptions
 from state_backends.lsm.ranges import NO_RANGES
 from state_backends.lsm.reading import LsmSnapshot, rows
+from state_backends.lsm.sst import Table
 from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number, span_of
 from state_backends.lsm.wal import WriteAheadLog, replay
 
-_INGEST_ENTRIES = 4096
+_INGEST_ENTRIES = 256
 
 
 class LsmStore:
@@ -66,13 +67,14 @@ class LsmStore:
         self._entries = self._memtable.entries
         self._used = 0
         # Writes compare with this one number. It is 0 when they have something to see to first: a snapshot shares the
-        # memtable, the log is broken, a compaction is due.
+        # memtable, a compaction is due, or something failed of which nobody knows whether it is in a file.
         self._limit = options.memtable_bytes
         self._is_shared = False
         self._is_compaction_due = False
         self._log: WriteAheadLog | None = None
         # The names of the present log, last, and of older ones that are not in files for certain.
         self._logs: list[str] = []
+        self._is_log_doubtful = False
         self._work: CompactionWork | None = None
         self._is_scheduling = False
         self._is_closed = False
@@ -94,10 +96,9 @@ class LsmStore:
             # What the old logs say is made a file at once, so that each log belongs to one opening.
             self._flush_memtable()
         elif self._logs or self._options.wal:
-            self._change_log()
-            files.install(VersionEdit(), log_number=self._log_number())
-            self._delete_old_logs()
-        self._schedule()
+            self._retire_logs()
+        self._is_compaction_due = True
+        self._limit = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -176,7 +177,7 @@ class LsmStore:
             try:
                 self._log.delete_range(first, end)
             except OSError:
-                self._limit = 0
+                self._doubt_log()
                 raise
         self._memtable.delete_range(first, end)
         self._used += len(first) + len(end)
@@ -186,6 +187,8 @@ class LsmStore:
 
         :raises StateArgumentError: when their keys do not ascend; nothing of them is stored then
         """
+        if self._used >= self._limit:
+            self._make_room()
         self._cancel_work()
         self.flush_only()
         output = RunWriter(self._files, NO_RANGES, self._options.file_bytes)
@@ -203,8 +206,9 @@ class LsmStore:
         if output.tables:
             metas = [table.meta for table in output.tables]
             level = _level_for(self._files.version, metas, self._options)
-            self._files.install(VersionEdit(added=tuple((level, meta) for meta in metas)), output.tables)
-        self._schedule()
+            self._install(VersionEdit(added=tuple((level, meta) for meta in metas)), output.tables)
+            self._is_compaction_due = True
+            self._limit = 0
 
     def flush(self) -> None:
         """Make the memtable a file of level 0, and let files be merged if it is time."""
@@ -222,16 +226,15 @@ class LsmStore:
         """What a write has to see to first: see ``_limit``."""
         assert not self._is_closed, "the store is closed"
         budget = self._options.memtable_bytes
+        self._files.resolve_doubt()
         if self._used >= budget:
             # Overwritten entries were counted too. If they are most of it, there is room.
             self._used = self._memtable.size_bytes()
             if 2 * self._used >= budget:
                 self._flush_memtable()
                 self._is_compaction_due = True
-        if self._log is not None and self._log.broken:
-            self._flush_memtable()
-            if self._log.broken:
-                self._change_log()
+        if self._is_log_doubtful and not self._flush_memtable():
+            self._retire_logs()
         if self._is_shared:
             self._use(self._memtable.copy())
         if self._is_compaction_due:
@@ -243,7 +246,7 @@ class LsmStore:
         try:
             self._log.write(entries)
         except OSError:
-            self._limit = 0
+            self._doubt_log()
             raise
 
     def _use(self, memtable: Memtable) -> None:
@@ -267,13 +270,32 @@ class LsmStore:
         except BaseException:
             writer.abandon()
             raise
-        files.install(VersionEdit(added=((0, table.meta),)), [table], self._log_number())
-        self._delete_old_logs()
+        self._install(VersionEdit(added=((0, table.meta),)), [table])
         self._use(Memtable())
         self._used = 0
         return True
 
+    def _install(self, edit: VersionEdit, tables: Sequence[Table] = ()) -> None:
+        """Change the version, with everything that is in the memtable's older logs."""
+        try:
+            self._files.install(edit, tables, self._log_number())
+        except OSError:
+            self._limit = 0
+            raise
+        self._delete_old_logs()
+
     # --- the log ---
+
+    def _doubt_log(self) -> None:
+        """A write failed that may be in the log all the same. It did not happen, so before anything else is written the
+        log goes, and with it whatever it holds of that write."""
+        self._is_log_doubtful = True
+        self._limit = 0
+
+    def _retire_logs(self) -> None:
+        """Begin another log, and note that the older ones, which hold nothing that counts, are over."""
+        self._change_log()
+        self._install(VersionEdit())
 
     def _change_log(self) -> None:
         """Begin another log, if there is one at all. The older ones stay until what they say is in files."""
@@ -287,9 +309,9 @@ class LsmStore:
         log = WriteAheadLog(file, file_number(name), sync=self._options.sync)
         if self._options.sync:
             files.fs.fsync_dir(files.directory)
-        if self._log is not None:
-            self._log.close()
-        self._log = log
+        before, self._log = self._log, log
+        if before is not None:
+            before.close()
 
     def _log_number(self) -> int:
         """Logs with smaller numbers are in files once the memtable is."""
@@ -299,6 +321,7 @@ class LsmStore:
         files = self._files
         old = [name for name in self._logs if file_number(name) < files.log_number]
         self._logs = [name for name in self._logs if file_number(name) >= files.log_number]
+        self._is_log_doubtful = self._log is not None and self._log.broken
         for name in old:
             delete_quietly(files.fs, files.path(name))
 

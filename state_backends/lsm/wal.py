@@ -60,7 +60,8 @@ def replay(fs: FileSystem, path: str, into: Memtable) -> int:
     :raises CorruptStateError: when it is damaged elsewhere
     """
     data = fs.read_bytes(path)
-    if not any(data) or preamble(WAL_MAGIC, WAL_VERSION).startswith(data):
+    head = preamble(WAL_MAGIC, WAL_VERSION)
+    if not any(data) or (len(data) < len(head) and head.startswith(data)):
         # Torn while it began: it holds nothing.
         return len(data)
     reader = RecordReader(data, path, WAL_MAGIC, WAL_VERSION)

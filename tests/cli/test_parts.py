@@ -17,7 +17,6 @@ from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestar
 from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
 from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
 from engine.cli.options import RunOptions, parse_params
-from state_backends.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
 from engine.cli.restart_text import FORMS, parse_restart
 from engine.cli.run_directory import claim_directory, next_run_directory, write_report
 from engine.elements import errors
@@ -26,6 +25,7 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from state_backends.encoding import StateCodec, TypeRegistry
 from state_backends.errors import CorruptStateError, MissingStateError, StorageInUseError
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
+from state_backends.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
 
 # --- options ---
 

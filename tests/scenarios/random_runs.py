@@ -117,6 +117,10 @@ def _configs(draw: st.DrawFn, mode: str, names: tuple[str, ...], fixed: Mapping[
         "master_recovery_ns": draw(st.sampled_from((0, 3_000, 40_000))),
         "inline_state_bytes": draw(st.sampled_from((0, 20 * 1024))),
         "cost": draw(_costs(names)),
+        "state_backend": draw(st.sampled_from(("heap", "heap", "lsm", "changelog", "changelog:lsm"))),
+        "snapshot": draw(st.sampled_from(("full", "incremental"))),
+        "snapshot_compression": draw(st.sampled_from(("none", "none", "zlib"))),
+        "local_recovery": draw(st.sampled_from((False, False, True))),
     }
     if mode == "aligned-timeout":
         settings["aligned_timeout_ns"] = draw(st.sampled_from((1, 500, 3_000, 20_000)))

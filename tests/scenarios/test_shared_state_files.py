@@ -1,4 +1,4 @@
-"""Files that checkpoints share, over the ends and beginnings of runs: who owns them, when they go, what if one is bad."""
+"""Files that checkpoints share, over ends and beginnings of runs: who owns them, when they go, what if one is bad."""
 
 from __future__ import annotations
 
@@ -186,7 +186,8 @@ def test_a_disk_that_refuses_costs_checkpoints_and_nothing_else(name: str, patte
     """A checkpoint fails, or something is not deleted; those that complete are whole, and the output is right."""
     rules = [FaultRule(FaultKind.ERROR_BEFORE, operation, pattern, at) for at in (2, 3, 7, 11)]
     files = MemoryFileSystem()
-    ran = Ran(settings(name, "incremental"), files=FaultInjectingFileSystem(files, rules), kills=[("count[0]", 4_000_000)])
+    faulty = FaultInjectingFileSystem(files, rules)
+    ran = Ran(settings(name, "incremental"), files=faulty, kills=[("count[0]", 4_000_000)])
     ran.run()
 
     assert ran.committed == expected()
@@ -205,6 +206,30 @@ def test_shared_files_stay_while_a_subsumed_checkpoint_could_not_be_deleted() ->
     ran.storage._fs = files
     assert 2 in check_live_files(files, ran.storage)
     assert ran.committed == expected()
+
+
+@pytest.mark.parametrize("name", INCREMENTAL)
+def test_a_shared_file_goes_with_the_last_checkpoint_that_used_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry has it deleted while the job runs; nothing is left to the sweep at the end."""
+    ran = Ran(settings(name, "incremental", retained=1))
+    monkeypatch.setattr(type(ran.storage), "sweep_shared", lambda storage: [])
+    result = ran.run()
+
+    assert result.checkpoints.completed > 3
+    check_live_files(ran.files, ran.storage)
+
+
+def test_uploads_of_a_snapshot_that_is_given_up_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One operator's part was finished, and nobody has heard of its files, when another part failed."""
+    files = MemoryFileSystem()
+    rules = [FaultRule(FaultKind.ERROR_BEFORE, "open_write", "*/chk-3/windows-0-operator*", 1)]
+    ran = Ran(settings("lsm", "incremental"), files=FaultInjectingFileSystem(files, rules))
+    monkeypatch.setattr(type(ran.storage), "sweep_shared", lambda storage: [])
+    result = ran.run()
+
+    assert any(note.startswith("checkpoint 3 failed in windows") for note in result.notes)
+    ran.storage._fs = files
+    check_live_files(files, ran.storage)
 
 
 def test_output_of_all_incremental_runs_is_no_fluke() -> None:

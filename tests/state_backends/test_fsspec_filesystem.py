@@ -304,6 +304,39 @@ def test_renaming_a_directory_moves_all_files(bucket: FsspecFileSystem) -> None:
     assert not bucket.exists("b/d")
 
 
+def test_files_come_in_the_order_of_their_directories(fs: FileSystem, root: str) -> None:
+    """A directory's files stand together, before those of a longer name that sorts before the slash."""
+    fs.make_dirs(f"{root}/b")
+    for name in ("b/x", "b-x", "b.x", "a"):
+        write(fs, f"{root}/{name}", b"")
+
+    assert [path.removeprefix(f"{root}/") for path in fs.walk_files(root)] == ["a", "b/x", "b-x", "b.x"]
+
+
+def test_a_directory_that_lists_itself_does_not_contain_itself(
+    bucket: FsspecFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some stores list an object that stands for the directory."""
+    ls = bucket._fs.ls
+
+    def with_itself(path: str, detail: bool = True) -> list[Any]:
+        return ls(path, detail) if detail else [path, f"{path}/", f"{path}/a"]
+
+    monkeypatch.setattr(bucket._fs, "ls", with_itself)
+
+    assert bucket.list_dir("b/d") == ["a"]
+
+
+def test_on_a_disk_fsync_is_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a descriptor, it is synced."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with FsspecFileSystem("file:///").open_write(f"{tmp_path}/a") as file:
+        file.write(b"x")
+        file.fsync()
+        assert len(synced) == 1
+
+
 def test_nothing_that_was_remembered_is_believed(bucket: FsspecFileSystem) -> None:
     """What another process has written or deleted since is seen."""
     write(bucket, "b/d/a", b"x")

@@ -1,4 +1,4 @@
-"""States of the heap backend: Flink's semantics for one key, and batches that equal single access."""
+"""States of all kinds of backend: Flink's semantics for one key, and batches that equal single access."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from state_backends.descriptors import (
     ValueStateDescriptor,
 )
 from state_backends.errors import KeyGroupError, KeyTypeError, StateArgumentError, StateSchemaError
-from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import LONG, STRING, infer_key_type, tuple_of
+from state_backends.key_groups import LONG, STRING, infer_key_type, key_group_for, tuple_of
+from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.snapshot import SnapshotOptions
 
-from .support import COLLECT, LIST, MAP, SUM, VALUE, heap, restored, take_snapshot, vectors
+from .differential.backends import Maker
+from .support import COLLECT, LIST, MAP, SUM, VALUE, vectors
 
 Vector = dict[str, Any]
 
 
-def state_of_type(backend: HeapKeyedStateBackend, state_type: str, default: Any) -> Any:
+def state_of_type(backend: KeyedStateBackend, state_type: str, default: Any) -> Any:
     """The state that a conformance vector asks for."""
     return {
         "value": lambda: backend.value_state(ValueStateDescriptor("s", default)),
@@ -42,11 +44,11 @@ def _add_in_place(accumulator: list[int], value: int) -> list[int]:
 
 
 @pytest.mark.parametrize("vector", vectors("keyed_state_ops"))
-def test_single_access_is_that_of_flink(vector: Vector) -> None:
+def test_single_access_is_that_of_flink(make: Maker, vector: Vector) -> None:
     """Each operation of a scenario has the result that Flink's backend tests assert."""
     ops = vector["input"]["ops"]
     first_key = next(op["key"] for op in ops if op["op"] == "key")
-    backend = heap(infer_key_type(first_key))
+    backend = make(infer_key_type(first_key))
     state = state_of_type(backend, vector["input"]["state_type"], vector["input"].get("default"))
     run = {
         "get": lambda op: state.get(),
@@ -65,7 +67,7 @@ def test_single_access_is_that_of_flink(vector: Vector) -> None:
         if op["op"] == "key":
             backend.set_current_key(op["key"])
         elif op["op"] == "snapshot_and_restore":
-            backend = restored(*take_snapshot(backend), like=backend)
+            backend = make.restarted(backend)
             state = state_of_type(backend, vector["input"]["state_type"], vector["input"].get("default"))
         elif "error" in expect:
             with pytest.raises(StateArgumentError):
@@ -77,10 +79,10 @@ def test_single_access_is_that_of_flink(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", vectors("keyed_state_merge_namespaces"))
 @pytest.mark.parametrize("kind", ["reducing", "list", "aggregating"])
-def test_merging_namespaces(vector: Vector, kind: str) -> None:
+def test_merging_namespaces(make: Maker, vector: Vector, kind: str) -> None:
     """Sources flow into the target and become empty; all empty leaves the target missing."""
     given_input, expected = vector["input"], vector["expect"]["target_value"]
-    backend = heap(STRING)
+    backend = make(STRING)
     state: Any = {
         "reducing": lambda: backend.reducing_state(SUM),
         "list": lambda: backend.list_state(LIST),
@@ -104,18 +106,18 @@ def test_merging_namespaces(vector: Vector, kind: str) -> None:
     assert backend.num_entries() == sum(value is not None for value in expected.values())
 
 
-def test_merging_needs_a_merge_function() -> None:
+def test_merging_needs_a_merge_function(make: Maker) -> None:
     """An aggregating state without merge says which state lacks it."""
-    backend = heap()
+    backend = make()
     backend.set_current_key(1)
     state = backend.aggregating_state(AggregatingStateDescriptor("agg", int, lambda a, v: a + v, lambda a: a))
     with pytest.raises(StateArgumentError, match="'agg' has no merge function"):
         state.merge_namespaces(1, [2])
 
 
-def test_state_is_scoped_by_key_and_namespace() -> None:
+def test_state_is_scoped_by_key_and_namespace(make: Maker) -> None:
     """The same state holds one value per key and namespace; no namespace is one of its own."""
-    backend = heap()
+    backend = make()
     state = backend.value_state(VALUE)
     for key in (1, 2):
         backend.set_current_key(key)
@@ -127,15 +129,15 @@ def test_state_is_scoped_by_key_and_namespace() -> None:
     state.clear()
 
     assert backend.num_entries() == backend.num_entries("value") == 5
-    assert backend.keys("value") == sorted([1, 2], key=backend._group_of)
+    assert backend.keys("value") == sorted([1, 2], key=lambda key: key_group_for(key, 8))
     assert backend.keys("value", "a") == [2]
     assert backend.keys("nothing") == []
     assert state.get_many([1, 2], ["a", "b"]) == [None, (2, "b")]
 
 
-def test_tuple_keys_do_not_collide_with_namespaces() -> None:
+def test_tuple_keys_do_not_collide_with_namespaces(make: Maker) -> None:
     """A tuple key looks like a pair of key and namespace; both kinds of entries live side by side all the same."""
-    backend = heap(tuple_of(tuple_of(LONG, LONG), LONG))
+    backend = make(tuple_of(tuple_of(LONG, LONG), LONG))
     state = backend.value_state(VALUE)
     backend.set_current_key(((1, 2), 3))
     state.update("no namespace")
@@ -147,9 +149,9 @@ def test_tuple_keys_do_not_collide_with_namespaces() -> None:
     assert backend.num_entries() == 2
 
 
-def test_a_default_is_fresh_at_each_read_and_never_stored() -> None:
+def test_a_default_is_fresh_at_each_read_and_never_stored(make: Maker) -> None:
     """Changing a default that was read changes no later read."""
-    backend = heap()
+    backend = make()
     state = backend.value_state(ValueStateDescriptor("v", []))
     backend.set_current_key(1)
     state.get().append(1)
@@ -160,15 +162,15 @@ def test_a_default_is_fresh_at_each_read_and_never_stored() -> None:
     assert backend.num_entries() == 0
 
 
-def test_a_default_that_cannot_be_stored_is_refused_at_declaration() -> None:
+def test_a_default_that_cannot_be_stored_is_refused_at_declaration(make: Maker) -> None:
     """A default that no snapshot could hold is found when the state is declared."""
     with pytest.raises(Exception, match="default of state 'v' cannot be written to state"):
-        heap().value_state(ValueStateDescriptor("v", {1}))
+        make().value_state(ValueStateDescriptor("v", {1}))
 
 
-def test_lists_refuse_none_before_any_change() -> None:
+def test_lists_refuse_none_before_any_change(make: Maker) -> None:
     """A None element leaves the list as it was, in every method."""
-    backend = heap()
+    backend = make()
     state = backend.list_state(LIST)
     backend.set_current_key(1)
     state.add(1)
@@ -183,9 +185,9 @@ def test_lists_refuse_none_before_any_change() -> None:
     assert state.get() == [1]
 
 
-def test_lists_handed_out_are_copies() -> None:
+def test_lists_handed_out_are_copies(make: Maker) -> None:
     """Changing a list that was read changes no state."""
-    backend = heap()
+    backend = make()
     state = backend.list_state(LIST)
     backend.set_current_key(1)
     given_list = [1]
@@ -201,9 +203,9 @@ def test_lists_handed_out_are_copies() -> None:
     assert state.get() == [1]
 
 
-def test_maps_iterate_in_an_order_of_their_content() -> None:
+def test_maps_iterate_in_an_order_of_their_content(make: Maker) -> None:
     """Two maps with the same entries iterate alike, whatever the order of putting."""
-    backend = heap()
+    backend = make()
     state = backend.map_state(MAP)
     entries = [("b", 1), ("a", 2), ("aa", 3), ("", 4)]
     for key, order in ((1, entries), (2, entries[::-1])):
@@ -221,9 +223,9 @@ def test_maps_iterate_in_an_order_of_their_content() -> None:
     assert not state.contains("x")
 
 
-def test_an_emptied_map_is_gone() -> None:
+def test_an_emptied_map_is_gone(make: Maker) -> None:
     """Removing the last entry removes the map; removing what is not there changes nothing."""
-    backend = heap()
+    backend = make()
     state = backend.map_state(MAP)
     backend.set_current_key(1)
     state.put_all({})
@@ -239,9 +241,9 @@ def test_an_emptied_map_is_gone() -> None:
     assert backend.num_entries() == 0
 
 
-def test_adding_none_clears_folding_states() -> None:
+def test_adding_none_clears_folding_states(make: Maker) -> None:
     """add(None) clears a reducing or aggregating state, as Flink's heap backend does."""
-    backend = heap()
+    backend = make()
     backend.set_current_key(1)
     for state in (backend.reducing_state(SUM), backend.aggregating_state(COLLECT)):
         state.add(5)
@@ -252,9 +254,9 @@ def test_adding_none_clears_folding_states() -> None:
     assert backend.num_entries() == 0
 
 
-def test_an_add_function_must_return_the_accumulator() -> None:
+def test_an_add_function_must_return_the_accumulator(make: Maker) -> None:
     """Forgetting to return the accumulator is an error in both ways of access, not a lost window."""
-    backend = heap()
+    backend = make()
     backend.set_current_key(1)
     state = backend.aggregating_state(AggregatingStateDescriptor("agg", list, list.append, tuple))
     with pytest.raises(StateArgumentError, match="'agg' returned None"):
@@ -263,9 +265,9 @@ def test_an_add_function_must_return_the_accumulator() -> None:
         state.add_many([1], None, [1])
 
 
-def test_a_state_needs_a_key_of_the_right_type() -> None:
+def test_a_state_needs_a_key_of_the_right_type(make: Maker) -> None:
     """State without a current key, and a key of another type, are refused with the reason."""
-    backend = heap()
+    backend = make()
     state = backend.value_state(VALUE)
     with pytest.raises(StateArgumentError, match="without a current key"):
         state.get()
@@ -273,23 +275,23 @@ def test_a_state_needs_a_key_of_the_right_type() -> None:
         backend.set_current_key(True)
 
 
-def test_the_key_type_of_the_first_key_is_adopted() -> None:
+def test_the_key_type_of_the_first_key_is_adopted(make: Maker) -> None:
     """A backend without a declared key type takes that of the first key, and then insists on it."""
-    backend = heap(None)
+    backend = make(None)
     assert backend.key_type is None
     backend.set_current_key("a")
     with pytest.raises(KeyTypeError, match="declared STRING"):
         backend.set_current_key(1)
-    by_batch = heap(None)
+    by_batch = make(None)
     by_batch.reducing_state(SUM).add_many([1], [1], [])
 
     assert backend.key_type == STRING
     assert by_batch.key_type == LONG
 
 
-def test_a_name_keeps_its_kind() -> None:
+def test_a_name_keeps_its_kind(make: Maker) -> None:
     """The same name cannot be two kinds of state, and names of timers are kept apart."""
-    backend = heap()
+    backend = make()
     backend.value_state(ValueStateDescriptor("s"))
     with pytest.raises(StateSchemaError, match="'s' was declared as value state and cannot be list state"):
         backend.list_state(ListStateDescriptor("s"))
@@ -299,10 +301,10 @@ def test_a_name_keeps_its_kind() -> None:
         ListStateDescriptor("")
 
 
-def test_a_key_group_range_must_fit() -> None:
+def test_a_key_group_range_must_fit(make: Maker) -> None:
     """A range beyond the max parallelism is refused."""
     with pytest.raises(KeyGroupError, match="exceed the max parallelism 8"):
-        heap(max_parallelism=8, last=8)
+        make(max_parallelism=8, last=8)
 
 
 keys = st.lists(st.integers(0, 5), max_size=30)
@@ -319,16 +321,16 @@ def paired(data: st.DataObject, elements: st.SearchStrategy[Any]) -> tuple[list[
 
 
 @given(st.data(), st.sampled_from(["value", "list", "reducing", "aggregating"]), st.booleans())
-def test_batches_equal_single_access(data: st.DataObject, kind: str, snapshot_open: bool) -> None:
+def test_batches_equal_single_access(make: Maker, data: st.DataObject, kind: str, snapshot_open: bool) -> None:
     """A batch leaves the same state and gives the same answers as its records one by one, also while a
     snapshot is open."""
-    backends = heap(), heap()
+    backends = make(), make()
     batched, single = (_state(backend, kind) for backend in backends)
     held = []
     for _ in range(2):
         drawn, drawn_values, namespaces = paired(data, st.integers(0, 3) if kind == "list" else small_values)
         if snapshot_open:
-            held += [backend.sync_prepare_resources(1) for backend in backends]
+            held += [backend.snapshot_strategy(SnapshotOptions()).sync_prepare_resources(1) for backend in backends]
         out_batched, out_single = [], []
         _add_batch(batched, kind, drawn, drawn_values, namespaces, out_batched)
         for i, (key, value) in enumerate(zip(drawn, drawn_values, strict=True)):
@@ -349,7 +351,7 @@ def test_batches_equal_single_access(data: st.DataObject, kind: str, snapshot_op
     assert backends[0].fingerprint() == backends[1].fingerprint()
 
 
-def _state(backend: HeapKeyedStateBackend, kind: str) -> Any:
+def _state(backend: KeyedStateBackend, kind: str) -> Any:
     return {
         "value": lambda: backend.value_state(VALUE),
         "list": lambda: backend.list_state(LIST),
@@ -371,10 +373,10 @@ def _add_batch(
         state.add_many(drawn, namespaces, drawn_values, out)
 
 
-def test_batches_of_unequal_length_are_a_bug() -> None:
+def test_batches_of_unequal_length_are_a_bug(make: Maker) -> None:
     """A batch whose columns differ in length would shift values to other keys."""
     with pytest.raises(AssertionError, match="2 keys came with 1 values"):
-        heap().reducing_state(SUM).add_many([1, 2], [1], [])
+        make().reducing_state(SUM).add_many([1, 2], [1], [])
 
 
 def _refuse_three(total: int, value: int) -> int:
@@ -384,9 +386,9 @@ def _refuse_three(total: int, value: int) -> int:
 
 
 @pytest.mark.parametrize("namespaces", [None, ["n"] * 4])
-def test_the_failing_record_of_a_batch_is_known(namespaces: list[str] | None) -> None:
+def test_the_failing_record_of_a_batch_is_known(make: Maker, namespaces: list[str] | None) -> None:
     """The program's own exception passes through, even a KeyError; out and failed_index tell the record."""
-    backend = heap()
+    backend = make()
     reducing = backend.reducing_state(ReducingStateDescriptor("r", _refuse_three))
     out: list[int] = []
     with pytest.raises(KeyError, match="three"):
@@ -399,12 +401,12 @@ def test_the_failing_record_of_a_batch_is_known(namespaces: list[str] | None) ->
     assert reducing.failed_index == aggregating.failed_index == 2
 
 
-def test_a_foreign_key_in_a_batch_is_the_failing_record() -> None:
+def test_a_foreign_key_in_a_batch_is_the_failing_record(make: Maker) -> None:
     """A key of a key group that the backend does not own fails at its own index."""
-    backend = heap(max_parallelism=8, first=0, last=3)
+    backend = make(max_parallelism=8, first=0, last=3)
     state = backend.reducing_state(SUM)
-    own = [key for key in range(50) if backend._group_of(key) < 4]
-    foreign = next(key for key in range(50) if backend._group_of(key) >= 4)
+    own = [key for key in range(50) if key_group_for(key, 8) < 4]
+    foreign = next(key for key in range(50) if key_group_for(key, 8) >= 4)
     out: list[int] = []
     with pytest.raises(KeyGroupError):
         state.add_many([own[0], own[1], foreign], [1, 2, 3], out)

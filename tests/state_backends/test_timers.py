@@ -10,25 +10,26 @@ from hypothesis import strategies as st
 
 from state_backends.encoding import StateCodec
 from state_backends.errors import KeyGroupError, StateArgumentError
-from state_backends.key_groups import STRING
+from state_backends.key_groups import STRING, key_group_for
 from state_backends.timers import TimerService
 
-from .support import heap, restored, take_snapshot, vectors
+from .differential.backends import Maker
+from .support import vectors
 
 Vector = dict[str, Any]
 Timer = tuple[int, Any, Any]
 
 
-def service(key_type: Any = None) -> TimerService:
+def service(make: Maker) -> TimerService:
     """The timers of a fresh backend."""
-    return heap(key_type).timer_service("t")
+    return make(None).timer_service("t")
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("vector", vectors("timer_service"))
-def test_timers_are_those_of_flink(vector: Vector, one_by_one: bool) -> None:
+def test_timers_are_those_of_flink(make: Maker, vector: Vector, one_by_one: bool) -> None:
     """Each operation fires what Flink's timer service tests assert, by batch and one by one."""
-    timers = service()
+    timers = service(make)
     key: Any = None
 
     def advance(pop_due: Any, pop_next: Any, now: int) -> list[Timer]:
@@ -65,18 +66,26 @@ def test_timers_are_those_of_flink(vector: Vector, one_by_one: bool) -> None:
 
 
 @pytest.mark.parametrize("vector", vectors("key_grouped_priority_queue"))
-def test_the_queue_is_partitioned_by_key_group(vector: Vector) -> None:
+def test_the_queue_is_partitioned_by_key_group(make: Maker, vector: Vector) -> None:
     """Elements are unique, lie in the key group of their key, and come out in order (Flink's queue test)."""
     given_input, expect = vector["input"], vector["expect"]
-    backend = heap(STRING, max_parallelism=given_input["max_parallelism"])
+    maximum = given_input["max_parallelism"]
+    backend = make(STRING, maximum)
+
+    def of_group(group: int) -> list[Any]:
+        """What a subtask with this key group alone restores."""
+        taken = make.world.snapshot(backend)
+        part = make(STRING, maximum, group, group)
+        part.restore(taken.handles, taken.reader)
+        return sorted([key, time] for time, key, _ in part.timer_service("t").pop_due_event_time(1000))
+
     queue = backend.timer_service("t").event_time
     heads = []
     for key, priority in given_input["elements"]:
         before = queue.next_time()
         queue.register([key], [None], [priority])
         heads.append(before != queue.next_time())
-    shards = queue._table.plain.shards
-    groups = {str(group): sorted([key, time] for time, key, _ in shard) for group, shard in shards.items()}
+    groups = {str(group): found for group in range(maximum) if (found := of_group(group))}
     polled = queue.pop_next(1000)
     assert polled is not None
     key, priority = expect["then_peek"]
@@ -104,10 +113,12 @@ timers_strategy = st.tuples(st.integers(-3, 6), st.integers(-3, 300), st.sampled
 
 
 @given(st.lists(timers_strategy, max_size=60), st.lists(timers_strategy, max_size=10), st.integers(-4, 7))
-def test_due_timers_fire_in_order_of_the_set(registered: list[Timer], deleted: list[Timer], now: int) -> None:
+def test_due_timers_fire_in_order_of_the_set(
+    make: Maker, registered: list[Timer], deleted: list[Timer], now: int
+) -> None:
     """What fires is the due part of the set, ordered by (time, encoded key, encoded namespace); both ways of
     asking agree, and so does a restored backend."""
-    backend = heap(max_parallelism=4)
+    backend = make(max_parallelism=4)
     queue = backend.timer_service("t").event_time
     for time, key, namespace in registered:
         queue.register([key], [namespace], [time])
@@ -115,7 +126,7 @@ def test_due_timers_fire_in_order_of_the_set(registered: list[Timer], deleted: l
         queue.delete(key, namespace, time)
     left = sorted(set(registered) - set(deleted), key=order_of)
     due = [timer for timer in left if timer[0] <= now]
-    again = restored(*take_snapshot(backend), like=backend).timer_service("t").event_time
+    again = make.restarted(backend).timer_service("t").event_time
     one_by_one = []
     while (timer := again.pop_next(now)) is not None:
         one_by_one.append(timer)
@@ -128,10 +139,10 @@ def test_due_timers_fire_in_order_of_the_set(registered: list[Timer], deleted: l
 
 
 @given(st.data())
-def test_callbacks_may_register_and_delete_while_timers_fire(data: st.DataObject) -> None:
+def test_callbacks_may_register_and_delete_while_timers_fire(make: Maker, data: st.DataObject) -> None:
     """Fired one by one, the next timer is at each moment the first due one of the set, whatever the last
     callback registered or deleted."""
-    queue = service().event_time
+    queue = service(make).event_time
     model: set[Timer] = set()
     # Few times and keys, so that most changes concern the very time that is being fired.
     few_timers = st.tuples(st.integers(0, 1), st.integers(0, 4), st.none())
@@ -159,9 +170,9 @@ def test_callbacks_may_register_and_delete_while_timers_fire(data: st.DataObject
     assert remaining == queue.pop_due(4)
 
 
-def test_many_due_times_come_out_in_order() -> None:
+def test_many_due_times_come_out_in_order(make: Maker) -> None:
     """The bulk path for many distinct times gives the same order as the heap, and leaves a working heap."""
-    queue = service().event_time
+    queue = service(make).event_time
     times = [(i * 7919) % 1009 for i in range(1000)]
     queue.register(list(range(1000)), [None] * 1000, times)
     fired = queue.pop_due(500)
@@ -172,9 +183,9 @@ def test_many_due_times_come_out_in_order() -> None:
     assert [timer[0] for timer in rest] == sorted([time for time in times if time > 500] + [3, 700])
 
 
-def test_event_and_processing_time_do_not_mix() -> None:
+def test_event_and_processing_time_do_not_mix(make: Maker) -> None:
     """The two domains of a service, and two services, are separate sets."""
-    backend = heap()
+    backend = make()
     one, other = backend.timer_service("one"), backend.timer_service("other")
     one.register_event_time_timer(1, None, 5)
     one.register_processing_time_timer(1, None, 6)
@@ -190,23 +201,22 @@ def test_event_and_processing_time_do_not_mix() -> None:
     assert one.pop_next_event_time(4) is None
 
 
-def test_services_made_before_a_restore_see_the_restored_timers() -> None:
+def test_services_made_before_a_restore_see_the_restored_timers(make: Maker) -> None:
     """An operator may ask for its timers before its state is restored."""
-    backend = heap()
+    backend = make()
     backend.timer_service("t").register_event_time_timer(1, "w", 5)
-    handle, reader = take_snapshot(backend)
-    assert handle is not None
-    fresh = heap()
+    taken = make.world.snapshot(backend)
+    fresh = make()
     early = fresh.timer_service("t")
-    fresh.restore([handle], reader)
+    fresh.restore(taken.handles, taken.reader)
 
     assert early.pop_due_event_time(5) == [(5, 1, "w")]
 
 
 @pytest.mark.parametrize("time", [1.0, True, None, 1 << 63, -(1 << 63) - 1])
-def test_a_time_must_be_an_int(time: Any) -> None:
+def test_a_time_must_be_an_int(make: Maker, time: Any) -> None:
     """A float or oversized time is refused before anything changes."""
-    timers = service()
+    timers = service(make)
     with pytest.raises(StateArgumentError, match="int of 64 bits"):
         timers.register_event_time_timer(7, None, time)
 
@@ -214,9 +224,9 @@ def test_a_time_must_be_an_int(time: Any) -> None:
     assert timers.next_event_time() is None
 
 
-def test_a_timer_of_a_foreign_key_is_refused() -> None:
+def test_a_timer_of_a_foreign_key_is_refused(make: Maker) -> None:
     """Timers belong to key groups as all keyed state does."""
-    backend = heap(max_parallelism=8, first=0, last=3)
-    foreign = next(key for key in range(50) if backend._group_of(key) >= 4)
+    backend = make(max_parallelism=8, first=0, last=3)
+    foreign = next(key for key in range(50) if key_group_for(key, 8) >= 4)
     with pytest.raises(KeyGroupError):
         backend.timer_service("t").register_event_time_timer(foreign, None, 1)

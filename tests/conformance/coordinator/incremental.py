@@ -1,4 +1,4 @@
-"""Incremental snapshots: which files are uploaded again, by the real strategy over a store with the files of a vector."""
+"""Incremental snapshots: which files are uploaded again, by the real strategy over a store with a vector's files."""
 
 from __future__ import annotations
 

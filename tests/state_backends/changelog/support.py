@@ -9,15 +9,18 @@ from engine.checkpoint.shared_state_registry import SharedState, SharedStateRegi
 from state_backends.changelog.backend import ChangelogStateBackend
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
 from state_backends.checkpoint_streams import FsStreamFactory, ScopeDirectories
+from state_backends.encoding import StateCodec
 from state_backends.executor import BackgroundWork
 from state_backends.filesystem import MemoryFileSystem
 from state_backends.handles import FileStateHandle
 from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange, KeyType
+from state_backends.key_groups import LONG, KeyGroupRange, KeyType, key_group_for
 from state_backends.keyed_handles import ChangelogKeyedStateHandle, KeyedStateHandle, keyed_handle_from_state
 from state_backends.snapshot import SnapshotOptions, SnapshotTask, SnapshotType, run_to_completion
 from state_backends.state_backend import BackendEnvironment, StateBackend
 from state_backends.storage import CheckpointStorage
+
+from ..support import COLLECT, LIST, MAP, SUM, VALUE
 
 MAX_PARALLELISM = 5
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
@@ -61,12 +64,13 @@ class World:
     def __init__(self, file_system: Any = None) -> None:
         self.file_system = MemoryFileSystem() if file_system is None else file_system
         self.storage = CheckpointStorage(self.file_system, "/storage", "job", inline_threshold_bytes=0)
+        self.file_system.make_dirs(f"{self.storage.job_dir}/shared")
         self.registry = SharedStateRegistry()
         self.names = 0
         self.clock_ms = 0
 
     def environment(
-        self, groups: KeyGroupRange = ALL, *, key_type: KeyType | None = LONG, executor: Any = None, shared: bool = True
+        self, groups: KeyGroupRange = ALL, *, key_type: KeyType | None = LONG, shared: bool = True, **fields: Any
     ) -> BackendEnvironment:
         """What one backend is given; names differ from call to call."""
         self.names += 1
@@ -81,7 +85,7 @@ class World:
             f"u{self.names}",
             now_ms=lambda: self.clock_ms,
             shared_streams=streams if shared else None,
-            **({} if executor is None else {"executor": executor}),
+            **{name: value for name, value in fields.items() if value is not None},
         )
 
     def backend(
@@ -91,12 +95,13 @@ class World:
         inner: StateBackend | None = None,
         key_type: KeyType | None = LONG,
         executor: Any = None,
+        codec: StateCodec | None = None,
         shared: bool = True,
         **settings: Any,
     ) -> ChangelogKeyedStateBackend:
         """An empty changelog backend, over the heap unless said otherwise."""
         state_backend = ChangelogStateBackend(HeapStateBackend() if inner is None else inner, **settings)
-        environment = self.environment(groups, key_type=key_type, executor=executor, shared=shared)
+        environment = self.environment(groups, key_type=key_type, executor=executor, codec=codec, shared=shared)
         return state_backend.create_keyed_backend(environment)
 
     def begin(
@@ -155,3 +160,26 @@ def complete(world: World, backend: Any, checkpoint_id: int, handle: KeyedStateH
     world.subsume(checkpoint_id)
     backend.notify_checkpoint_complete(checkpoint_id)
     backend.notify_checkpoint_subsumed(checkpoint_id - 1)
+
+
+def again(world: World, backend: ChangelogKeyedStateBackend, checkpoint_id: int = 99) -> ChangelogKeyedStateBackend:
+    """What a checkpoint of the backend restores to."""
+    return world.restored([world.checkpoint(backend, checkpoint_id)], world.backend(backend.key_group_range))
+
+
+def filled(world: World, **options: Any) -> ChangelogKeyedStateBackend:
+    """A backend with something in every kind of state."""
+    backend = world.backend(**options)
+    backend.value_state(VALUE).update_many([1, 2, 3], [[1], "b", {"x": 1}])
+    backend.reducing_state(SUM).add_many([1, 2, 1], [10, 20, 30], [])
+    backend.aggregating_state(COLLECT).add_many([1, 2, 1], ["a", "b", "a"], [1, 2, 3])
+    backend.list_state(LIST).add_many([1, 2, 1], [1, 2, 3])
+    backend.set_current_key(1)
+    backend.map_state(MAP).put("a", 1)
+    backend.timer_service("t").register_event_time_timers([1, 2], [None, None], [5, 6])
+    return backend
+
+
+def own_keys(groups: KeyGroupRange, count: int) -> list[int]:
+    """Some keys of these groups."""
+    return [key for key in range(1000) if key_group_for(key, MAX_PARALLELISM) in groups][:count]

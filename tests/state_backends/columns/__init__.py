@@ -1,0 +1,1 @@
+"""Keyed state in columns: hashing, grouping, folding, and the heap's columnar form."""

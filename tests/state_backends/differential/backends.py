@@ -129,7 +129,7 @@ class World:
             max_parallelism,
             groups or KeyGroupRange(0, max_parallelism - 1),
             self.file_system,
-            f"/work/{self._made}",
+            f"/local/{self._made}",
             f"u{self._made}",
             executor or InlineExecutor(),
             now_ms,
@@ -155,7 +155,7 @@ class World:
 
     def local_files(self) -> list[str]:
         """The local files of all backends."""
-        return list(self.file_system.walk_files("/work"))
+        return list(self.file_system.walk_files("/local"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +196,26 @@ class Pinned:
 def canonical_bytes(world: World, backend: KeyedStateBackend) -> bytes:
     """The bytes of a canonical savepoint."""
     return world.snapshot(backend, SnapshotOptions(CANONICAL)).data()
+
+
+class Maker:
+    """Makes backends of one kind.
+
+    :ivar name: in :data:`BACKENDS`
+    :ivar world: where they are
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.world = World()
+
+    def __call__(
+        self, key_type: KeyType | None = LONG, max_parallelism: int = 8, first: int = 0, last: int | None = None
+    ) -> KeyedStateBackend:
+        """A backend over all key groups, or some."""
+        groups = KeyGroupRange(first, max_parallelism - 1 if last is None else last)
+        return self.world.backend(self.name, max_parallelism, groups, key_type)
+
+    def restarted(self, backend: KeyedStateBackend) -> KeyedStateBackend:
+        """A new backend with the state of another."""
+        return self.world.restored(self.name, self.world.snapshot(backend), like=backend)

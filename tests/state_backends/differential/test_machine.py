@@ -405,7 +405,7 @@ def search(scenario: tuple[SnapshotType, tuple[str, ...]], examples: int, steps:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=NAMES)
 def test_backends_do_what_the_model_does(scenario: tuple[SnapshotType, tuple[str, ...]]) -> None:
     """A short search: no backend, snapshot or restore differs from the model."""
-    search(scenario, examples=25, steps=40)
+    search(scenario, examples=15, steps=40)
 
 
 @pytest.mark.slow

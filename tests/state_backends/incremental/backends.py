@@ -18,6 +18,7 @@ from state_backends.heap import HeapKeyedStateBackend
 from state_backends.key_groups import STRING, KeyGroupRange, key_group_function
 from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.keyed_handles import IncrementalKeyedStateHandle, KeyedStateHandle
+from state_backends.lsm_backend import LsmStateBackend
 from state_backends.memory_filesystem import MemoryFileSystem
 from state_backends.rocksdb_backend import RocksDBStateBackend
 from state_backends.snapshot import SnapshotOptions, SnapshotType, run_to_completion
@@ -40,9 +41,6 @@ SUM = ReducingStateDescriptor("sum", lambda total, value: total + value)
 def small(store: str, *, incremental: bool = True) -> StateBackend:
     """The setting of a backend with so little memory that everything happens soon."""
     if store == "lsm":
-        pytest.importorskip("state_backends.lsm.store")
-        from state_backends.lsm_backend import LsmStateBackend
-
         return LsmStateBackend(incremental=incremental, memtable_bytes=1 << 12)
     pytest.importorskip("rocksdict")
     return RocksDBStateBackend(incremental=incremental, memtable_bytes=1 << 16)

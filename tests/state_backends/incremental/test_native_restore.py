@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError, MissingStateError, StateSchemaError
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
+from state_backends.filesystem_port import FileSystem
 from state_backends.handles import ByteStreamStateHandle, FileStateHandle
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.key_groups import STRING, KeyGroupRange, key_group_ranges
@@ -17,9 +19,12 @@ from state_backends.keyed_handles import (
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
 )
+from state_backends.lsm import LsmOptions, LsmStore, LsmStoreKind
+from state_backends.native_restore import NativeTarget, restore_native
 from state_backends.snapshot import SnapshotOptions, SnapshotType, run_to_completion
 from state_backends.state_backend import BackendEnvironment
 from state_backends.storage import CheckpointStorage
+from state_backends.store_meta import StoreMeta
 from tests.state_backends.incremental.backends import (
     ALL,
     MAX_PARALLELISM,
@@ -259,6 +264,87 @@ def test_the_part_taken_as_it_is_keeps_its_names() -> None:
     merged = world.native(world.restored(handles, 1), 3)
     assert {file.name for file in handles[0].shared_files} <= {file.name for file in merged.shared_files}
     assert not {file.name for file in handles[1].shared_files} & {file.name for file in merged.shared_files}
+    world.dispose()
+
+
+@over_each_store
+def test_what_was_deleted_behind_a_split_does_not_come_back_with_a_merge(world: World) -> None:
+    """A store that was taken as it is holds no row of other key groups: its left-overs would win over deletions."""
+    halves = key_group_ranges(MAX_PARALLELISM, 2)
+    backend = world.backend()
+    fill(backend, keys_of(ALL, 60))
+    whole = world.native(backend, 1)
+    handles = []
+    for groups in halves:
+        half = world.restored([whole], 1, groups)
+        if groups is halves[1]:
+            for key in keys_of(groups, 10):
+                half.set_current_key(key)
+                half.value_state(VALUE).clear()
+        handles.append(world.native(half, 2))
+    merged = world.restored(handles, 2)
+    assert merged.num_entries("value") == 50
+    for key in keys_of(halves[1], 10):
+        merged.set_current_key(key)
+        assert merged.value_state(VALUE).get() is None
+
+
+class WatchedKind(LsmStoreKind):
+    """Knows which of its stores are open."""
+
+    def __init__(self) -> None:
+        super().__init__(LsmOptions(memtable_bytes=1 << 12))
+        self.open_stores: list[LsmStore] = []
+
+    def open(self, file_system: FileSystem, directory: str, unique: str) -> LsmStore:
+        store = super().open(file_system, directory, unique)
+        self.open_stores.append(store)
+        close = store.close
+
+        def closed() -> None:
+            close()
+            if store in self.open_stores:
+                self.open_stores.remove(store)
+
+        vars(store).update(close=closed)
+        return store
+
+
+def split_world() -> tuple[World, list[IncrementalKeyedStateHandle], WatchedKind, NativeTarget]:
+    """Two halves of some state, and where to put them together."""
+    world, kind = World("lsm"), WatchedKind()
+    handles = []
+    for groups in key_group_ranges(MAX_PARALLELISM, 2):
+        backend = world.backend(groups)
+        fill(backend, keys_of(groups, 20))
+        handles.append(world.native(backend, 1))
+    target = NativeTarget(kind, world.file_system, "/to/store", "/to/scratch", "unique", ALL, default_codec())
+    return world, handles, kind, target
+
+
+def test_only_the_store_restored_stays_open() -> None:
+    """Those that were only read are closed, and their directory is gone; the meta is about the own key groups."""
+    world, handles, kind, target = split_world()
+    restored = restore_native(handles, world.storage.reader(1), target)
+    assert kind.open_stores == [restored.store]
+    assert restored.meta.key_group_range == ALL
+    assert restored.base is None
+    assert world.file_system.list_dir("/to") == ["store"]
+    world.dispose()
+
+
+def test_a_restore_that_fails_closes_all_stores() -> None:
+    """An open store would keep its files, and RocksDB its lock. Here a state that the meta does not know is found in
+    the rows of the second half, when both stores are open."""
+    world, handles, kind, target = split_world()
+    with world.storage.reader(1).open(handles[1].meta) as file:
+        meta = StoreMeta.from_bytes(file.read(), "meta", default_codec())
+    stripped = replace(meta, states=meta.states[:1]).to_bytes(default_codec())
+    handles[1] = replace(handles[1], meta=ByteStreamStateHandle(stripped))
+    with pytest.raises(CorruptStateError, match="says nothing about state"):
+        restore_native(handles, world.storage.reader(1), target)
+    assert kind.open_stores == []
+    assert not files_below(world.file_system, "/to")
     world.dispose()
 
 

@@ -140,6 +140,16 @@ def test_a_primary_failure_fails_the_stream_and_deletes_both(operation: str, at_
     assert (both.factory.copies, both.problems) == ({}, [])
 
 
+def test_a_primary_that_cannot_be_finished_takes_the_copy_with_it() -> None:
+    """At once, not only when the stream is closed."""
+    both = Both(primary=[FaultRule(FaultKind.DISK_FULL, "fsync", at_call=1)])
+    stream = both.stream()
+    with pytest.raises(OSError, match="No space left"):
+        stream.close_and_get_handle()
+
+    assert both.files() == ([], [])
+
+
 def test_giving_up_deletes_both() -> None:
     """Closing an unfinished stream leaves nothing; after that it cannot be used."""
     both = Both()

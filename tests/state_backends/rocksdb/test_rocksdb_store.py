@@ -174,6 +174,16 @@ def test_each_checkpoint_has_what_is_in_memory(store: RocksDBStore, tmp_path: Pa
     assert {name for name in first if kind.is_data_file(name)} < {name for name in second if kind.is_data_file(name)}
 
 
+def test_nothing_is_written_to_the_log(store: RocksDBStore, tmp_path: Path) -> None:
+    """It would double the work, and a checkpoint is the durability: whatever is written, the log stays empty."""
+    store.put(b"a", b"1")
+    store.delete(b"a")
+    store.write_many({b"b": b"2", b"c": None})
+    store.delete_range(b"x", b"y")
+    (log,) = (tmp_path / "db").glob("*.log")
+    assert log.stat().st_size == 0
+
+
 def test_a_checkpoint_into_an_existing_directory_is_refused(store: RocksDBStore, tmp_path: Path) -> None:
     """Nothing is mixed with what is there."""
     (tmp_path / "chk").mkdir()

@@ -1,0 +1,3 @@
+"""Tests of state with time-to-live."""
+
+from __future__ import annotations

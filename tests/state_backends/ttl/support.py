@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from state_backends.changelog.backend import ChangelogStateBackend
 from state_backends.filesystem import MemoryFileSystem
 from state_backends.heap_backend import HeapStateBackend
 from state_backends.key_groups import LONG, KeyGroupRange
 from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.lsm import LsmOptions
 from state_backends.lsm_backend import LsmStateBackend
 from state_backends.state_backend import BackendEnvironment, StateBackend
 from state_backends.ttl import StateTtlConfig, StateVisibility, UpdateType
@@ -33,10 +33,14 @@ class Clock:
 
 def tiny_lsm() -> StateBackend:
     """An LSM backend that flushes and compacts all the time."""
-    return LsmStateBackend(options=LsmOptions(memtable_bytes=256, block_bytes=64, level0_trigger=2))
+    return LsmStateBackend(memtable_bytes=512, block_bytes=64, level0_trigger=2)
 
 
-BACKENDS: dict[str, Callable[[], StateBackend]] = {"heap": HeapStateBackend, "lsm": tiny_lsm}
+BACKENDS: dict[str, Callable[[], StateBackend]] = {
+    "heap": HeapStateBackend,
+    "lsm": tiny_lsm,
+    "changelog": lambda: ChangelogStateBackend(HeapStateBackend()),
+}
 
 
 def environment(clock: Clock, first: int = 0, last: int = GROUPS - 1, **more: Any) -> BackendEnvironment:

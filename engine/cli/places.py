@@ -1,0 +1,33 @@
+"""Directories as they are typed: paths on this machine, or URLs of what fsspec reaches."""
+
+from __future__ import annotations
+
+import os
+
+from engine.elements.errors import ConfigurationError
+from state_backends.errors import StateArgumentError
+from state_backends.filesystem import FileSystem, LocalFileSystem
+from state_backends.fsspec_filesystem import file_system_for
+
+
+def is_url(text: str) -> bool:
+    """Whether it is no path on this machine."""
+    return "://" in text
+
+
+def absolute(text: str) -> str:
+    """The same place, whatever the working directory will be."""
+    return text.rstrip("/") if is_url(text) else os.path.abspath(text)
+
+
+def place(text: str) -> tuple[FileSystem, str]:
+    """What a directory is on, and its absolute path there.
+
+    Raises :class:`ConfigurationError` when there is no such kind of URL, or a package for it is missing.
+    """
+    if not is_url(text):
+        return LocalFileSystem(), os.path.abspath(text)
+    try:
+        return file_system_for(text)
+    except StateArgumentError as error:
+        raise ConfigurationError(str(error)) from error

@@ -1,0 +1,14 @@
+"""Fixtures of the state backend tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from .differential.backends import Maker
+
+
+# Of the module, because hypothesis runs a test many times with one fixture.
+@pytest.fixture(scope="module", params=["heap", "memory", "lsm"])
+def make(request: pytest.FixtureRequest) -> Maker:
+    """A test that asks for this is about each of these backends."""
+    return Maker(request.param)

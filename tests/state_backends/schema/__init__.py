@@ -1,0 +1,3 @@
+"""Tests of records whose fields change between two programs."""
+
+from __future__ import annotations
