@@ -27,17 +27,19 @@ from engine.observe.events import (
     TraceEvent,
 )
 from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.config import SNAPSHOTS, CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.sinks import CollectedResults
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import FileSystem, MemoryFileSystem
 from state_backends.storage import CheckpointStorage
+from tests.scenarios.live_files import check_live_files
 from tests.scenarios.random_graphs import Graph, Rows, build
 
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 MOST_EVENTS = 100_000
+STATE_BACKENDS = ("heap", "heap", "lsm", "changelog", "changelog:lsm")
 FEW_SUBTASKS = 6
 FOREVER_NS = 600 * 10**9
 JOB, CHECKPOINTS, SAVEPOINTS = "random", "/checkpoints", "/savepoints"
@@ -117,8 +119,8 @@ def _configs(draw: st.DrawFn, mode: str, names: tuple[str, ...], fixed: Mapping[
         "master_recovery_ns": draw(st.sampled_from((0, 3_000, 40_000))),
         "inline_state_bytes": draw(st.sampled_from((0, 20 * 1024))),
         "cost": draw(_costs(names)),
-        "state_backend": draw(st.sampled_from(("heap", "heap", "lsm", "changelog", "changelog:lsm"))),
-        "snapshot": draw(st.sampled_from(("full", "incremental"))),
+        "state_backend": draw(st.sampled_from(STATE_BACKENDS)),
+        "snapshot": draw(st.sampled_from(SNAPSHOTS)),
         "snapshot_compression": draw(st.sampled_from(("none", "none", "zlib"))),
         "local_recovery": draw(st.sampled_from((False, False, True))),
     }
@@ -291,7 +293,8 @@ def drive(
     restore_from: SavepointRestore | None = None,
     instruments: tuple[Any, ...] = (),
 ) -> Driven:
-    """Carry out a run, with all invariants checked on the way; raises its error if it fails."""
+    """Carry out a run, with all invariants checked on the way; raises its error if it fails. What is left in storage in
+    the end is what its checkpoints refer to."""
     files = MemoryFileSystem() if files is None else files
     results = empty_results(run.graph) if results is None else results
     faulty = FaultInjectingFileSystem(files, run.faults) if run.faults else files
@@ -310,6 +313,8 @@ def drive(
     if run.stop_ns is not None:
         execution.savepoint(run.stop_ns, SAVEPOINTS, stop=StopMode.SUSPEND)
     result = run_checked(execution).raise_on_failure()
+    if not run.faults:
+        check_live_files(files, CheckpointStorage(files, storage, JOB))
     return Driven(run, files, results, oracle, ledger, execution, result)
 
 

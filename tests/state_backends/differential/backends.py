@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from state_backends.changelog.backend import ChangelogStateBackend
 from state_backends.executor import BackgroundWork, InlineExecutor
 from state_backends.filesystem import MemoryFileSystem
 from state_backends.filesystem_port import FileSystem
@@ -18,6 +19,7 @@ from state_backends.key_groups import LONG, KeyGroupRange, KeyType
 from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.keyed_handles import KeyedStateHandle
 from state_backends.lsm_backend import LsmStateBackend
+from state_backends.rocksdb_backend import RocksDBStateBackend
 from state_backends.snapshot import (
     SnapshotOptions,
     SnapshotResources,
@@ -49,11 +51,15 @@ _TINY: dict[str, Any] = {"memtable_bytes": 300, "block_bytes": 64, "cache_bytes"
 
 BACKENDS: dict[str, StateBackend] = {
     "heap": HeapStateBackend(),
+    "heap, incremental": HeapStateBackend(incremental=True),
     "memory": MemoryStateBackend(),
     "memory, incremental": MemoryStateBackend(incremental=True),
     "lsm": LsmStateBackend(**_TINY),
     "lsm, incremental": LsmStateBackend(incremental=True, **_TINY),
     "lsm, universal": LsmStateBackend(incremental=True, compaction="universal", compression="zlib", **_TINY),
+    "rocksdb": RocksDBStateBackend(incremental=True, memtable_bytes=1 << 16, auto_compaction=False),
+    "changelog": ChangelogStateBackend(HeapStateBackend(), segment_bytes=200),
+    "changelog over lsm": ChangelogStateBackend(LsmStateBackend(incremental=True, **_TINY), segment_bytes=200),
 }
 
 CANONICAL = SnapshotType.CANONICAL_SAVEPOINT
@@ -64,14 +70,22 @@ FULL_CHECKPOINT = SnapshotType.FULL_CHECKPOINT
 SCENARIOS: list[tuple[SnapshotType, tuple[str, ...]]] = [
     # By which snapshots state goes from the first backend to the second, and so on, and back to the first.
     (CHECKPOINT, ("heap",)),
+    (CHECKPOINT, ("heap, incremental",)),
     (CHECKPOINT, ("heap", "memory", "lsm")),
     (CHECKPOINT, ("memory, incremental",)),
     (CHECKPOINT, ("lsm",)),
     (CHECKPOINT, ("lsm, incremental",)),
     (CHECKPOINT, ("lsm, universal", "lsm, incremental")),
+    (CHECKPOINT, ("rocksdb",)),
+    (CHECKPOINT, ("changelog",)),
+    (CHECKPOINT, ("changelog over lsm",)),
     (FULL_CHECKPOINT, ("lsm, incremental",)),
+    (FULL_CHECKPOINT, ("heap, incremental",)),
+    (FULL_CHECKPOINT, ("changelog",)),
+    (FULL_CHECKPOINT, ("changelog over lsm",)),
     (NATIVE, ("lsm", "lsm, incremental")),
     (CANONICAL, ("heap", "lsm, incremental", "memory, incremental", "lsm")),
+    (CANONICAL, ("changelog", "lsm", "rocksdb", "heap, incremental", "changelog over lsm")),
 ]
 
 

@@ -397,6 +397,9 @@ NAMES = [f"{kind.value}: {' to '.join(cycle)}" for kind, cycle in SCENARIOS]
 
 def search(scenario: tuple[SnapshotType, tuple[str, ...]], examples: int, steps: int) -> None:
     """Run the machine."""
+    if "rocksdb" in scenario[1]:
+        # Each of its backends opens a database on disk.
+        examples = max(2, examples // 10)
     run_state_machine_as_test(
         lambda: DifferentialMachine(*scenario), settings=settings(max_examples=examples, stateful_step_count=steps)
     )

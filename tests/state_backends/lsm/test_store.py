@@ -159,6 +159,21 @@ def test_files_stay_while_a_snapshot_needs_them() -> None:
     assert not old & set(names(fs))
 
 
+def test_a_snapshot_released_too_late_deletes_nothing() -> None:
+    """A closed store's directory stays as it is."""
+    fs = MemoryFileSystem()
+    store = open_store(fs)
+    fill(store, range(60))
+    snapshot = store.snapshot()
+    store.compact_all()
+    store.close()
+    before = fs.list_dir("/store")
+    assert len(names(fs)) > len(store.describe().files)
+    snapshot.release()
+
+    assert fs.list_dir("/store") == before
+
+
 def test_an_abandoned_scan_holds_no_file() -> None:
     """A scan that nobody reads to its end, or at all, keeps files only as long as it lives."""
     fs = MemoryFileSystem()
@@ -583,6 +598,21 @@ def test_a_file_of_another_store_is_not_taken_for_ours() -> None:
     fs.rename(f"/one/{name}", f"/two/{name}")
     with pytest.raises(CorruptStateError, match=f"/two/{name}: is another file than the one that the manifest names"):
         open_store(fs, "/two", "b")
+
+
+def test_a_manifest_of_another_checkpoint_is_not_taken_for_ours() -> None:
+    """Two whole manifests of one name, swapped, are told apart by what CURRENT vouches for."""
+    fs = MemoryFileSystem()
+    written = []
+    for directory, mark in (("/one", "v"), ("/two", "w")):
+        store = open_store(fs, directory)
+        fill(store, range(3), mark)
+        written.append(store.checkpoint(directory + "-checkpoint"))
+    assert written[0] == written[1]
+    manifest = next(name for name in written[0] if name.startswith("MANIFEST"))
+    fs.rename(f"/one-checkpoint/{manifest}", f"/two-checkpoint/{manifest}")
+    with pytest.raises(CorruptStateError, match="are not those that CURRENT vouches for"):
+        open_store(fs, "/two-checkpoint", "b")
 
 
 # --- being compared ---

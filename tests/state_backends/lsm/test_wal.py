@@ -144,3 +144,17 @@ def test_a_write_that_failed_never_comes_back(kind: FaultKind, before: int) -> N
     memory.crash()
 
     assert content(open_store(memory, unique="b")) == {**expected, key(2): b"next"}
+
+
+def test_bulk_loading_that_failed_never_comes_back() -> None:
+    """Its edit may be in the manifest; the next write makes sure that it does not count, whatever happens then."""
+    memory = MemoryFileSystem()
+    fs = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.ERROR_AFTER, "fsync", "*/MANIFEST*-a", at_call=2)])
+    store = open_store(fs, wal=True, sync=True)
+    with pytest.raises(OSError, match="Input/output error"):
+        store.ingest(iter([(key(1), b"failed")]))
+    assert store.get(key(1)) is None
+    store.put(key(2), b"next")
+    memory.crash()
+
+    assert content(open_store(memory, unique="b")) == {key(2): b"next"}
