@@ -16,7 +16,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from state_backends.descriptors import StateKind
 from state_backends.encoding import StateCodec
@@ -32,6 +32,8 @@ FORMAT_VERSION = 1
 
 _HEADER, _GROUP, _END = 1, 2, 3
 _ZLIB_LEVEL = 1
+_WRITE_BYTES = 1 << 16
+"""Frames of key groups are put together for the stream, up to about this size."""
 _KNOWN_KINDS = frozenset(kind.value for kind in StateKind)
 
 
@@ -58,19 +60,18 @@ class StateId:
         return cls(*state)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBlock:
+class EncodedBlock(NamedTuple):
     """The entries of one state in one key group, sorted, as encoded columns.
 
     :ivar state: the state
-    :ivar count: how many entries
+    :ivar num_entries: how many entries
     :ivar keys: an encoded list of the keys
     :ivar namespaces: an encoded list of the namespaces, or the encoded ``None``
     :ivar values: an encoded list of the values
     """
 
     state: StateId
-    count: int
+    num_entries: int
     keys: bytes
     namespaces: bytes
     values: bytes
@@ -134,30 +135,40 @@ class FullSnapshotWriter:
         self._codec = codec
         self._compress = header.compression == "zlib"
         self._range = header.key_group_range
-        self._index = {state: index for index, state in enumerate(header.states)}
+        start = codec.array_header(4)
+        self._starts = {state: (index, start + codec.encode(index)) for index, state in enumerate(header.states)}
         self._offsets: list[tuple[int, int]] = []
         self._entries = 0
         stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, codec.encode(header.to_state())))
 
-    def write_group(self, key_group: int, blocks: Sequence[EncodedBlock]) -> None:
-        """Write the entries of a key group; groups ascend, blocks ascend by state, none is empty."""
+    def write_groups(self, groups: Iterable[tuple[int, Sequence[EncodedBlock]]]) -> None:
+        """Write the entries of key groups; groups ascend, blocks ascend by state, none is empty."""
+        frames: list[bytes] = []
+        written, size = self._stream.tell(), 0
+        for key_group, blocks in groups:
+            assert not self._offsets or self._offsets[-1][0] < key_group
+            self._offsets.append((key_group, written + size))
+            frames.append(frame(_GROUP, key_group, self._payload(blocks)))
+            size += len(frames[-1])
+            if size >= _WRITE_BYTES:
+                self._stream.write(b"".join(frames))
+                written, size, frames = written + size, 0, []
+        if frames:
+            self._stream.write(b"".join(frames))
+
+    def _payload(self, blocks: Sequence[EncodedBlock]) -> bytes:
         assert blocks
-        assert not self._offsets or self._offsets[-1][0] < key_group
         parts = [self._codec.array_header(len(blocks))]
         last = -1
-        for block in blocks:
-            index = self._index[block.state]
+        for state, num_entries, keys, namespaces, values in blocks:
+            index, start = self._starts[state]
             assert index > last
             last = index
-            assert block.count > 0
-            self._entries += block.count
-            parts += [self._codec.array_header(4), self._codec.encode(index)]
-            parts += [block.keys, block.namespaces, block.values]
+            assert num_entries > 0
+            self._entries += num_entries
+            parts += (start, keys, namespaces, values)
         payload = b"".join(parts)
-        if self._compress:
-            payload = zlib.compress(payload, _ZLIB_LEVEL)
-        self._offsets.append((key_group, self._stream.tell()))
-        self._stream.write(frame(_GROUP, key_group, payload))
+        return zlib.compress(payload, _ZLIB_LEVEL) if self._compress else payload
 
     def finish(self) -> FullKeyedStateHandle:
         """Write the end and make the file durable."""

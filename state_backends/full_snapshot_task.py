@@ -8,7 +8,7 @@ backend: the order, the header, how much a step does, and what becomes of a file
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from state_backends.encoding import StateCodec
@@ -101,16 +101,20 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
             if not states:
                 return SnapshotResult(None)
             self._writer = self._open(states)
-        written = 0
-        while self._next_group < len(self._groups) and written < self._options.entries_per_step:
-            group = self._groups[self._next_group]
-            blocks = self._pinned.blocks(group)
-            self._writer.write_group(group, blocks)
-            written += sum(block.count for block in blocks)
-            self._next_group += 1
+        self._writer.write_groups(self._some_groups())
         if self._next_group < len(self._groups):
             return None
         return SnapshotResult(self._writer.finish())
+
+    def _some_groups(self) -> Iterator[tuple[int, list[EncodedBlock]]]:
+        """The key groups of one step."""
+        passed = 0
+        while self._next_group < len(self._groups) and passed < self._options.entries_per_step:
+            group = self._groups[self._next_group]
+            blocks = self._pinned.blocks(group)
+            passed += sum([block.num_entries for block in blocks])
+            self._next_group += 1
+            yield group, blocks
 
     def _open(self, states: list[StateId]) -> FullSnapshotWriter:
         pinned = self._pinned

@@ -8,8 +8,9 @@ Rules.
 1. A key keeps its slot for ever; keys are only added. So a snapshot needs a count to know which keys it saw.
 2. A snapshot holds the array of values itself. Whoever writes first afterwards copies the array and goes on with the
    copy: one copy for each snapshot however many writes follow, a millisecond for a million values.
-3. How the keys of a key group are ordered and encoded is remembered from one snapshot to the next, for as long as the
-   group gets no new key.
+3. A snapshot is encoded a *run* of neighbouring key groups at a time: groups of some dozen entries each would cost
+   their handling. How the keys of a run are ordered and encoded is remembered from one snapshot to the next, for as
+   long as none of its groups gets a new key.
 4. A state is in one form at a time. Declaring it as rows brings it back into dicts; the columns then refuse to be used.
 """
 
@@ -17,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from state_backends.column_encoding import encoded_columns, encoded_order
 from state_backends.column_folds import ColumnFold
 from state_backends.column_grouping import Grouping, LongSlots, ObjectSlots, Positions, Slots
 from state_backends.column_keys import KeyColumn, key_column_type, key_groups_of
@@ -39,26 +42,40 @@ else:
     from state_backends.lazy_numpy import np
 
 _LEAST_SLOTS = 1 << 10
+_RUN_ENTRIES = 1 << 12
+"""About how many entries are encoded together; never less than a key group."""
 _NO_NAMESPACES = b"\xc0"
 """The encoded ``None``."""
 
 
-@dataclass(slots=True)
-class _EncodedKeys:
-    """The keys of one key group as a snapshot writes them.
+class _Group(NamedTuple):
+    """A key group and the slots of its keys, ascending."""
 
-    :ivar slots: their slots, in the order of the encoded keys
-    :ivar column: the encoded list of the keys
+    number: int
+    slots: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedKeys:
+    """The keys of a run as a snapshot writes them.
+
+    :ivar groups: the key groups
+    :ivar bounds: where each begins in ``slots``, and the end of the last one
+    :ivar slots: by key group, and in the order of the encoded keys
+    :ivar columns: for each key group, the encoded list of its keys
     """
 
+    groups: list[int]
+    bounds: list[int]
     slots: Positions
-    column: bytes
+    columns: list[bytes]
 
 
 class ColumnEntries:
     """Keys, their slots and their values.
 
     :ivar key_type: of all keys
+    :ivar codec: encodes both
     :ivar values: by slot; some more than there are keys
     """
 
@@ -69,15 +86,16 @@ class ColumnEntries:
         self.values: NDArray[Any] = np.zeros(_LEAST_SLOTS, dtype=dtype)
         self._max_parallelism = max_parallelism
         self._range = key_group_range
-        self._codec = codec
+        self.codec = codec
         self._slots: Slots = LongSlots() if key_type.name in ("INT", "LONG") else ObjectSlots()
         self._groups: NDArray[np.int16] = np.zeros(_LEAST_SLOTS, dtype=np.int16)
         self._pins = 0
         self._shared = False
         """Whether a snapshot holds the array of values."""
-        self._layout: tuple[int, list[tuple[int, Positions]]] = (0, [])
-        """For some number of keys: the slots of each key group."""
+        self._layout: tuple[int, list[list[_Group]]] = (0, [])
+        """For some number of keys: the runs."""
         self._encoded: dict[int, _EncodedKeys] = {}
+        """By the first key group of the run."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -126,8 +144,13 @@ class ColumnEntries:
     def shards_of(self, values: NDArray[Any], count: int) -> dict[int, ColumnShard]:
         """The entries of each key group that had some when there were ``count`` keys with these values."""
         if self._layout[0] != count:
-            self._layout = count, _slots_by_group(self._groups[:count])
-        return {group: ColumnShard(self, group, slots, values) for group, slots in self._layout[1]}
+            self._layout = count, _runs(_slots_by_group(self._groups[:count]), count)
+        runs = [(_RunAtOneMoment(self, groups, values), groups) for groups in self._layout[1]]
+        return {
+            group.number: ColumnShard(run, index, group.slots)
+            for run, groups in runs
+            for index, group in enumerate(groups)
+        }
 
     def snapshot(self) -> ColumnSnapshot:
         """Pin the present entries."""
@@ -141,24 +164,31 @@ class ColumnEntries:
         if not self._pins:
             self._shared = False
 
-    def encoded_keys(self, group: int, slots: Positions) -> _EncodedKeys:
-        """The keys of all ``slots`` of a key group that some snapshot saw, ascending, as it writes them."""
-        found = self._encoded.get(group)
-        if found is None or len(found.slots) != len(slots):
+    def encoded_keys(self, run: list[_Group]) -> _EncodedKeys:
+        """The keys of a run that some snapshot saw, as it writes them."""
+        groups = [group.number for group in run]
+        bounds = [0, *accumulate(len(group.slots) for group in run)]
+        found = self._encoded.get(groups[0])
+        if found is None or found.groups != groups or found.bounds != bounds:
             # Keys are only added: as many of one group are the same ones.
-            found = self._encoded[group] = self._encode_keys(slots)
+            slots, columns = self._encode_keys(run, bounds)
+            found = self._encoded[groups[0]] = _EncodedKeys(groups, bounds, slots, columns)
         return found
 
-    def _encode_keys(self, slots: Positions) -> _EncodedKeys:
+    def _encode_keys(self, run: list[_Group], bounds: list[int]) -> tuple[Positions, list[bytes]]:
         keys = self._slots.keys(len(self))
+        slots = np.concatenate([group.slots for group in run])
         if isinstance(keys, np.ndarray):
             chosen = keys[slots]
-            order = _encoded_order(chosen)
-            return _EncodedKeys(slots[order], self._codec.pack(chosen[order].tolist()))
-        encoded = [self._codec.pack(keys[slot]) for slot in slots.tolist()]
-        order = sorted(range(len(encoded)), key=encoded.__getitem__)
-        column = self._codec.array_header(len(encoded)) + b"".join([encoded[position] for position in order])
-        return _EncodedKeys(slots[order], column)
+            order = encoded_order(chosen, np.repeat(np.arange(len(run)), np.diff(bounds)))
+            return slots[order], encoded_columns(chosen[order], bounds, self.codec)
+        columns = []
+        for group, start in zip(run, bounds[:-1], strict=True):
+            encoded = [self.codec.pack(keys[slot]) for slot in group.slots.tolist()]
+            order = sorted(range(len(encoded)), key=encoded.__getitem__)
+            columns.append(self.codec.array_header(len(encoded)) + b"".join([encoded[one] for one in order]))
+            slots[start : start + len(encoded)] = group.slots[order]
+        return slots, columns
 
     def keys_at(self, slots: Positions) -> list[Any]:
         """The keys of some slots."""
@@ -169,32 +199,52 @@ class ColumnEntries:
         return [keys[slot] for slot in slots.tolist()]
 
 
+class _RunAtOneMoment:
+    """The entries of a run, encoded when the first of its key groups is."""
+
+    __slots__ = ("_columns", "_groups", "entries", "values")
+
+    def __init__(self, entries: ColumnEntries, groups: list[_Group], values: NDArray[Any]) -> None:
+        self.entries = entries
+        self.values = values
+        self._groups = groups
+        self._columns: tuple[list[bytes], list[bytes]] | None = None
+
+    def encoded(self, index: int) -> tuple[bytes, bytes]:
+        """The encoded lists of the keys and of the values of one of the key groups."""
+        if self._columns is None:
+            keys = self.entries.encoded_keys(self._groups)
+            values = self.values.take(keys.slots)
+            self._columns = keys.columns, encoded_columns(values, keys.bounds, self.entries.codec)
+        key_columns, value_columns = self._columns
+        return key_columns[index], value_columns[index]
+
+
 class ColumnShard:
     """The entries of one key group at one moment. Iterating gives the keys."""
 
-    __slots__ = ("_entries", "_group", "_slots", "_values")
+    __slots__ = ("_index", "_run", "_slots")
 
-    def __init__(self, entries: ColumnEntries, group: int, slots: Positions, values: NDArray[Any]) -> None:
-        self._entries = entries
-        self._group = group
+    def __init__(self, run: _RunAtOneMoment, index: int, slots: Positions) -> None:
+        """The group with this index in its run."""
+        self._run = run
+        self._index = index
         self._slots = slots
-        self._values = values
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._entries.keys_at(self._slots))
+        return iter(self._run.entries.keys_at(self._slots))
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Keys and values."""
-        return zip(self._entries.keys_at(self._slots), self._values[self._slots].tolist(), strict=True)
+        return zip(self, self._run.values[self._slots].tolist(), strict=True)
 
-    def encode(self, state: StateId, codec: StateCodec) -> EncodedBlock:
+    def encode(self, state: StateId) -> EncodedBlock:
         """The entries as sorted columns."""
-        keys = self._entries.encoded_keys(self._group, self._slots)
-        values = codec.pack(self._values.take(keys.slots).tolist())
-        return EncodedBlock(state, len(self._slots), keys.column, _NO_NAMESPACES, values)
+        keys, values = self._run.encoded(self._index)
+        return EncodedBlock(state, len(self._slots), keys, _NO_NAMESPACES, values)
 
 
 class ColumnSnapshot:
@@ -254,7 +304,7 @@ class ColumnStateTable(StateTable):
         """The entries of one shard as sorted columns."""
         entries: object = shard.entries
         if isinstance(entries, ColumnShard):
-            return entries.encode(state, self.codec)
+            return entries.encode(state)
         return super().encode_block(state, shard)
 
     def as_rows(self, empty: Callable[[], StateTable]) -> StateTable:
@@ -358,7 +408,7 @@ def _other_type(state: str, wanted: str, found: str) -> StateSchemaError:
     )
 
 
-def _slots_by_group(groups: NDArray[np.int16]) -> list[tuple[int, Positions]]:
+def _slots_by_group(groups: NDArray[np.int16]) -> list[_Group]:
     """The slots of each key group that has some, both ascending."""
     if not len(groups):
         return []
@@ -366,23 +416,15 @@ def _slots_by_group(groups: NDArray[np.int16]) -> list[tuple[int, Positions]]:
     ordered = groups[order]
     starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()]
     ends = [*starts[1:], len(groups)]
-    return [(int(ordered[start]), order[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [_Group(int(ordered[start]), order[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _encoded_order(keys: NDArray[np.int64]) -> Positions:
-    """The positions of some keys in the order of their encodings.
-
-    msgpack writes an int big-endian behind a byte for its width; these bytes ascend from ints of at least 0, whose
-    width grows with them, over -33 .. -128 and wider and wider ones to -1 .. -32, which are that byte themselves.
-    """
-    negative = keys < 0
-    if not negative.any():
-        return np.argsort(keys, kind="stable")
-    width = negative.astype(np.int8)
-    for bits in (7, 15, 31):
-        width += keys < -(1 << bits)
-    width[negative & (keys >= -32)] = 5
-    return np.lexsort((keys, width))
+def _runs(groups: list[_Group], entries: int) -> list[list[_Group]]:
+    """Neighbours put together. Which ones changes only whenever the entries double: what is remembered stays of use."""
+    width = 1
+    while width * 2 * entries <= _RUN_ENTRIES * len(groups) and width < len(groups):
+        width *= 2
+    return [list(run) for _, run in groupby(groups, lambda group: group.number // width)]
 
 
 def _grown(array: NDArray[Any], count: int, wanted: int) -> NDArray[Any]:

@@ -289,7 +289,7 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
             file = StoreFile(name, known, uploaded=False)
         self._files.append(file)
         self._pinned.taken.files[group] = file.stream
-        return sum(block.count for block in blocks)
+        return sum(block.num_entries for block in blocks)
 
     @property
     def _data_scope(self) -> StateScope:
@@ -309,7 +309,7 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
         self._streams.append(stream)
         writer = FullSnapshotWriter(stream, self._pinned.full.codec, header)
         if group is not None:
-            writer.write_group(group, blocks)
+            writer.write_groups([(group, blocks)])
         return writer.finish().stream
 
     def _handle(self) -> IncrementalKeyedStateHandle:

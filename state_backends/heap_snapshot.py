@@ -50,6 +50,7 @@ class HeapSnapshotResources(FullSnapshotResources):
             for table in sorted(tables, key=lambda one: one.name)
             for state, entries in table.parts()
         ]
+        self._with_entries: list[PinnedPart] = []
 
     def contents(self) -> Contents:
         states = []
@@ -59,11 +60,12 @@ class HeapSnapshotResources(FullSnapshotResources):
             if with_entries:
                 states.append(part.state)
                 groups.update(with_entries)
+                self._with_entries.append(part)
         return Contents(states, sorted(groups))
 
     def blocks(self, key_group: int) -> list[EncodedBlock]:
         blocks = []
-        for part in self.parts:
+        for part in self._with_entries:
             shard = part.entries.take(key_group)
             if shard is not None:
                 blocks.append(part.table.encode_block(part.state, shard))

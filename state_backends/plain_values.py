@@ -16,6 +16,7 @@ from typing import Any
 
 from state_backends.encoding import StateCodec, TypeRegistry
 from state_backends.errors import StateSchemaError
+from state_backends.type_registry import type_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,18 @@ class InspectingRegistry(TypeRegistry):
             return UnregisteredValue(code, version, state)
 
 
+class InspectingCodec(StateCodec):
+    """Decodes whatever a job stored, and writes it again as it was."""
+
+    def _pack_special(self, value: Any) -> Any:
+        if type(value) is UnregisteredValue:
+            return [type_mark(value.code, value.version), value.state]
+        return super()._pack_special(value)
+
+
 def inspecting_codec() -> StateCodec:
-    """A codec that decodes whatever a job stored."""
-    return StateCodec(InspectingRegistry())
+    """A codec that decodes whatever a job stored, and encodes it to the same bytes."""
+    return InspectingCodec(InspectingRegistry())
 
 
 def plain(value: Any) -> Any:

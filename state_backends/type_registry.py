@@ -30,6 +30,11 @@ ToState = Callable[[Any], Any]
 FromState = Callable[[Any, int], Any]
 
 
+def type_mark(code: int, version: int) -> msgpack.ExtType:
+    """What stands before the state of a registered type in an encoded value."""
+    return msgpack.ExtType(code, version.to_bytes(2, "big"))
+
+
 class RegisteredType:
     """One class that may stand in state.
 
@@ -58,7 +63,7 @@ class RegisteredType:
         self.to_state = to_state
         self.from_state = from_state
         self.version = version
-        self.mark = msgpack.ExtType(code, version.to_bytes(2, "big"))
+        self.mark = type_mark(code, version)
 
 
 class TypeRegistry:

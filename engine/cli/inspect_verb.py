@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
 from engine.cli.inspection import Selection, find_checkpoint, inspect_checkpoint
 from engine.cli.inspection_text import inspection_lines
 from engine.cli.places import place
+from engine.cli.state_difference import compare, difference_lines
+from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED
 
 _HELP = """Show the state in a checkpoint: per operator, subtask and key group. Every byte is verified first.
 
@@ -20,6 +24,10 @@ Examples:
   weir inspect state/
   weir inspect state/wordcount/chk-12 --operator count --limit 100
   weir inspect state/ --json > checkpoint.json
+  weir inspect state/wordcount/chk-11 --diff state/wordcount/chk-12
+
+With --diff: which entries of keyed state the two do not have in common, whatever state backends and parallelisms wrote
+them. The exit code is 1 when there are any.
 """
 
 
@@ -33,14 +41,23 @@ Examples:
     show_default=True,
     help="Entries shown of each state of a subtask.",
 )
+@click.option("--diff", "other", metavar="PATH", help="Compare the keyed state with that of another checkpoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(path: str, uid: str | None, limit: int, as_json: bool) -> int:
+def command(path: str, uid: str | None, limit: int, other: str | None, as_json: bool) -> int:
     """See the help text."""
-    found = find_checkpoint(*place(path))
-    inspected = inspect_checkpoint(found, Selection(uid, limit))
+    found, selection = find_checkpoint(*place(path)), Selection(uid, limit)
+    if other is None:
+        inspected = inspect_checkpoint(found, selection)
+        _print(inspected, inspection_lines(inspected), as_json)
+        return EXIT_VALID
+    compared = compare(found, find_checkpoint(*place(other)), selection)
+    _print(compared, difference_lines(compared), as_json)
+    return EXIT_VALID if compared["equal"] else EXIT_VIOLATED
+
+
+def _print(data: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(inspected, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        for line in inspection_lines(inspected):
+        for line in lines:
             click.echo(line)
-    return 0

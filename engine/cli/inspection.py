@@ -143,7 +143,7 @@ def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str
     """
     location = found.location()
     metadata = location.verify()
-    operators = _selected(metadata.operators, selection, found.directory)
+    operators = selected_operators(metadata.operators, selection, found.directory)
     reader = location.reader()
     files = [stream for stream in metadata.streams() if isinstance(stream, FileStateHandle)]
     return {
@@ -177,9 +177,10 @@ def _uploaded(operators: Iterable[OperatorSnapshot]) -> int:
     return sum(part.persisted_bytes for part in parts)
 
 
-def _selected(
+def selected_operators(
     operators: tuple[OperatorSnapshot, ...], selection: Selection, path: str
 ) -> Iterable[OperatorSnapshot]:
+    """The operators that are looked at. Raises :class:`ConfigurationError` when none has the uid."""
     if selection.uid is None:
         return operators
     chosen = [one for one in operators if one.uid == selection.uid]

@@ -272,7 +272,9 @@ def test_types_of_other_programs_are_kept_as_they_are() -> None:
     program.register_type(40, complex, lambda value: [value.real, value.imag], lambda state, version: complex(*state))
     data = StateCodec(program).encode(complex(1, 2))
 
-    assert inspecting_codec().decode(data) == UnregisteredValue(40, 1, [1.0, 2.0])
+    codec = inspecting_codec()
+    assert codec.decode(data) == UnregisteredValue(40, 1, [1.0, 2.0])
+    assert codec.encode(codec.decode(data)) == data
     assert InspectingRegistry().for_class(complex) is None
 
 

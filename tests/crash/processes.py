@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from operators.file_sink import read_committed
 from state_backends.filesystem import LocalFileSystem
+from state_backends.storage import INCARNATION_FILE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB_FILE = Path(__file__).with_name("killed_job.py")
@@ -21,9 +23,13 @@ DESCRIPTOR = "weir-job.json"
 class KilledRun:
     """A job in a directory of its own: started, killed and resumed until it has come to its end."""
 
-    def __init__(self, directory: Path, records: int, *options: str) -> None:
-        """``options``: more of the command line, such as the state backend."""
+    program = "engine.cli"
+    job_file = JOB_FILE
+
+    def __init__(self, directory: Path, records: int, *options: str, every_time: Iterable[str] = ()) -> None:
+        """``options``: more of the command line, such as the state backend; ``every_time``: of that of resumes too."""
         self._options = options
+        self._every_time = list(every_time)
         self.storage = directory / "state"
         self.out = directory / "out"
         self.records = records
@@ -47,10 +53,22 @@ class KilledRun:
         with self._process() as process:
             while process.poll() is None and self.newest_checkpoint() < checkpoint_id:
                 time.sleep(0.002)
-            time.sleep(later_s)
-            process.send_signal(signal.SIGKILL)
-            self.last_words, _ = process.communicate()
-            return self._has_ended(process)
+            return self._kill(process, later_s)
+
+    def kill_behind_start(self, later_s: float) -> bool:
+        """Start or resume, and kill a little later than the process has begun an incarnation: while it recovers."""
+        incarnation = self.storage / "killed" / INCARNATION_FILE_NAME
+        before = incarnation.read_bytes() if incarnation.exists() else b""
+        with self._process() as process:
+            while process.poll() is None and (not incarnation.exists() or incarnation.read_bytes() == before):
+                time.sleep(0.002)
+            return self._kill(process, later_s)
+
+    def _kill(self, process: subprocess.Popen[str], later_s: float) -> bool:
+        time.sleep(later_s)
+        process.send_signal(signal.SIGKILL)
+        self.last_words, _ = process.communicate()
+        return self._has_ended(process)
 
     def _process(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -74,14 +92,15 @@ class KilledRun:
         return max((int(one.parent.name[4:]) for one in self.storage.glob("killed/chk-*/_metadata")), default=0)
 
     def _command(self) -> list[str]:
-        weir = [sys.executable, "-m", "engine.cli"]
+        weir = [sys.executable, "-m", self.program]
         if (self.storage / DESCRIPTOR).exists():
             self.resumes += 1
             self.checkpoints_found.append(self.newest_checkpoint())
-            return [*weir, "resume", str(self.storage)]
+            return [*weir, "resume", str(self.storage), *self._every_time]
         # Killed before the run had left anything that could be resumed: nothing is committed either.
-        start = ["run", str(JOB_FILE), "--storage", str(self.storage), "--out", str(self.out)]
-        return [*weir, *start, *OPTIONS, *self._options, "--param", f"records={self.records}"]
+        start = ["run", str(self.job_file), "--storage", str(self.storage), "--out", str(self.out)]
+        options = [*OPTIONS, *self._options, *self._every_time]
+        return [*weir, *start, *options, "--param", f"records={self.records}"]
 
     def committed(self) -> dict[str, list[str]]:
         """The committed rows of each partition, sorted."""

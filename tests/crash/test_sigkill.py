@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.filesystem import LocalFileSystem
-from state_backends.storage import CheckpointStorage
 from tests.crash.processes import KilledRun, expected_rows, seconds
-from tests.scenarios.live_files import check_live_files
 
 RECORDS = 120_000
 SOONEST = 0.15
@@ -48,34 +45,6 @@ def test_killed_five_times_in_a_row(tmp_path: Path, undisturbed: tuple[float, di
     assert run.checkpoints_found == sorted(run.checkpoints_found)
     assert run.checkpoints_found[0] >= 6
     assert run.leftovers() == []
-
-
-@pytest.mark.parametrize(
-    "backend",
-    [
-        ("lsm", "incremental"),
-        pytest.param(("heap", "incremental"), marks=pytest.mark.slow),
-        pytest.param(("changelog", "full"), marks=pytest.mark.slow),
-        pytest.param(("changelog:lsm", "incremental"), marks=pytest.mark.slow),
-    ],
-)
-def test_killed_while_checkpoints_share_files(
-    backend: tuple[str, str], tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]
-) -> None:
-    """Every resume sweeps what the killed run had uploaded for nothing and keeps what its checkpoints use; in the end
-    there is no file that no checkpoint refers to, and none is missing."""
-    _, expected = undisturbed
-    name, snapshot = backend
-    instants = random.Random(name)
-    run = KilledRun(tmp_path, RECORDS, "--state-backend", name, "--snapshot", snapshot)
-
-    for checkpoint_id in (7, 21, 40):
-        assert not run.kill_behind_checkpoint(checkpoint_id, later_s=instants.uniform(0, 0.03))
-    assert run.go_on()
-
-    assert run.committed() == expected
-    shared = check_live_files(LocalFileSystem(), CheckpointStorage(LocalFileSystem(), str(run.storage), "killed"))
-    assert any(shared.values())
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -43,4 +43,4 @@ def assert_columns(entries: dict[Any, Any], *, encoded: bool) -> None:
 
     assert block.keys == codec.array_header(len(entries)) + b"".join(map(codec.encode, in_order))
     assert codec.decode(block.values) == [entries[key] for key in in_order]
-    assert block.count == len(entries)
+    assert block.num_entries == len(entries)

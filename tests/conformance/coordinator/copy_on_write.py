@@ -99,7 +99,9 @@ class _Map:
                 shard = part.entries.shards.get(self._group_of[key])
                 if isinstance(shard, Shard) and self._key_of[key] in shard:
                     found.append(name)
-                assert not isinstance(shard, FrozenShard) or shard.encoded, "a copy of lists must be a deep one"
+                # A group that held nothing was not copied at all.
+                is_deep = not isinstance(shard, FrozenShard) or shard.encoded or not shard.entries
+                assert is_deep, "a copy of lists must be a deep one"
         return found
 
 

@@ -110,11 +110,11 @@ class _Backend:
         if self._handle is None:
             return state
         data, private = self._handle.shared_files, self._handle.private_files
-        scopes = {_scope(file) for file in data}
-        if len(scopes) == 1:
-            state["sst_scope"] = scopes.pop().name
+        scopes = {_scope(file).name for file in data}
         return {
             **state,
+            # Without data files there is none.
+            "sst_scope": scopes.pop() if len(scopes) == 1 else sorted(scopes) or None,
             "reused_placeholders": [file.name for file in data if not file.uploaded],
             "uploaded_sst": [file.name for file in data if file.uploaded],
             "uploaded_misc": [file.name for file in private if file.uploaded],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any
 
 from engine.checkpoint.redistribution import OperatorStatePart, keyed_state_parts, redistribute_operator_state
@@ -51,8 +52,9 @@ def operator_state(vector: Vector) -> list[str]:
     """``operator_state_redistribution``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"old", "new_parallelism", "split_state_order"}, "input")
-    old = [[_part(written) for written in subtask] for subtask in given["old"]]
-    new = redistribute_operator_state(old, given["new_parallelism"], given.get("split_state_order"))
+    # A subtask that reported nothing may be null.
+    old = [[_part(written) for written in subtask or ()] for subtask in given["old"]]
+    new = redistribute_operator_state(old, given["new_parallelism"], _split_order(old, given.get("split_state_order")))
     layout: list[dict[str, dict[str, list[int]]]] = []
     for share in new:
         # A stream that nobody reads anything of is not named.
@@ -63,6 +65,23 @@ def operator_state(vector: Vector) -> list[str]:
             )
     comparison.fields(vector["expect"], {"new": layout})
     return comparison.finish()
+
+
+def _split_order(old: list[list[OperatorStatePart[str]]], told: list[str] | None) -> list[str] | None:
+    """The order of exactly the split states. Those that are told of may be more than are there, and those without
+    items may be missing: they move nothing, wherever they stand."""
+    if told is None:
+        return None
+    items: dict[str, int] = {}
+    for part in chain.from_iterable(old):
+        for name, state in part.states.items():
+            if state.mode is OperatorStateMode.SPLIT_DISTRIBUTE:
+                items[name] = items.get(name, 0) + len(state.offsets)
+    missing = sorted(items.keys() - set(told))
+    for name in missing:
+        if items[name]:
+            raise MalformedVector(f"split_state_order says nothing of {name!r}")
+    return [*(name for name in told if name in items), *missing]
 
 
 def keyed_state(vector: Vector) -> list[str]:

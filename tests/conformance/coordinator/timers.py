@@ -7,7 +7,7 @@ from typing import Any, cast
 from engine.elements.operator import OperatorContext
 from operators.wake_ups import WakeUps
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import KeyGroupRange
+from state_backends.key_groups import INT, KeyGroupRange
 from state_backends.timers import Timer, TimerQueue, TimerService
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
 from tests.conformance.coordinator.states import keyed_backend
@@ -43,18 +43,24 @@ class _Clock:
 
 
 class _Timers:
-    """The timer service and the wake-ups of one vector."""
+    """The timer service and the wake-ups of one vector.
+
+    Flink has one wake-up at a time: a timer earlier than all others moves it, and deleting timers leaves it where it
+    is. Ours cannot be moved: those asked for before stay, find nothing due, and do nothing. So what is told of is the
+    wake-up that would be Flink's one, as long as it was asked for.
+    """
 
     def __init__(self) -> None:
         self.service: TimerService = keyed_backend().timer_service("timers")
         self._clock = _Clock()
         self._wake_ups = WakeUps(cast(OperatorContext, self._clock), self.service)
         self._key: Any = None
+        self._moved_to: int | None = None
 
     @property
     def physical_timer(self) -> int | None:
-        """The next wake-up."""
-        return min(self._clock.asked_ms, default=None)
+        """The one wake-up, ``None`` when nobody asked for it."""
+        return self._moved_to if self._moved_to in self._clock.asked_ms else None
 
     def apply(self, op: Vector) -> list[Timer]:
         """One operation; returns what fires."""
@@ -67,8 +73,7 @@ class _Timers:
             case "delete_event":
                 service.delete_event_time_timer(self._key, op["ns"], op["time"])
             case "register_processing":
-                service.register_processing_time_timer(self._key, op["ns"], op["time"])
-                self._wake_ups.arm()
+                self._register_processing(op["ns"], op["time"])
             case "delete_processing":
                 service.delete_processing_time_timer(self._key, op["ns"], op["time"])
             case "advance_watermark":
@@ -78,9 +83,16 @@ class _Timers:
                 fired = self._processing_time(op["time"], op.get("callback_registers"))
         return fired
 
+    def _register_processing(self, namespace: Any, time: int) -> None:
+        earliest = self.service.next_processing_time()
+        self.service.register_processing_time_timer(self._key, namespace, time)
+        self._wake_ups.arm()
+        if earliest is None or time < earliest:
+            self._moved_to = time
+
     def _processing_time(self, time: int, callback_registers: int | None) -> list[Timer]:
         fired: list[Timer] = []
-        if self.physical_timer is not None and self.physical_timer <= time:
+        if min(self._clock.asked_ms, default=_END_OF_TIME) <= time:
             while (timer := self.service.pop_next_processing_time(time)) is not None:
                 fired.append(timer)
                 if callback_registers is not None:
@@ -88,6 +100,8 @@ class _Timers:
         self._clock.stands_at(time)
         self._wake_ups.passed(time)
         self._wake_ups.arm()
+        if self._moved_to is not None and self._moved_to <= time:
+            self._moved_to = self.service.next_processing_time()
         return fired
 
 
@@ -132,7 +146,8 @@ def key_grouped_priority_queue(vector: Vector) -> list[str]:
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"max_parallelism", "elements", "order_by"}, "input")
     maximum = given["max_parallelism"]
-    backend = HeapKeyedStateBackend(None, maximum, KeyGroupRange(0, maximum - 1))
+    are_numbers = all(type(key) is int for key, _ in given["elements"])
+    backend = HeapKeyedStateBackend(INT if are_numbers else None, maximum, KeyGroupRange(0, maximum - 1))
     queue = backend.timer_service("queue").event_time
     heads = []
     for key, priority in given["elements"]:

@@ -1,0 +1,113 @@
+"""Real processes with much keyed state, killed at seeded instants and resumed, on every state backend.
+
+The stores are so small that a kill finds files half written, half uploaded, half compacted and half materialised. Tasks
+die inside the processes as well. Afterwards the output is that of an undisturbed run, and of the files in checkpoint
+storage none is missing, none is damaged and none is there that no checkpoint refers to.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from state_backends.filesystem import LocalFileSystem
+from state_backends.storage import CheckpointStorage
+from tests.crash.processes import KilledRun
+from tests.crash.stateful_job import expected_rows
+from tests.scenarios.live_files import check_live_files
+
+RECORDS = 16_000
+CHECKPOINTS = 16
+IN_MEMORY = Path("/dev/shm")
+"""Killed processes lose nothing that they have written, so it need not be a disk, which others may keep busy."""
+
+BACKENDS = ("lsm", "changelog:lsm", "heap", "rocksdb")
+QUICK = ("lsm-local", "changelog:lsm-remote")
+FORMS = [
+    pytest.param(name, place == "local", marks=[] if f"{name}-{place}" in QUICK else pytest.mark.slow)
+    for name in BACKENDS
+    for place in ("remote", "local")
+]
+
+
+class StatefulRun(KilledRun):
+    """The job with much state, on small stores; in each process, tasks die as well."""
+
+    program = "tests.crash.small_stores"
+    job_file = Path(__file__).with_name("stateful_job.py")
+
+    def __init__(self, directory: Path, backend: str, *, local_recovery: bool, kills: tuple[str, ...] = ()) -> None:
+        if backend == "rocksdb":
+            pytest.importorskip("rocksdict")
+        options = ["--checkpoint-interval", "1000rec", "--state-backend", backend, "--snapshot", "incremental"]
+        if backend.startswith("changelog"):
+            options += ["--materialization-interval", "3ms"]
+        if local_recovery:
+            options.append("--local-recovery")
+        every_time = [part for kill in kills for part in ("--kill", kill)]
+        super().__init__(directory, RECORDS, *options, every_time=every_time)
+
+    def check(self) -> None:
+        """What holds when the job has come to its end."""
+        storage = CheckpointStorage(LocalFileSystem(), str(self.storage), "killed")
+        assert self.committed() == expected_rows(RECORDS)
+        assert self.leftovers() == []
+        shared = check_live_files(LocalFileSystem(), storage)
+        assert len(shared) == 2
+        assert all(shared.values())
+        assert not os.path.exists(storage.working_dir)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Where the run lies: in memory if there is such a place."""
+    if not os.access(IN_MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
+def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: bool, directory: Path) -> None:
+    """Killed in the start, again as soon as the resume has begun, and again further on; tasks die in each of them."""
+    instants = random.Random(f"{backend} {local_recovery}")
+    run = StatefulRun(directory, backend, local_recovery=local_recovery, kills=("visits[1]@2500us",))
+
+    assert not run.kill_behind_checkpoint(instants.randint(3, CHECKPOINTS // 2), instants.uniform(0, 0.05))
+    assert not run.kill_behind_start(instants.uniform(0, 0.04))
+    assert not run.kill_behind_checkpoint(CHECKPOINTS * 3 // 4, instants.uniform(0, 0.05))
+    assert run.go_on()
+
+    assert run.kills == run.resumes == 3
+    run.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
+def test_killed_at_seeded_instants(backend: str, local_recovery: bool, seed: int, directory: Path) -> None:
+    """Up to five kills a run: right behind a start, and behind any checkpoint that has not been reached before."""
+    instants = random.Random(f"{backend} {local_recovery} {seed}")
+    kills = ("visits@4ms", "job manager@7ms") if seed % 2 else ("files[0]@900us",)
+    run = StatefulRun(directory, backend, local_recovery=local_recovery, kills=kills)
+    finished = False
+    for _ in range(5):
+        if finished:
+            break
+        if instants.random() < 0.4:
+            finished = run.kill_behind_start(instants.uniform(0, 0.08))
+        else:
+            finished = run.kill_behind_checkpoint(
+                run.newest_checkpoint() + instants.randint(1, 5), instants.uniform(0, 0.06)
+            )
+    if not finished:
+        assert run.go_on()
+
+    assert run.kills
+    run.check()

@@ -1,0 +1,115 @@
+"""A small job with keyed state of every kind whose output lies in files, as ``weir run`` and ``weir resume`` run it.
+
+Everything that it touches lies on one file system, so that a test can fail each call, cut the power, and damage files;
+sinks that write files take back what was committed later than the checkpoint that a run goes back to.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from typing import Any
+
+from engine.checkpoint.restart import FixedDelayRestart
+from engine.graph.job import Job
+from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.cost import CostModel
+from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.storage_directory import open_storage
+from operators.file_sink import FileSink, read_committed
+from operators.sources import SequenceSource
+from operators.watermarks import WatermarkStrategy
+from state_backends.changelog.backend import ChangelogStateBackend
+from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.lsm_backend import LsmStateBackend
+from state_backends.state_backend import StateBackend, state_backend_named
+from state_backends.storage import CheckpointStorage
+from tests.scenarios.live_files import check_live_files
+from tests.scenarios.stateful_jobs import Everything
+
+RECORDS, KEYS = 40, 3
+DIRECTORY, OUT, NAME = "/state", "/out", "recorded"
+JOB_DIR = posixpath.join(DIRECTORY, NAME)
+
+INCREMENTAL = ("lsm", "heap", "changelog", "changelog:lsm")
+"""The backends whose checkpoints share files."""
+
+
+def recorded_job() -> Job:
+    """All kinds of state in one subtask, and files."""
+    job = Job(NAME, max_parallelism=4)
+    by_number = WatermarkStrategy.for_monotonous_timestamps(lambda number: number).with_interval_ns(150_000)
+    numbers = job.source(SequenceSource(0, RECORDS), name="numbers", watermarks=by_number)
+    rows = numbers.key_by(lambda number: number * 7 % KEYS).process(Everything(), name="everything")
+    return rows.sink(FileSink("rows", bucket=lambda row: f"key={row[1]}"), name="files", chain=False)
+
+
+def small_backend(name: str) -> StateBackend:
+    """An incremental backend so small that 40 records flush, compact, cut log segments and materialise."""
+    if name.startswith("changelog"):
+        inner = small_backend(name.partition(":")[2] or "heap")
+        return ChangelogStateBackend(inner, materialization_interval_ms=1, segment_bytes=600)
+    if name == "lsm":
+        return LsmStateBackend(True, memtable_bytes=700, block_bytes=200, cache_bytes=2_000, level0_trigger=2)
+    return state_backend_named(name, incremental=True)
+
+
+def run(
+    files: FileSystem,
+    backend: str,
+    *,
+    resume: bool = False,
+    kills: Iterable[tuple[str, int]] = (),
+    instruments: Iterable[Any] = (),
+    **settings: Any,
+) -> ExecutionResult:
+    """What ``weir run --storage`` and ``weir resume`` do, on any file system. Raises the job's error."""
+    given: dict[str, Any] = {"restart": FixedDelayRestart(None, 50_000), **settings}
+    config = RunConfig(
+        state_backend=small_backend(backend),
+        batch_size=4,
+        checkpoint_interval=CheckpointInterval(records=8),
+        inline_state_bytes=0,
+        retained=2,
+        tolerable_failures=10**6,
+        cost=CostModel(source_record_ns=50_000, record_ns=5_000, storage_latency_ns=4_000),
+        **given,
+    )
+    with open_storage(DIRECTORY, NAME, inline_state_bytes=0, file_system=files) as opened:
+        execution = Execution(
+            recorded_job().plan(),
+            config,
+            storage=opened.storage,
+            file_system=files,
+            output_dir=OUT,
+            incarnation=opened.incarnation,
+            restore=resume,
+            instruments=instruments,
+        )
+        for target, at_ns in kills:
+            execution.kill(target, at_ns)
+        return execution.run().raise_on_failure()
+
+
+def storage_on(files: FileSystem) -> CheckpointStorage:
+    """The job's checkpoints."""
+    return CheckpointStorage(files, DIRECTORY, NAME, inline_threshold_bytes=0)
+
+
+def committed(files: FileSystem) -> dict[str, list[str]]:
+    """The committed rows of each partition, sorted."""
+    return read_committed(files, posixpath.join(OUT, "rows"))
+
+
+def expected() -> dict[str, list[str]]:
+    """What an undisturbed run on the heap commits."""
+    files = MemoryFileSystem()
+    run(files, "heap")
+    rows = committed(files)
+    assert sum(map(len, rows.values())) > RECORDS
+    return rows
+
+
+def check_files(files: FileSystem, **how: Any) -> dict[int, list[str]]:
+    """Every retained checkpoint is whole, and there is nothing else; see :func:`check_live_files`."""
+    return check_live_files(files, storage_on(files), **how)

@@ -1,0 +1,177 @@
+"""Each call to the file system fails, one run for each: while keyed state is flushed, linked, uploaded and restored.
+
+A disk that fails costs checkpoints and attempts, and nothing else: the output is that of an undisturbed run, every
+checkpoint that is kept is whole, and what could not be deleted is told. Where the job cannot go on (the directory that
+would say what there is to restart from cannot be read), it ends with an error that says so, and a resume does the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from engine.elements.errors import JobFailedError, StorageError
+from engine.runtime.execution import ExecutionResult
+from state_backends.faulty_filesystem import Call, FaultInjectingFileSystem, FaultKind, FaultRule
+from state_backends.filesystem import MemoryFileSystem
+from tests.scenarios.recorded_runs import INCREMENTAL, JOB_DIR, check_files, committed, expected, run, storage_on
+
+KILLS = [("everything[0]", 1_000_000)]
+OUTAGE = 25
+"""So many calls in a row fail while a disk is full or read-only."""
+
+FAULTS = {
+    FaultKind.ERROR_BEFORE: 1,
+    FaultKind.ERROR_AFTER: 1,
+    FaultKind.TORN_WRITE: 1,
+    FaultKind.DISK_FULL: OUTAGE,
+    FaultKind.READ_ONLY: OUTAGE,
+}
+"""Kinds of faults, and how many calls in a row they strike."""
+
+GOES_ON = re.compile(rf"{JOB_DIR}/(chk-|shared|work/)|/out/")
+WRITES = ("open_write", "write", "fsync", "rename", "link")
+"""Calls that write a checkpoint; when one fails there, the job goes on."""
+
+METADATA = re.compile(rf"{JOB_DIR}/chk-\d+/_metadata")
+PLACES = re.compile(r"/chk-|/shared|/store|/snapshots|/work|/out")
+
+undisturbed = functools.cache(expected)
+
+
+class Recorder(FaultInjectingFileSystem):
+    """Fails as many calls in a row as its kind of fault does, from the ``first``-th that it applies to; 0 = none."""
+
+    def __init__(self, kind: FaultKind, first: int = 0) -> None:
+        self.memory = MemoryFileSystem()
+        last = first + FAULTS[kind] if first else 0
+        never = FaultRule(kind, at_call=10**9)
+        rules = [FaultRule(kind, at_call=at, keep_bytes=7) for at in range(first, last)]
+        super().__init__(self.memory, rules or [never])
+
+    @property
+    def counted(self) -> int:
+        """How many calls this kind of fault applies to so far."""
+        return self._matches[0]
+
+
+class Applicable(Recorder):
+    """Fails nothing, and keeps the calls that its kind of fault applies to."""
+
+    def __init__(self, kind: FaultKind) -> None:
+        super().__init__(kind)
+        self.kept: list[Call] = []
+
+    def _strike(self, operation: str, *paths: str) -> FaultRule | None:
+        before = self.counted
+        struck = super()._strike(operation, *paths)
+        if self.counted > before:
+            self.kept.append(self.calls[-1])
+        return struck
+
+
+@functools.cache
+def calls_of(backend: str, kind: FaultKind) -> tuple[Call, ...]:
+    """The calls of a run with a killed task that a fault of this kind applies to."""
+    files = Applicable(kind)
+    result = run(files, backend, kills=KILLS)
+    assert result.attempts == 2
+    assert committed(files.memory) == undisturbed()
+    return tuple(files.kept)
+
+
+def one_of_each(calls: tuple[Call, ...]) -> Iterable[int]:
+    """The numbers, from 1, of one call of each kind in each place."""
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for number, call in enumerate(calls, 1):
+        match = PLACES.search(call.path)
+        kinds.setdefault((call.operation, match[0] if match else ""), []).append(number)
+    return sorted(numbers[len(numbers) // 2] for numbers in kinds.values())
+
+
+def fail(backend: str, kind: FaultKind, first: int) -> str:
+    """One run; what came of it."""
+    files = Recorder(kind, first)
+    where = (backend, kind, first)
+    try:
+        result = run(files, backend, kills=KILLS)
+    except (StorageError, JobFailedError) as error:
+        call = files.struck[0][1]
+        assert kind in (FaultKind.DISK_FULL, FaultKind.READ_ONLY) or not is_write_of_checkpoint(call), where
+        assert "storage directory" in str(error) or "Errno" in str(error) or "cannot be" in str(error), where
+        # The process is gone, and its locks with it; the disk works again.
+        files.memory.crash(lambda path: True)
+        run(files.memory, backend, resume=True)
+        outcome = "resumed"
+        check_files(files.memory)
+    else:
+        assert files.struck, where
+        outcome = "finished"
+        _check_notes(files, result)
+    assert committed(files.memory) == undisturbed(), where
+    return outcome
+
+
+def is_write_of_checkpoint(call: Call) -> bool:
+    """Whether a call writes a file of a checkpoint, of a store or of the output."""
+    return call.operation in WRITES and GOES_ON.match(call.path) is not None
+
+
+def _check_notes(files: Recorder, result: ExecutionResult) -> None:
+    """What is kept is whole; what is left is told, and swept by the next start; and what was passed over is told."""
+    check_files(files.memory, is_over=False)
+    try:
+        check_files(files.memory)
+    except AssertionError:
+        assert any("could not be deleted" in note for note in result.notes), (files.struck[0], result.notes)
+        storage_on(files.memory).discard_leftovers()
+        check_files(files.memory)
+    for restore in result.restores:
+        for problem in restore.problems:
+            assert f"checkpoint {restore.checkpoint_id} cannot be used" not in problem
+            assert any(call.path in problem for _, call in files.struck), problem
+
+
+@pytest.mark.parametrize("backend", ["lsm", "changelog"])
+def test_one_call_of_each_kind_fails(backend: str) -> None:
+    """Opening, writing, syncing, renaming, linking, reading and deleting, in each place that a run uses."""
+    calls = calls_of(backend, FaultKind.ERROR_BEFORE)
+    numbers = list(one_of_each(calls))
+    outcomes = Counter(fail(backend, FaultKind.ERROR_BEFORE, number) for number in numbers)
+
+    assert any(is_write_of_checkpoint(calls[number - 1]) for number in numbers)
+    assert outcomes["finished"] > 3 * outcomes["resumed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("backend", INCREMENTAL)
+def test_every_single_call_fails(backend: str, kind: FaultKind) -> None:
+    """Before it is carried out, afterwards, half way through, or for a while."""
+    calls = calls_of(backend, kind)
+    assert len(calls) > 100
+    outcomes = Counter(fail(backend, kind, number) for number in range(1, len(calls) + 1))
+
+    assert outcomes["finished"] > 3 * outcomes["resumed"]
+
+
+@pytest.mark.parametrize("backend", INCREMENTAL)
+def test_a_checkpoint_that_cannot_be_read_in_a_restart_is_passed_over(backend: str) -> None:
+    """A task dies; the first read of the newest checkpoint fails: the attempt says so and starts from the older one."""
+    kills = [("everything[0]", 1_400_000)]
+    before = Recorder(FaultKind.ERROR_BEFORE)
+    run(before, backend, kills=kills)
+    newest = next(one for one in before.calls if one.operation == "open_read" and METADATA.fullmatch(one.path))
+    rule = FaultRule(FaultKind.ERROR_BEFORE, "open_read", newest.path, 1)
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
+    result = run(files, backend, kills=kills)
+
+    (restore,) = [one for one in result.restores if one.problems]
+    (problem,) = restore.problems
+    assert newest.path in problem
+    assert restore.checkpoint_id is not None
+    assert committed(files.inner) == undisturbed()
