@@ -32,6 +32,7 @@ from state_backends.key_groups import KeyGroupRange
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
+    from state_backends.keyed_backend import KeyedStateBackend
     from state_backends.storage import CheckpointStorage
 
 KEYS = 10_000
@@ -139,7 +140,7 @@ class KeyedSum:
         backend.restore(handles, storage.reader(metadata.checkpoint_id))
         assert self._sums_in(backend) == expected_sums(self.count), "the sums in the last checkpoint are wrong"
 
-    def _sums_in(self, backend: HeapKeyedStateBackend) -> dict[int, int]:
+    def _sums_in(self, backend: KeyedStateBackend) -> dict[int, int]:
         (name,) = backend.state_names()
         keys = backend.keys(name)
         values = backend.reducing_state(ReducingStateDescriptor(name, _add_values)).get_many(keys)

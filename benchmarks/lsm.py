@@ -142,7 +142,8 @@ def _puts(entries: _Entries, rocksdict: Any, rounds: int) -> Result:
             return _load(store.put, entries)
 
     def of_dict() -> float:
-        return _load({}.__setitem__, entries)
+        plain: dict[bytes, bytes] = {}
+        return _load(plain.__setitem__, entries)
 
     paired = interleaved(of_rocks, {"lsm": of_lsm, "dict": of_dict}, rounds)
     return _ratio(f"put {len(entries.keys):,} entries, merging included", paired, len(entries.keys), at_least(0.5))

@@ -74,11 +74,10 @@ class StateTable:
         """
         if self.kind is StateKind.TIMERS:
             return self._encode_timers(state, shard)
-        if not state.namespaced and not shard.encoded and _ascend_as_encoded(shard.entries):
-            ordered = sorted(shard.entries)
-            value_column = self._encode_values(list(map(shard.entries.__getitem__, ordered)), ordered)
-            columns = self.codec.pack(ordered), self.codec.pack(None), value_column
-            return EncodedBlock(state, len(ordered), *columns)
+        if not state.namespaced and (ordered := _in_encoded_order(shard.entries)) is not None:
+            values = list(map(shard.entries.__getitem__, ordered))
+            value_column = self._column(values) if shard.encoded else self._encode_values(values, ordered)
+            return EncodedBlock(state, len(ordered), self.codec.pack(ordered), self.codec.pack(None), value_column)
         stored_keys, values = list(shard.entries), list(shard.entries.values())
         namespace_column = self.codec.pack(None)
         if state.namespaced:
@@ -146,10 +145,19 @@ class StateTable:
         return self.codec.array_header(len(encoded)) + b"".join(encoded)
 
 
-def _ascend_as_encoded(keys: Collection[Any]) -> bool:
-    """Whether the keys sort like their encodings: ints from 0 on do, since msgpack writes them big-endian behind a
-    first byte that grows with their width. All keys of a table have one type, so one of them tells."""
-    return bool(keys) and type(next(iter(keys))) is int and min(keys) >= 0
+def _in_encoded_order(keys: Collection[Any]) -> list[Any] | None:
+    """The keys in the order of their encodings, if that shows without encoding each; ``None`` if not.
+
+    msgpack writes ints from 0 on big-endian behind a first byte that grows with their width, so they ascend. Of bytes
+    and text the length is written first, in the same way: shorter ones come first, equally long ones by content, and
+    the length of text is that of its UTF-8. All keys of a table have one type, so one of them tells.
+    """
+    kind = type(next(iter(keys), None))
+    if kind is int and min(keys) >= 0:
+        return sorted(keys)
+    if kind is bytes or (kind is str and "".join(keys).isascii()):
+        return sorted(sorted(keys), key=len)
+    return None
 
 
 def _sorted_positions(encoded: list[bytes]) -> list[int]:

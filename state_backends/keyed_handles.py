@@ -72,6 +72,10 @@ class KeyedStateHandle(ABC):
         """The same state with every stream where ``moved`` says that it is now."""
 
     @abstractmethod
+    def as_copied(self) -> KeyedStateHandle:
+        """The same state, in files all of which were written for this snapshot, as a copy of it has."""
+
+    @abstractmethod
     def intersect(self, key_group_range: KeyGroupRange) -> KeyedStateHandle | None:
         """What a subtask with these key groups restores from, or ``None`` when none of them is in here.
 
@@ -112,6 +116,9 @@ class FullKeyedStateHandle(KeyedStateHandle):
 
     def with_streams(self, moved: MoveStream) -> FullKeyedStateHandle:
         return replace(self, stream=moved(self.stream))
+
+    def as_copied(self) -> FullKeyedStateHandle:
+        return self
 
     def intersect(self, key_group_range: KeyGroupRange) -> FullKeyedStateHandle | None:
         common = self.key_group_range.intersection(key_group_range)
@@ -195,6 +202,13 @@ class IncrementalKeyedStateHandle(KeyedStateHandle):
             shared_files=tuple(replace(file, stream=moved(file.stream)) for file in self.shared_files),
             private_files=tuple(replace(file, stream=moved(file.stream)) for file in self.private_files),
             meta=moved(self.meta),
+        )
+
+    def as_copied(self) -> IncrementalKeyedStateHandle:
+        return replace(
+            self,
+            shared_files=tuple(replace(file, uploaded=True) for file in self.shared_files),
+            private_files=tuple(replace(file, uploaded=True) for file in self.private_files),
         )
 
     def intersect(self, key_group_range: KeyGroupRange) -> IncrementalKeyedStateHandle | None:
@@ -290,6 +304,14 @@ class ChangelogKeyedStateHandle(KeyedStateHandle):
             self,
             materialized=tuple(handle.with_streams(moved) for handle in self.materialized),
             log=tuple(replace(segment, stream=moved(segment.stream)) for segment in self.log),
+        )
+
+    def as_copied(self) -> ChangelogKeyedStateHandle:
+        return replace(
+            self,
+            materialized=tuple(handle.as_copied() for handle in self.materialized),
+            materialized_is_new=True,
+            log=tuple(replace(segment, uploaded=True) for segment in self.log),
         )
 
     def intersect(self, key_group_range: KeyGroupRange) -> ChangelogKeyedStateHandle | None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from state_backends.checkpoint_metadata import CheckpointMetadata
+from state_backends.checkpoint_metadata import CheckpointMetadata, SubtaskSnapshot
 from state_backends.errors import CorruptStateError, StateArgumentError
 from state_backends.filesystem_port import FileSystem
 from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
@@ -114,7 +114,7 @@ def copy_as_savepoint(
         operators = tuple(
             replace(
                 operator,
-                subtasks={index: one.with_streams(copier.copy) for index, one in sorted(operator.subtasks.items())},
+                subtasks={index: copier.copy_subtask(one) for index, one in sorted(operator.subtasks.items())},
             )
             for operator in metadata.operators
         )
@@ -138,6 +138,11 @@ class StreamCopier:
         self._target = target
         self._copied: dict[tuple[str, StateScope], str] = {}
         self._taken: dict[str, None] = {}
+
+    def copy_subtask(self, snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+        """The state of a subtask with everything it refers to."""
+        copied = snapshot.with_streams(self.copy)
+        return replace(copied, keyed=copied.keyed and copied.keyed.as_copied())
 
     def copy(self, stream: StreamStateHandle) -> StreamStateHandle:
         """Where the bytes are in the savepoint."""

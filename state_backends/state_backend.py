@@ -59,14 +59,15 @@ class BackendEnvironment:
 
 
 class StateBackend(Protocol):
-    """A kind of keyed state, with its settings (Flink: ``StateBackend``). Holds no state and no file itself.
+    """A kind of keyed state, with its settings (Flink: ``StateBackend``). Holds no state and no file itself."""
 
-    :ivar name: as in the table above
-    :ivar incremental: whether checkpoints use files of earlier ones
-    """
+    @property
+    def name(self) -> str:
+        """As in the table above."""
 
-    name: str
-    incremental: bool
+    @property
+    def incremental(self) -> bool:
+        """Whether checkpoints use files of earlier ones."""
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> KeyedStateBackend:
         """An empty keyed backend for one subtask."""

@@ -266,6 +266,7 @@ class CheckpointDriver:
         self._trace(CheckpointAborted(now, attempt, instruction.checkpoint_id, instruction.reason.name))
         arguments = (instruction.checkpoint_id, instruction.latest_completed_id)
         self._mail_to(instruction.tasks, "notify_checkpoint_aborted", *arguments)
+        self._manager.checkpoint_aborted()
 
     def _mail_to(self, tasks: Iterable[TaskId], operation: str, *arguments: object) -> None:
         for task_id in tasks:

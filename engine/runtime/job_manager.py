@@ -400,6 +400,12 @@ class JobManager:
         if deployment == self.deployment and self.state == RUNNING:
             self.driver.execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
 
+    def checkpoint_aborted(self) -> None:
+        """With an interval in records: try again a little later. There may be no record left to trigger the next one,
+        whose barriers alone free what some tasks hold back for the barriers of this one that will never come."""
+        if self._records_interval is not None:
+            self.kernel.schedule(self.kernel.now_ns + _FINAL_RETRY_NS, "records_interval_over", self, self.deployment)
+
     def slice_records(self) -> int:
         """One batch, or what is missing to the next checkpoint when the interval counts records."""
         batch_size = self.config.batch_size

@@ -140,6 +140,7 @@ def test_a_savepoint_of_an_incremental_checkpoint_holds_the_shared_files(weir: W
     assert made.exit_code == 0, made.stderr
     path = made.stdout.strip()
     assert weir("inspect", path, "--json").json()["properties"]["format"] == "native"
+    assert "of which this checkpoint uploaded 0 B" not in weir("inspect", path).stdout
 
     refused = weir("run", "sums.py", *BRISK, "--from", path, "--out", "state/out", "--parallelism", "2")
     answer = weir(

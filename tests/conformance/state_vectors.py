@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.conformance.compare import Vector
 
 
@@ -63,6 +65,43 @@ STATE_OPS = [
         {"per_op": [{}, {"value": None}, {}, {}, {"value": 9}, {"value": 1}]},
     ),
     vector_of(
+        "keyed_state_ops",
+        "entries may be told as pairs, in any order",
+        {
+            "state_type": "map",
+            "ops": [
+                {"op": "key", "key": "k"},
+                {"op": "put", "map_key": "b", "value": 2},
+                {"op": "put", "map_key": "a", "value": 1},
+                {"op": "entries"},
+            ],
+        },
+        {"per_op": [{}, {}, {}, {"value": [["b", 2], ["a", 1]]}]},
+    ),
+    vector_of(
+        "keyed_state_ops",
+        "no key is no key",
+        {
+            "state_type": "value",
+            "default": 1,
+            "ops": [{"op": "get"}, {"op": "update", "value": 2}, {"op": "key", "key": None}],
+        },
+        {"per_op": [{"error": "null_pointer"}, {"error": "null_pointer"}, {"error": "null_pointer"}]},
+    ),
+    vector_of(
+        "operator_state_backend",
+        "an element that is none changes nothing",
+        {
+            "ops": [
+                {"op": "get_list", "name": "a"},
+                {"op": "add", "name": "a", "values": [1]},
+                {"op": "add", "name": "a", "values": [2, None], "expect_error": "null_pointer"},
+                {"op": "mutate_each", "name": "a", "plus": 10},
+            ]
+        },
+        {"values": {"a": [11]}},
+    ),
+    vector_of(
         "keyed_state_merge_namespaces",
         "lists",
         {
@@ -119,6 +158,47 @@ TIMERS = [
                 {"physical_timer": None, "fired": [[30, 1, "n"]], "processing_timers": 0},
             ]
         },
+    ),
+]
+
+TIMERS += [
+    vector_of(
+        "timer_service",
+        "a deleted timer leaves the wake-up until an earliest one moves it",
+        {
+            "ops": [
+                {"op": "key", "key": 1},
+                {"op": "register_processing", "ns": "n", "time": 20},
+                {"op": "register_processing", "ns": "n", "time": 10},
+                {"op": "delete_processing", "ns": "n", "time": 10},
+                {"op": "register_processing", "ns": "n", "time": 15},
+                {"op": "delete_processing", "ns": "n", "time": 15},
+                {"op": "delete_processing", "ns": "n", "time": 20},
+                {"op": "register_processing", "ns": "n", "time": 20},
+                {"op": "set_processing_time", "time": 19},
+                {"op": "set_processing_time", "time": 20},
+            ]
+        },
+        {
+            "per_op": [
+                {"physical_timer": None},
+                {"physical_timer": 20},
+                {"physical_timer": 10},
+                {"physical_timer": 10, "processing_timers": 1},
+                {"physical_timer": 15},
+                {"physical_timer": 15},
+                {"physical_timer": 15, "processing_timers": 0},
+                {"physical_timer": 20},
+                {"physical_timer": 20, "fired": []},
+                {"physical_timer": None, "fired": [[20, 1, "n"]]},
+            ]
+        },
+    ),
+    vector_of(
+        "key_grouped_priority_queue",
+        "numbers are of 32 bits, as everywhere in these vectors",
+        {"max_parallelism": 10, "elements": [[-5, 2], [7, 1]], "order_by": "priority ascending"},
+        {"subset_for_key_group": {"0": [[-5, 2]], "1": [[7, 1]]}, "then_peek": [7, 1]},
     ),
 ]
 
@@ -203,7 +283,7 @@ TTL = [
 ]
 
 
-def _copies(name: str, *steps: tuple[str, ...]) -> Vector:
+def _copies(name: str, *steps: tuple[Any, ...]) -> Vector:
     """Steps are (op, key or name, object put or label expected)."""
     ops: list[Vector] = []
     expected: list[str | None] = []
@@ -229,6 +309,19 @@ COPIES = [
         ("get", "1", "copy1"),
         ("put", "1", "c"),
         ("get", "1", "c"),
+    ),
+    _copies(
+        "a value that is newer than the snapshot, where nothing was before",
+        ("put", "1", "a"),
+        ("put", "2", "b"),
+        ("snapshot", "s"),
+        ("get", "3", None),
+        ("snapshot", "t"),
+        ("put", "3", "c"),
+        ("get", "3", "c"),
+        ("snapshot", "u"),
+        ("get", "3", "copy1"),
+        ("get", "2", "copy2"),
     ),
     _copies(
         "two snapshots of one state need one copy",
@@ -258,4 +351,31 @@ COPIES = [
     ),
 ]
 
-STATES: list[Vector] = [*STATE_OPS, *TIMERS, *SNAPSHOTS, *TTL, *COPIES]
+MOVED = [
+    vector_of(
+        "operator_state_redistribution",
+        "the order tells of more than is there, and of nothing without items; a subtask may have reported nothing",
+        {
+            "old": [
+                None,
+                [
+                    {
+                        "handle": "h",
+                        "states": {
+                            "u": {"mode": "UNION", "offsets": []},
+                            "none": {"mode": "SPLIT_DISTRIBUTE", "offsets": []},
+                            "b": {"mode": "SPLIT_DISTRIBUTE", "offsets": [1, 2, 3]},
+                            "a": {"mode": "SPLIT_DISTRIBUTE", "offsets": [7]},
+                        },
+                    }
+                ],
+                [],
+            ],
+            "new_parallelism": 2,
+            "split_state_order": ["b", "u", "a"],
+        },
+        {"new": [{"h": {"u": [], "b": [1, 2]}}, {"h": {"u": [], "b": [3], "a": [7]}}]},
+    ),
+]
+
+STATES: list[Vector] = [*MOVED, *STATE_OPS, *TIMERS, *SNAPSHOTS, *TTL, *COPIES]

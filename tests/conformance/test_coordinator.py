@@ -13,11 +13,12 @@ import pytest
 from tests.conformance.compare import Vector
 from tests.conformance.coordinator import KINDS
 from tests.conformance.more_vectors import MORE_VECTORS
-from tests.conformance.runner import Verdict, replay
+from tests.conformance.runner import Verdict, load, replay
 
 DATA = json.loads((Path(__file__).parent / "data" / "coordinator.json").read_text(encoding="utf-8"))
 RECORDED: list[Vector] = DATA["vectors"]
-REPLAYED = [*RECORDED, *MORE_VECTORS]
+MODELLED: list[Vector] = load(Path(__file__).parent / "data" / "modelled.json")
+REPLAYED = [*RECORDED, *MORE_VECTORS, *MODELLED]
 
 Path_ = tuple[str | int, ...]
 
@@ -37,6 +38,14 @@ def test_recorded_vector(vector: Vector) -> None:
 @named(MORE_VECTORS)
 def test_further_vector(vector: Vector) -> None:
     """The engine does what the rules say, also where no recorded vector looks."""
+    result = replay(vector)
+
+    assert result.verdict is Verdict.PASSED, result
+
+
+@named(MODELLED)
+def test_modelled_vector(vector: Vector) -> None:
+    """The engine does what a model of the rules does that was written without knowing the engine."""
     result = replay(vector)
 
     assert result.verdict is Verdict.PASSED, result
@@ -211,3 +220,46 @@ def test_unknown_words_are_reported(kind: str) -> None:
         given["tasks"][0]["state"] = "unheard of"
 
     assert "unheard of" in replay(vector).text
+
+
+_SPLIT = {"handle": "h", "states": {"s": {"mode": "SPLIT_DISTRIBUTE", "offsets": [1]}}}
+_TIMER = [{"op": "key", "key": 1}, {"op": "register_processing", "ns": "n", "time": 5}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expect", "told"),
+    [
+        (
+            "keyed_state_ops",
+            {"state_type": "list", "default": 1, "ops": [{"op": "num_entries"}]},
+            {"per_op": [{"value": 0}]},
+            "no default",
+        ),
+        (
+            "timer_service",
+            {"ops": [*_TIMER, {"op": "set_processing_time", "time": 5, "callback_registers": 5}]},
+            {"per_op": [{}, {}, {"fired": [[5, 1, "n"]]}]},
+            "without end",
+        ),
+        (
+            "key_grouped_priority_queue",
+            {"max_parallelism": 8, "elements": [["a", 1]], "order_by": "priority descending"},
+            {"then_peek": ["a", 1]},
+            "descending",
+        ),
+        (
+            "operator_state_redistribution",
+            {"old": [[_SPLIT]], "new_parallelism": 2, "split_state_order": []},
+            {"new": [{"h": {"s": [1]}}, {}]},
+            "says nothing of 's'",
+        ),
+    ],
+)
+def test_what_would_be_replayed_otherwise_than_meant_is_refused(
+    kind: str, given: Vector, expect: Vector, told: str
+) -> None:
+    """A setting that the replay could only pass over is named as the reason of a failure."""
+    result = replay({"name": "it", "kind": kind, "input": given, "expect": expect})
+
+    assert result.verdict is Verdict.FAILED
+    assert told in result.text

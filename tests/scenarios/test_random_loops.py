@@ -106,3 +106,23 @@ def test_at_least_once_loses_no_trip(plan: Plan) -> None:
 
     assert not plan.made.expected - plan.made.output
     assert all(verdict.in_transit == 0 for verdict in plan.made.oracle.verdicts)
+
+
+def test_a_checkpoint_that_no_record_follows_is_tried_again() -> None:
+    """The last interval in records is over when one of the tasks before the loop is about to close: it declines. No
+    record is left to bring the next checkpoint, and until one comes, inner heads wait for barriers of this one."""
+    made = loop_job("nested", tokens=60, feedback="custom", sources=2, head=2, body=2, rebalanced=False)
+    config = RunConfig(
+        seed="4",
+        batch_size=1,
+        output_capacity=5,
+        checkpoint_interval=CheckpointInterval(records=11),
+        retained=1,
+        tolerable_failures=10**6,
+        restart=FixedDelayRestart(9, 0),
+        cost=CostModel(source_record_ns=1_000, record_ns=2_500, storage_latency_ns=2_000, stragglers={"out[0]": 3.0}),
+    )
+
+    made.run(config, [Kill(JOB_MANAGER, 0, 0)])
+
+    assert made.output == made.expected

@@ -34,6 +34,19 @@ def test_other_keys_are_too(keys: list[Any]) -> None:
     assert_columns({key: [str(key)] for key in keys}, encoded=False)
 
 
+LENGTHS = [0, 1, 31, 32, 255, 256, 65_535, 65_536]
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@given(st.sets(st.binary(max_size=40), min_size=1) | st.sets(st.text(max_size=40), min_size=1))
+@example({b"x" * length for length in LENGTHS} | {b"a" * 31, b"z", b"ab"})
+@example({"x" * length for length in LENGTHS} | {"a" * 31, "z", "ab"})
+@example({"zz", "\u00e9", "\u00e9a", "\uffff", "\U00010000", "abcd"})
+def test_keys_with_a_length_are_written_in_the_order_of_their_encoding(encoded: bool, keys: set[Any]) -> None:
+    """Bytes and text of every length, inside ASCII and outside it."""
+    assert_columns({key: [str(key)] for key in keys}, encoded=encoded)
+
+
 def assert_columns(entries: dict[Any, Any], *, encoded: bool) -> None:
     """The columns hold the entries in the order of the encoded keys."""
     table = StateTable("s", StateKind.VALUE, codec, lambda key: 0, KeyGroupRange(0, 0), 10)

@@ -12,7 +12,13 @@ from state_backends.errors import CorruptStateError, MissingStateError, StateArg
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
 from state_backends.handles import ByteStreamStateHandle, FileStateHandle, OperatorStateHandle, StateScope
 from state_backends.key_groups import KeyGroupRange
-from state_backends.keyed_handles import FullKeyedStateHandle
+from state_backends.keyed_handles import (
+    ChangelogKeyedStateHandle,
+    FullKeyedStateHandle,
+    IncrementalKeyedStateHandle,
+    LogSegment,
+    StoreFile,
+)
 from state_backends.savepoints import NAMING_ATTEMPTS, copy_as_savepoint, job_id, new_savepoint
 from state_backends.storage import CheckpointLocation, CheckpointStorage
 
@@ -160,3 +166,17 @@ def test_a_damaged_list_of_numbers_is_told() -> None:
 
     with pytest.raises(CorruptStateError, match="checkpoint-ids"):
         of.next_checkpoint_id()
+
+
+def test_a_copy_was_written_whole() -> None:
+    """What an earlier checkpoint had uploaded, a savepoint has copied: nothing in it counts as only referred to."""
+    stream, groups = ByteStreamStateHandle(b"xyz"), KeyGroupRange(0, 7)
+    files = (StoreFile("1.sst", stream, uploaded=False), StoreFile("2.sst", stream, uploaded=True))
+    native = IncrementalKeyedStateHandle("lsm", "id", groups, 4, files, files[:1], stream)
+    log = (LogSegment(1, 2, stream, uploaded=False),)
+    for handle in (native, ChangelogKeyedStateHandle(groups, 4, 1, (native,), False, log)):
+        copied = handle.as_copied()
+
+        assert handle.persisted_bytes < handle.size_bytes
+        assert copied.persisted_bytes == copied.size_bytes == handle.size_bytes
+        assert list(copied.streams()) == list(handle.streams())

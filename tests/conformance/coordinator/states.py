@@ -109,6 +109,8 @@ class _KeyedState:
     def __init__(self, given: Vector) -> None:
         check_fields(given, {"state_type", "default", "ops"}, "input")
         self._type, self._default = given["state_type"], given.get("default")
+        if self._default is not None and self._type != "value":
+            raise MalformedVector(f"a {self._type} state has no default")
         self._backend = keyed_backend()
         self._state = _state(self._backend, self._type, self._default)
 
@@ -305,7 +307,7 @@ class _OperatorState:
             case "get_broadcast":
                 self._states[name] = self.backend.broadcast_state(name)
             case "add":
-                elements = [None if value is None else [value] for value in op["values"]]
+                elements: list[Any] = [None if value is None else [value] for value in op["values"]]
                 self._states[name].add_all(elements)
                 self._elements.setdefault(name, []).extend(elements)
             case "put_all":

@@ -91,6 +91,8 @@ class _Timers:
             self._moved_to = time
 
     def _processing_time(self, time: int, callback_registers: int | None) -> list[Timer]:
+        if callback_registers is not None and callback_registers <= time:
+            raise MalformedVector(f"a timer at {callback_registers} that registers itself anew fires without end")
         fired: list[Timer] = []
         if min(self._clock.asked_ms, default=_END_OF_TIME) <= time:
             while (timer := self.service.pop_next_processing_time(time)) is not None:
@@ -146,6 +148,8 @@ def key_grouped_priority_queue(vector: Vector) -> list[str]:
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"max_parallelism", "elements", "order_by"}, "input")
     maximum = given["max_parallelism"]
+    if "desc" in given.get("order_by", ""):
+        raise MalformedVector(f"only priorities that ascend are known, not {given['order_by']!r}")
     are_numbers = all(type(key) is int for key, _ in given["elements"])
     backend = HeapKeyedStateBackend(INT if are_numbers else None, maximum, KeyGroupRange(0, maximum - 1))
     queue = backend.timer_service("queue").event_time

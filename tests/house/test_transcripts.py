@@ -1,0 +1,106 @@
+"""What the pages about state show is what happens: programs, transcripts, and bytes of files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from state_backends.descriptors import ValueStateDescriptor
+from state_backends.heap_backend import HeapStateBackend
+from state_backends.key_groups import LONG, KeyGroupRange
+from state_backends.keyed_handles import FullKeyedStateHandle, IncrementalKeyedStateHandle
+from state_backends.lsm_backend import LsmStateBackend
+from state_backends.memory_filesystem import MemoryFileSystem
+from state_backends.snapshot import SnapshotOptions, run_to_completion
+from state_backends.state_backend import BackendEnvironment, StateBackend
+from state_backends.storage import CheckpointStorage
+from tests.house import transcripts
+from tests.house.project import ROOT
+
+_PAGES = ("state", "state-backends", "changelog", "columnar", "state-ttl", "schema-evolution")
+_EXTRAS = {"columnar": "numpy", "state-backends": "rocksdict"}
+_HEX_LINE = re.compile(r"^\s*((?:[0-9a-f]{2}\s+)*[0-9a-f]{2})(?=\s|$)")
+
+
+def page(name: str) -> str:
+    """The text of a page."""
+    return (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", _PAGES)
+def test_programs_print_what_the_page_says(name: str, tmp_path: Path) -> None:
+    """Each program with its output below it, run alone, prints exactly that."""
+    if name in _EXTRAS:
+        pytest.importorskip(_EXTRAS[name])
+    found = list(transcripts.printing_programs(page(name)))
+
+    assert found
+    for program, printed in found:
+        assert transcripts.run_program(program.text, tmp_path, ROOT) == printed, f"docs/{name}.md:{program.line}"
+
+
+@pytest.mark.parametrize("name", ["savepoints", "state-backends"])
+def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
+    """Commands of a page, in order and in one directory with its programs, print what stands below them."""
+    for text in ((ROOT / "README.md").read_text("utf-8"), page(name)):
+        for file_name, program in transcripts.named_programs(text).items():
+            (tmp_path / file_name).write_text(program, "utf-8")
+    found = list(transcripts.commands(page(name)))
+
+    assert found
+    for command in found:
+        printed = transcripts.run_command(command.text, tmp_path, ROOT)
+        assert transcripts.is_shown(command.printed, printed), f"$ {command.text}\n" + "\n".join(printed)
+
+
+def _example_files(backend: StateBackend) -> list[bytes]:
+    """The files of the example on the page: value state `v` set to "a" under the key 1, key groups 0 to 3 of 4."""
+    files = MemoryFileSystem()
+    keyed = backend.create_keyed_backend(BackendEnvironment(LONG, 4, KeyGroupRange(0, 3), files, "/work", "u"))
+    keyed.set_current_key(1)
+    keyed.value_state(ValueStateDescriptor("v")).update("a")
+    location, options = CheckpointStorage(files, "/storage", "job").initialize_location(1), SnapshotOptions()
+    strategy = keyed.snapshot_strategy(options)
+    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), 1, 0, location.stream_factory("task"), options)
+    handle = run_to_completion(task).job_manager_state
+    assert isinstance(handle, FullKeyedStateHandle | IncrementalKeyedStateHandle)
+    found = []
+    for stream in handle.streams():
+        with location.reader().open(stream) as file:
+            found.append(file.read())
+    return found
+
+
+def _shown_bytes(text: str) -> bytes:
+    lines = (_HEX_LINE.match(line.partition("    #")[0]) for line in text.splitlines())
+    return b"".join(bytes.fromhex(match[1]) for match in lines if match)
+
+
+@pytest.mark.parametrize(
+    ("backend", "count"),
+    [(HeapStateBackend(), 1), (LsmStateBackend(incremental=True), 4)],
+    ids=["full", "lsm"],
+)
+def test_bytes_on_the_page_are_those_of_the_files(backend: StateBackend, count: int) -> None:
+    """Each file of the smallest example stands on the page of formats, byte by byte."""
+    shown = {
+        _shown_bytes(part)
+        for block in transcripts.blocks(page("formats"))
+        for part in block.text.split("\n\n")
+        if block.language == ""
+    }
+
+    files = _example_files(backend)
+    assert len(files) == count
+    assert [file.hex(" ") for file in files if file not in shown] == []
+
+
+def test_a_line_that_is_not_printed_is_found() -> None:
+    """A transcript is compared line by line; `…` stands for any lines, and for none."""
+    assert transcripts.is_shown(["a", "…", "d"], ["a", "b", "c", "d  "])
+    assert transcripts.is_shown(["a", "…", "d"], ["a", "d"])
+    assert not transcripts.is_shown(["a", "…", "d"], ["a", "b"])
+    assert not transcripts.is_shown(["a"], ["a", "b"])
+    assert not transcripts.is_shown([], ["a"])

@@ -1,0 +1,126 @@
+"""Programs and transcripts of the Markdown pages, so that tests can run them and compare.
+
+A page shows three things: a Python program, directly followed by a `text` block with what it prints; a program that
+names its file in its first line (`# compare.py`); and a `console` block, in which `$ command` is followed by what is
+printed. A line with only `…` stands for any number of lines; commands run in `/tmp/try` as far as a page is concerned.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ELLIPSIS = "…"
+_PAGE_DIRECTORY = "/tmp/try"
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"# ([\w-]+\.py)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a page.
+
+    :ivar language: what stands behind the fence
+    :ivar text: what is in it
+    :ivar line: of the page, where it begins
+    :ivar follows: whether nothing but an empty line is between it and the block before
+    """
+
+    language: str
+    text: str
+    line: int
+    follows: bool
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """All fenced blocks, in order."""
+    end = 0
+    for match in _FENCE.finditer(page):
+        follows = end > 0 and not page[end : match.start()].strip()
+        yield Block(match[1], match[2], page[: match.start()].count("\n") + 1, follows)
+        end = match.end()
+
+
+def printing_programs(page: str) -> Iterator[tuple[Block, str]]:
+    """Programs directly followed by what they print."""
+    before: Block | None = None
+    for block in blocks(page):
+        if before is not None and before.language == "python" and block.language == "text" and block.follows:
+            yield before, block.text
+        before = block
+
+
+def named_programs(page: str) -> Mapping[str, str]:
+    """Programs by the name of their file, which stands in their first line."""
+    found = {}
+    for block in blocks(page):
+        if block.language == "python" and (name := _FILE_NAME.match(block.text)):
+            found[name[1]] = block.text
+    return found
+
+
+@dataclass(slots=True)
+class Command:
+    """A command of a console block, and what it prints."""
+
+    text: str
+    line: int
+    printed: list[str] = field(default_factory=list)
+
+
+def commands(page: str) -> Iterator[Command]:
+    """The commands of all console blocks, in order."""
+    for block in blocks(page):
+        if block.language != "console":
+            continue
+        command: Command | None = None
+        for offset, text in enumerate(block.text.splitlines(), start=1):
+            if text.startswith("$ "):
+                if command is not None:
+                    yield command
+                command = Command(text[2:], block.line + offset)
+            elif command is not None:
+                command.printed.append(text)
+        if command is not None:
+            yield command
+
+
+def run_program(program: str, directory: Path, root: Path) -> str:
+    """What a program prints; what it says on standard error if it fails."""
+    done = _run([sys.executable, "-c", program], directory, root)
+    return done.stdout if done.returncode == 0 else done.stderr
+
+
+def run_command(text: str, directory: Path, root: Path) -> list[str]:
+    """The lines that `weir`, `python`, `cat` or `cat ... | wc -l` print, on both outputs, as a page shows them."""
+    start_text, is_counted, _ = text.partition(" | wc -l")
+    program, *arguments = shlex.split(start_text)
+    if program == "cat":
+        found = [path for one in arguments for path in sorted(directory.glob(one))]
+        lines = [line for path in found for line in path.read_text("utf-8").splitlines()]
+        return [str(len(lines))] if is_counted else lines
+    start = {"weir": [sys.executable, "-m", "engine.cli"], "python": [sys.executable]}[program]
+    done = _run([*start, *arguments], directory, root)
+    printed = (done.stderr + done.stdout).replace(str(directory), _PAGE_DIRECTORY)
+    return printed.splitlines()
+
+
+def _run(arguments: list[str], directory: Path, root: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": str(root), "COLUMNS": "80", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        arguments, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def is_shown(shown: list[str], printed: list[str]) -> bool:
+    """Whether a page shows what was printed; trailing blanks do not count."""
+    pattern = "".join(
+        r"(?:[^\n]*\n)*?" if line.strip() == ELLIPSIS else re.escape(line.rstrip()) + "\n" for line in shown
+    )
+    text = "".join(line.rstrip() + "\n" for line in printed)
+    return re.fullmatch(pattern, text) is not None
