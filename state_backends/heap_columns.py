@@ -48,7 +48,7 @@ _NO_NAMESPACES = b"\xc0"
 """The encoded ``None``."""
 
 
-class _Group(NamedTuple):
+class KeyGroupSlots(NamedTuple):
     """A key group and the slots of its keys, ascending."""
 
     number: int
@@ -92,7 +92,7 @@ class ColumnEntries:
         self._pins = 0
         self._shared = False
         """Whether a snapshot holds the array of values."""
-        self._layout: tuple[int, list[list[_Group]]] = (0, [])
+        self._layout: tuple[int, list[list[KeyGroupSlots]]] = (0, [])
         """For some number of keys: the runs."""
         self._encoded: dict[int, _EncodedKeys] = {}
         """By the first key group of the run."""
@@ -164,7 +164,7 @@ class ColumnEntries:
         if not self._pins:
             self._shared = False
 
-    def encoded_keys(self, run: list[_Group]) -> _EncodedKeys:
+    def encoded_keys(self, run: list[KeyGroupSlots]) -> _EncodedKeys:
         """The keys of a run that some snapshot saw, as it writes them."""
         groups = [group.number for group in run]
         bounds = [0, *accumulate(len(group.slots) for group in run)]
@@ -175,7 +175,7 @@ class ColumnEntries:
             found = self._encoded[groups[0]] = _EncodedKeys(groups, bounds, slots, columns)
         return found
 
-    def _encode_keys(self, run: list[_Group], bounds: list[int]) -> tuple[Positions, list[bytes]]:
+    def _encode_keys(self, run: list[KeyGroupSlots], bounds: list[int]) -> tuple[Positions, list[bytes]]:
         keys = self._slots.keys(len(self))
         slots = np.concatenate([group.slots for group in run])
         if isinstance(keys, np.ndarray):
@@ -204,7 +204,7 @@ class _RunAtOneMoment:
 
     __slots__ = ("_columns", "_groups", "entries", "values")
 
-    def __init__(self, entries: ColumnEntries, groups: list[_Group], values: NDArray[Any]) -> None:
+    def __init__(self, entries: ColumnEntries, groups: list[KeyGroupSlots], values: NDArray[Any]) -> None:
         self.entries = entries
         self.values = values
         self._groups = groups
@@ -408,7 +408,7 @@ def _other_type(state: str, wanted: str, found: str) -> StateSchemaError:
     )
 
 
-def _slots_by_group(groups: NDArray[np.int16]) -> list[_Group]:
+def _slots_by_group(groups: NDArray[np.int16]) -> list[KeyGroupSlots]:
     """The slots of each key group that has some, both ascending."""
     if not len(groups):
         return []
@@ -416,10 +416,10 @@ def _slots_by_group(groups: NDArray[np.int16]) -> list[_Group]:
     ordered = groups[order]
     starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()]
     ends = [*starts[1:], len(groups)]
-    return [_Group(int(ordered[start]), order[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [KeyGroupSlots(int(ordered[start]), order[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _runs(groups: list[_Group], entries: int) -> list[list[_Group]]:
+def _runs(groups: list[KeyGroupSlots], entries: int) -> list[list[KeyGroupSlots]]:
     """Neighbours put together. Which ones changes only whenever the entries double: what is remembered stays of use."""
     width = 1
     while width * 2 * entries <= _RUN_ENTRIES * len(groups) and width < len(groups):

@@ -14,9 +14,7 @@ def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
     """The whole text, line by line."""
     yield (
         f"{_kind(inspected)} {inspected['checkpoint_id']} of job {inspected['properties'].get('job', '?')}"
-        f" (incarnation {inspected['incarnation']},"
-        f" triggered {format_ns(inspected['timestamp_ns'] - START_NS)} of virtual time after the first start"
-        f"{_ending(inspected['properties'].get('stop'))})"
+        f" ({_when_made(inspected)}{_ending(inspected['properties'].get('stop'))})"
     )
     yield f"  in {inspected['path']}"
     yield (
@@ -29,6 +27,13 @@ def inspection_lines(inspected: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {uploaded} of the state written by this checkpoint, the rest by earlier ones"
     for operator in inspected["operators"]:
         yield from _operator(operator)
+
+
+def _when_made(inspected: Mapping[str, Any]) -> str:
+    if not inspected["incarnation"]:
+        return "written without a job"
+    triggered = format_ns(inspected["timestamp_ns"] - START_NS)
+    return f"incarnation {inspected['incarnation']}, triggered {triggered} of virtual time after the first start"
 
 
 def _kind(inspected: Mapping[str, Any]) -> str:

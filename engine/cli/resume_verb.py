@@ -130,8 +130,10 @@ def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:
     """What a savepoint has committed would be taken back, and done again, from an older checkpoint."""
     if descriptor.stopped_with is None:
         return
+    backend = descriptor.options.state_backend
+    options = [] if backend is None else ["--state-backend", backend]
     again = shlex.join(
-        ["weir", "run", descriptor.job_file, "--from", descriptor.stopped_with, "--storage", "NEW"]
+        ["weir", "run", descriptor.job_file, "--from", descriptor.stopped_with, "--storage", "NEW", *options]
     )
     raise StorageError(
         f"{directory}: the job was stopped with savepoint {descriptor.stopped_with}, which is newer than every"

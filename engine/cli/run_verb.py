@@ -95,7 +95,7 @@ def command(
         return 0
     # What makes no sense is refused before anything is created.
     check_orders(loaded.job.plan(), config, faults, wishes)
-    start = restore_from(restore_path, claim_mode)
+    start = restore_from(restore_path, claim_mode, config.backend().name)
     if allow_non_restored_state and start is None:
         raise ConfigurationError("--allow-non-restored-state is about state to start from: add --from PATH")
     # A run that goes on from another one may go on with its output, too.

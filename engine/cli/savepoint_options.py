@@ -140,18 +140,22 @@ def restore_options(command: CommandT) -> CommandT:
     return command
 
 
-def restore_from(path: str | None, claim_mode: str | None) -> SavepointRestore | None:
-    """What a new run starts from.
+def restore_from(path: str | None, claim_mode: str | None, backend: str) -> SavepointRestore | None:
+    """What a new run on a state backend of that name starts from.
 
-    Raises :class:`ConfigurationError` on a mode without a path, and :class:`engine.elements.errors.StorageError` when
-    nothing to start from is there.
+    Raises :class:`ConfigurationError` on a mode without a path, :class:`engine.elements.errors.StorageError` when
+    nothing to start from is there, :class:`engine.elements.errors.JobChangedError` when it is in a form that the state
+    backend cannot read, and :class:`state_backends.errors.StateBackendError` when its metadata is damaged.
     """
     from engine.checkpoint.shared_state_registry import RestoreMode
     from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.shared_files import check_forms
 
     if path is None:
         if claim_mode is not None:
             raise ConfigurationError(f"--claim-mode {claim_mode} says whose a savepoint is: add --from PATH")
         return None
     found = find_checkpoint(*place(path))
+    # Before anything is created: the same command with another backend shall find the same place free.
+    check_forms(found.location().read_metadata(), backend)
     return SavepointRestore(found.directory, RestoreMode(claim_mode or CLAIM_MODES[0]))

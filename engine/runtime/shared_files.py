@@ -132,7 +132,7 @@ def check_forms(metadata: CheckpointMetadata, backend: str) -> None:
                         f"keyed state of {operator.name!r} (uid {operator.uid!r}) was written by state backend"
                         f" {_written_by(snapshot.keyed)}, in a form that {backend} does not read\n"
                         f"  go on with {_written_by(snapshot.keyed)}, or take a savepoint in canonical format with it:"
-                        " every state backend starts from that"
+                        " every state backend starts from that; state_backends.offline_writer makes one of a checkpoint"
                     )
 
 

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from state_backends.descriptors import ValueStateDescriptor
+from state_backends.filesystem import LocalFileSystem
+from state_backends.key_groups import LONG
+from state_backends.offline_writer import SnapshotWriter
 from tests.cli.conftest import BRISK, SUMS, Answer, Weir
 
 
@@ -219,3 +223,12 @@ def test_types_of_the_job_are_shown_without_the_job(weir: Weir) -> None:
 
     assert sorted((entry["key"], entry["value"]["state"]["x"]) for entry in shown) == [(1, 1), (2, 2)]
     assert all(entry["value"]["$type"] == 99 for entry in shown)
+
+
+def test_a_savepoint_that_was_written_without_a_job_says_so(weir: Weir) -> None:
+    """There was no start that it could have been triggered after."""
+    writer = SnapshotWriter("sums")
+    writer.keyed_operator("reduce", LONG).value_state(ValueStateDescriptor("count")).update_many([1], [2])
+    path = writer.write(LocalFileSystem(), str(weir.directory))
+
+    assert "savepoint 1 of job sums (written without a job)" in weir("inspect", path).stdout

@@ -149,6 +149,9 @@ def test_a_savepoint_of_an_incremental_checkpoint_holds_the_shared_files(weir: W
 
     assert refused.exit_code != 0
     assert "savepoint in canonical format" in refused.stderr
+    elsewhere = ("run", "sums.py", *BRISK, "--from", path, "--storage", "elsewhere")
+    assert weir(*elsewhere).exit_code == refused.exit_code
+    assert not (weir.directory / "elsewhere").exists()
     assert answer.exit_code == 0, answer.stderr
     assert sums(weir) == expected(weir.directory)
 

@@ -25,8 +25,6 @@ def small_rocksdb(incremental: bool = False) -> state_backend.StateBackend:
 
 
 if __name__ == "__main__":
-    from tests.crash import small_stores
-
-    state_backend._MODULES["lsm"] = (small_stores.__name__, "SmallLsmStateBackend")
-    state_backend._MODULES["rocksdb"] = (small_stores.__name__, "small_rocksdb")
+    state_backend._MODULES["lsm"] = ("tests.crash.small_stores", "SmallLsmStateBackend")
+    state_backend._MODULES["rocksdb"] = ("tests.crash.small_stores", "small_rocksdb")
     main(prog_name="weir")

@@ -7,7 +7,7 @@ sinks that write files take back what was committed later than the checkpoint th
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.checkpoint.restart import FixedDelayRestart
@@ -35,11 +35,11 @@ INCREMENTAL = ("lsm", "heap", "changelog", "changelog:lsm")
 """The backends whose checkpoints share files."""
 
 
-def recorded_job() -> Job:
-    """All kinds of state in one subtask, and files."""
+def recorded_job(first: int = 0) -> Job:
+    """All kinds of state in one subtask, and files; ``first`` is the first number of its input."""
     job = Job(NAME, max_parallelism=4)
     by_number = WatermarkStrategy.for_monotonous_timestamps(lambda number: number).with_interval_ns(150_000)
-    numbers = job.source(SequenceSource(0, RECORDS), name="numbers", watermarks=by_number)
+    numbers = job.source(SequenceSource(first, first + RECORDS), name="numbers", watermarks=by_number)
     rows = numbers.key_by(lambda number: number * 7 % KEYS).process(Everything(), name="everything")
     return rows.sink(FileSink("rows", bucket=lambda row: f"key={row[1]}"), name="files", chain=False)
 
@@ -58,9 +58,10 @@ def run(
     files: FileSystem,
     backend: str,
     *,
+    first: int = 0,
     resume: bool = False,
     kills: Iterable[tuple[str, int]] = (),
-    instruments: Iterable[Any] = (),
+    instruments: Sequence[Any] = (),
     **settings: Any,
 ) -> ExecutionResult:
     """What ``weir run --storage`` and ``weir resume`` do, on any file system. Raises the job's error."""
@@ -77,7 +78,7 @@ def run(
     )
     with open_storage(DIRECTORY, NAME, inline_state_bytes=0, file_system=files) as opened:
         execution = Execution(
-            recorded_job().plan(),
+            recorded_job(first).plan(),
             config,
             storage=opened.storage,
             file_system=files,

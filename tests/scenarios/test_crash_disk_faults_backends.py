@@ -37,6 +37,9 @@ GOES_ON = re.compile(rf"{JOB_DIR}/(chk-|shared|work/)|/out/")
 WRITES = ("open_write", "write", "fsync", "rename", "link")
 """Calls that write a checkpoint; when one fails there, the job goes on."""
 
+CLEAR = re.compile(r"storage directory .* cannot be used|resume from that checkpoint|Errno|cannot be|not writable")
+"""What an error says that ends the job."""
+
 METADATA = re.compile(rf"{JOB_DIR}/chk-\d+/_metadata")
 PLACES = re.compile(r"/shared/|/store/|/snapshots/|/chk-|/out/")
 CHANGES = (*WRITES, "fsync_dir", "delete", "delete_tree", "open_read")
@@ -102,18 +105,19 @@ def fail(backend: str, kind: FaultKind, first: int) -> str:
     try:
         result = run(files, backend, kills=KILLS)
     except (StorageError, JobFailedError) as error:
-        call = files.struck[0][1]
-        assert kind in (FaultKind.DISK_FULL, FaultKind.READ_ONLY) or not is_write_of_checkpoint(call), where
-        assert "storage directory" in str(error) or "Errno" in str(error) or "cannot be" in str(error), where
-        # The process is gone, and its locks with it; the disk works again.
-        files.memory.crash(lambda path: True)
-        run(files.memory, backend, resume=True)
+        said = str(error)
         outcome = "resumed"
-        check_files(files.memory)
     else:
         assert files.struck, where
         outcome = "finished"
         _check_notes(files, result)
+    if outcome == "resumed":
+        assert CLEAR.search(said), where
+        assert FAULTS[kind] == OUTAGE or not is_write_of_checkpoint(files.struck[0][1]), where
+        # The process is gone, and its locks with it; the disk works again.
+        files.memory.crash(lambda path: True)
+        run(files.memory, backend, resume=True)
+        check_files(files.memory)
     assert committed(files.memory) == undisturbed(), where
     return outcome
 

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from state_backends import heap_columns
 from state_backends.column_folds import ColumnFold, LongOverflowError, MaxFold, SumFold
 from state_backends.column_grouping import KeyNumbers, Workspace, group_by_key
 from state_backends.descriptors import ReducingStateDescriptor, ValueStateDescriptor
+from state_backends.encoding import default_codec
 from state_backends.errors import KeyGroupError, KeyTypeError, StateSchemaError
 from state_backends.heap import HeapKeyedStateBackend
+from state_backends.heap_columns import ColumnEntries, KeyGroupSlots
 from state_backends.key_groups import INT, LONG, STRING, KeyType, key_group_for, key_group_range_for_index
 from state_backends.snapshot import SnapshotOptions
 
@@ -92,6 +95,32 @@ def test_columns_are_the_same_state_as_rows(key_type: KeyType, values: st.Search
             twins.check()
 
     check()
+
+
+@pytest.mark.parametrize("run_entries", [1, 8, 40])
+def test_a_snapshot_is_the_same_however_groups_are_encoded_together(
+    run_entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While keys become more, key groups are encoded in other runs; what is remembered of older ones does no harm."""
+    monkeypatch.setattr(heap_columns, "_RUN_ENTRIES", run_entries)
+
+    @settings(max_examples=30)
+    @given(st.lists(st.lists(st.integers(-40, 200), min_size=1, max_size=12), min_size=2, max_size=8))
+    def check(batches: list[list[int]]) -> None:
+        twins = Twins(LONG)
+        for keys in batches:
+            twins.add([(key, key) for key in keys])
+            assert snapshot_bytes(twins.columns) == snapshot_bytes(twins.rows)
+
+    check()
+
+
+def test_runs_of_equal_sizes_are_not_taken_for_each_other() -> None:
+    """Runs that begin with the same key group and have as many keys in each, but one group is another."""
+    entries = ColumnEntries(LONG, 8, heap().key_group_range, default_codec(), np.int64)
+    entries.add(np.array([10, 20, 30], dtype=np.int64))
+    start, second, another = (KeyGroupSlots(group, np.array([slot])) for slot, group in enumerate((4, 6, 5)))
+    assert [entries.encoded_keys([start, group]).slots.tolist() for group in (second, another)] == [[0, 1], [0, 2]]
 
 
 @dataclass
