@@ -240,6 +240,7 @@ class CheckpointStorage:
             raise StateArgumentError(
                 f"inline_threshold_bytes {inline_threshold_bytes} is not within 0 to {MAX_INLINE_THRESHOLD_BYTES}."
             )
+        self._job_name = job_name
         self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
         self._fs = fs
         self._threshold = inline_threshold_bytes
@@ -392,10 +393,16 @@ class CheckpointStorage:
         """Check a checkpoint's metadata and every file it refers to.
 
         :raises MissingStateError: when a file is not there
-        :raises CorruptStateError: when any byte is not as written
+        :raises CorruptStateError: when any byte is not as written, or it is a checkpoint of another job
         :raises StateSchemaError: when a newer program wrote it
         """
-        return self.location(checkpoint_id).verify()
+        location = self.location(checkpoint_id)
+        metadata = location.verify()
+        job = metadata.properties.get("job", self._job_name)
+        if job != self._job_name:
+            # With all its state inlined no other file would tell.
+            raise CorruptStateError(location.metadata_path, f"is the metadata of a checkpoint of job {job!r}")
+        return metadata
 
     def latest_usable(self) -> UsableCheckpoint:
         """The newest checkpoint in which every byte is as written, and why newer ones are passed over."""

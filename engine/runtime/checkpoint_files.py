@@ -329,12 +329,17 @@ class CheckpointFiles:
         self.plan = self.plan if restored.plan is None else restored.plan
         return restored, tuple(problems)
 
+    def _verified(self, checkpoint_id: int) -> CheckpointMetadata:
+        if checkpoint_id in self._adopted:
+            return self.location(checkpoint_id).verify()
+        return self.storage.verify(checkpoint_id)
+
     def _newest_usable(self, known: Collection[int] | None) -> tuple[CheckpointMetadata | None, list[str]]:
         candidates = {*self.storage.list_checkpoints(), *self._adopted} if known is None else known
         problems: list[str] = []
         for checkpoint_id in sorted(candidates, reverse=True):
             try:
-                metadata = self.location(checkpoint_id).verify()
+                metadata = self._verified(checkpoint_id)
                 if checkpoint_id in self._adopted:
                     adopted = self._adopted[checkpoint_id]
                     metadata = self._of_this_job(metadata, adopted.location, adopted.mode)

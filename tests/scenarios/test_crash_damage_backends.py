@@ -49,6 +49,8 @@ DAMAGES: dict[str, Damage] = {
     "of another job": lambda data, other, foreign: foreign,
 }
 
+GONE = ("deleted", "of another job")
+
 
 def _flipped(data: bytes, position: int) -> bytes:
     return data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :]
@@ -93,7 +95,7 @@ def damaged(backend: str, path: str, damage: str, others: list[str]) -> MemoryFi
     """The files of the run with one of them damaged; ``None`` when that changes nothing."""
     contents = left_by(backend)
     foreign = left_by(backend, 5)
-    other = next(contents[one] for one in (*others, path) if contents[one] != contents[path] or one == path)
+    other = next(contents[one] for one in others if contents[one] != contents[path])
     data = DAMAGES[damage](contents[path], other, foreign.get(path, b"not of this job"))
     if data == contents[path]:
         return None
@@ -132,17 +134,22 @@ def test_the_older_checkpoint_is_used_and_the_file_is_named(backend: str, damage
     assert tried > 3
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    # Without its metadata a checkpoint does not exist, and that of a run over other numbers may name other files.
+    [("/shared/", damage) for damage in DAMAGES] + [("_metadata", damage) for damage in DAMAGES if damage not in GONE],
+)
 @pytest.mark.parametrize("backend", INCREMENTAL)
-def test_with_no_checkpoint_left_nothing_is_done(backend: str, damage: str) -> None:
-    """One file of each is damaged: the start is refused with both reasons, and every file stays as it is."""
+def test_with_no_checkpoint_left_nothing_is_done(backend: str, part: str, damage: str) -> None:
+    """One file of each is damaged: the start is refused with both reasons, and every file stays as it is, those that
+    only the damaged metadata refers to included."""
     files = copied(left_by(backend))
     damaged_paths: list[str] = []
     for checkpoint_id in storage_on(files).list_checkpoints():
         paths = files_of(files, checkpoint_id)
         if set(paths) & set(damaged_paths):
             continue
-        candidates = [(path, damaged(backend, path, damage, paths)) for path in paths if "/shared/" in path]
+        candidates = [(path, damaged(backend, path, damage, paths)) for path in paths if part in path]
         path, spoilt = next((path, spoilt) for path, spoilt in candidates if spoilt is not None)
         put(files, path, spoilt.read_bytes(path) if spoilt.exists(path) else None)
         damaged_paths.append(path)

@@ -583,3 +583,18 @@ def test_storage_arguments_are_checked() -> None:
     for threshold in (-1, MAX_INLINE_THRESHOLD_BYTES + 1):
         with pytest.raises(StateArgumentError, match="is not within 0 to"):
             CheckpointStorage(MemoryFileSystem(), "/b", "j", inline_threshold_bytes=threshold)
+
+
+def test_a_checkpoint_of_another_job_is_not_restored() -> None:
+    """Metadata that got into the wrong directory, with all its state in it, is told by the job that it names."""
+    fs = MemoryFileSystem()
+    storage = CheckpointStorage(fs, "/storage", "mine")
+    for number, job in ((1, "mine"), (2, "other")):
+        metadata = CheckpointMetadata(number, 0, 1, {"job": job})
+        storage.initialize_location(number).write_metadata(metadata)
+
+    usable = storage.latest_usable()
+
+    assert usable.metadata is not None
+    assert usable.metadata.checkpoint_id == 1
+    assert "chk-2/_metadata: is the metadata of a checkpoint of job 'other'" in usable.problems[0]
