@@ -89,7 +89,7 @@ class KeyedSum:
         """Seconds of one run on a real directory, from the first task to the last, results checked."""
         outputs = CountedRecords()
         plan = self._plan(outputs)
-        with _directory() as directory, open_storage(directory, _JOB_NAME) as opened:
+        with _directory() as directory, open_storage(directory, plan.job_name) as opened:
             execution = Execution(
                 plan, self._config(), storage=opened.storage, output_dir=directory, incarnation=opened.incarnation
             )

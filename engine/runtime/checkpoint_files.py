@@ -22,7 +22,7 @@ from engine.elements.events import SnapshotKind
 from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
-from state_backends.errors import StateBackendError
+from state_backends.errors import CorruptStateError, StateBackendError
 from state_backends.fsspec_filesystem import file_system_for
 from state_backends.handles import FileStateHandle, StateScope
 from state_backends.savepoints import locate_snapshot, new_savepoint
@@ -330,9 +330,12 @@ class CheckpointFiles:
         return restored, tuple(problems)
 
     def _verified(self, checkpoint_id: int) -> CheckpointMetadata:
-        if checkpoint_id in self._adopted:
-            return self.location(checkpoint_id).verify()
-        return self.storage.verify(checkpoint_id)
+        location = self.location(checkpoint_id)
+        metadata = location.verify()
+        job = metadata.properties.get("job", self.plan.job_name)
+        if checkpoint_id not in self._adopted and job != self.plan.job_name:
+            raise CorruptStateError(location.metadata_path, f"is the metadata of a checkpoint of job {job!r}")
+        return metadata
 
     def _newest_usable(self, known: Collection[int] | None) -> tuple[CheckpointMetadata | None, list[str]]:
         candidates = {*self.storage.list_checkpoints(), *self._adopted} if known is None else known
