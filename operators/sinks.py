@@ -79,6 +79,14 @@ class CollectSink:
             return _TransactionalCollect(self._results)
         return _PlainCollect(self._results)
 
+    def fresh(self) -> CollectSink:
+        """Another one, with nothing collected."""
+        return CollectSink(CollectedResults(transactional=self._results.transactional))
+
+    def committed_rows(self) -> list[str]:
+        """What was collected, as text, in the order of commits."""
+        return [repr(record) for record in self._results.records]
+
 
 class _PlainCollect(SinkOperator):
     def __init__(self, results: CollectedResults) -> None:

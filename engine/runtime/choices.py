@@ -7,9 +7,9 @@ so that seed, replay, shrinking and exhaustive search are readers of one sequenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError
 
@@ -60,6 +60,10 @@ class ChoiceRecorder:
         value = self._generate(stream, bound) if self._replay is None else self._next_replayed(stream, bound)
         self.log.append(Choice(stream, value, bound))
         return value
+
+    def pick(self, ready: Sequence[tuple[int, int, str, Any, Any]]) -> int:
+        """Which of the ready kernel events goes next, as its position; 0 is the oldest."""
+        return self.draw("schedule", len(ready))
 
     def _generate(self, stream: str, bound: int) -> int:
         generator = self._generators.get(stream)

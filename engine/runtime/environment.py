@@ -19,6 +19,7 @@ from state_backends.state_backend import StateBackend
 
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
+    from engine.runtime.interference import Interference
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.task import Task
     from state_backends.local_recovery import LocalStateStores
@@ -93,6 +94,8 @@ class TaskEnvironment:
     counters: dict[tuple[str, int], dict[str, int]]
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
     debloating: DebloatSettings | None = None
+    interference: Interference | None = None
+    """Who is asked what goes wrong, if anybody is."""
     local_state: LocalStateStores | None = None
     """Where tasks keep copies of their state, if they do."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)

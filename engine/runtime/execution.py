@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.interference import Interference
     from engine.runtime.restored_state import RestoredJob
     from state_backends.filesystem import FileSystem
 
@@ -115,6 +116,7 @@ class Execution:
         restore: bool = False,
         restore_from: SavepointRestore | None = None,
         choices: ChoiceRecorder | None = None,
+        interference: Interference | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -124,7 +126,8 @@ class Execution:
         ``restore``      start from the newest usable checkpoint in ``storage`` (from nothing if there is none);
         ``restore_from`` the savepoint or checkpoint to start from, on ``file_system``. With ``restore`` it is one more
                          to choose from, and may be gone: the job was started from it once;
-        ``choices``      a recording to replay, ``None`` = draw from ``config.seed``.
+        ``choices``      a recording to replay, ``None`` = draw from ``config.seed``;
+        ``interference`` who is asked what goes wrong, ``None`` = nothing does.
         """
         check_loops(plan, config)
         self.plan = plan
@@ -147,6 +150,7 @@ class Execution:
             incarnation=incarnation,
             instrument=self._instrument,
             choices=self.choices,
+            interference=interference,
         )
         self._restore_from = restore_from
         self._orders: list[tuple[int, str, object]] = []

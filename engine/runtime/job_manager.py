@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from engine.elements.operator_coordinator import CoordinatorError
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.choices import ChoiceRecorder
+    from engine.runtime.interference import Interference
     from engine.runtime.kernel import Kernel
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.restored_state import RestoredJob
@@ -80,8 +81,10 @@ class JobManager:
         incarnation: int,
         instrument: Instrument | None,
         choices: ChoiceRecorder,
+        interference: Interference | None = None,
     ) -> None:
         self.config = config
+        self.interference = interference
         self._state_backend = config.backend()
         self.kernel = kernel
         self.files = CheckpointFiles(
@@ -264,6 +267,7 @@ class JobManager:
             snapshot_compression=self.config.snapshot_compression,
             counters=self.counters,
             debloating=self.config.debloating,
+            interference=self.interference,
         )
 
     def _begin_to_checkpoint(self) -> None:

@@ -123,7 +123,7 @@ class Kernel:
     def _choose(self) -> _Entry:
         ready, waiting = self._ready, self._waiting
         assert self._choices is not None
-        position = self._choices.draw("schedule", len(ready))
+        position = self._choices.pick(ready)
         event = ready[position]
         sequences = waiting.pop(event[3])
         if isinstance(sequences, deque):

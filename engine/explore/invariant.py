@@ -1,0 +1,62 @@
+"""What every invariant is: an instrument that watches one case from its first event to its last.
+
+An invariant never changes a run. It is told of trace events of the kinds that it names, of the beginning of each
+process (a process that died is followed by the next incarnation), and of the end. What it has found is a list of
+violations, each of which says what happened in the words of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView, FinishedCase
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One breach of an invariant. ``at_ns``: when it was seen (virtual), ``None`` = at the end of the run."""
+
+    invariant: str
+    text: str
+    at_ns: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+class Invariant:
+    """Base of invariants. Subclasses set the four texts and override what they need.
+
+    ``name``    short and unique (``V4``); ``title``: what must hold, in a sentence; ``reason``: why it must;
+    ``source``  where the rule, or the mistake that it catches, comes from.
+    """
+
+    name: str = ""
+    title: str = ""
+    reason: str = ""
+    source: str = ""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """By class of trace event: what is to be called with it."""
+        return {}
+
+    def process_started(self, view: CaseView) -> None:
+        """A process of the case is about to run (the first one, or a resumed one); ``view.execution`` is it."""
+
+    def process_died(self, view: CaseView) -> None:
+        """The process is dead; another one is resumed from what is durable."""
+
+    def finished(self, case: FinishedCase) -> None:
+        """The case is over: judge what can only be judged now."""
+
+    def violated(self, text: str, at_ns: int | None = None, **details: Any) -> None:
+        """Note a breach. One of each text is enough."""
+        if len(self.violations) < 20:
+            self.violations.append(Violation(self.name, text, at_ns, details))

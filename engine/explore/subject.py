@@ -1,0 +1,127 @@
+"""The job under test, and the world of one run of it: files, outputs and inputs that no other run sees.
+
+A job's plan is made once; each case gets it with sinks of its own. A sink in memory takes part by three methods, found
+on the object whose ``create_operator`` makes its operators:
+
+* ``fresh()``           another sink like it, with nothing in it;
+* ``committed_rows()``  what a reader sees now, as text, in the order of commits.
+
+File sinks write to the world's file system and are read like a reader would. Everything else (Spark, the network) is
+as it is, and no case for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from engine.explore.case import Ranges
+from engine.explore.inputs import PrunedSource
+from operators.file_sink import FileSink, read_committed
+from operators.source_operator import SourceOperator
+from state_backends.filesystem import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from engine.graph.job import Job
+    from engine.graph.plan import ExecutionPlan, OperatorPlan
+    from state_backends.filesystem import FileSystem
+
+OUTPUT_DIR = "/out"
+CHECKPOINTS_DIR = "/checkpoints"
+
+
+@runtime_checkable
+class SinkInMemory(Protocol):
+    """A sink whose committed output is in this process."""
+
+    def create_operator(self) -> Any:
+        """See :class:`operators.sinks.Sink`."""
+
+    def fresh(self) -> SinkInMemory:
+        """Another one, with nothing in it."""
+
+    def committed_rows(self) -> list[str]:
+        """What a reader sees, as text, in the order of commits."""
+
+
+@dataclass(slots=True)
+class World:
+    """What outlives the processes of one case. ``checkpoints``: of checkpoint storage; ``files``: of sources and sinks;
+    ``sinks``: by uid, those in memory; ``file_sinks``: by uid, the directory they write to."""
+
+    checkpoints: FileSystem = field(default_factory=MemoryFileSystem)
+    files: FileSystem = field(default_factory=MemoryFileSystem)
+    sinks: dict[str, SinkInMemory] = field(default_factory=dict)
+    file_sinks: dict[str, str] = field(default_factory=dict)
+
+    def committed(self) -> dict[str, list[str]]:
+        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted."""
+        output = {uid: sink.committed_rows() for uid, sink in self.sinks.items()}
+        for uid, directory in self.file_sinks.items():
+            if self.files.exists(directory):
+                for bucket, rows in read_committed(self.files, directory).items():
+                    output[f"{uid}/{bucket}" if bucket else uid] = rows
+        return output
+
+
+class Subject:
+    """A job under test."""
+
+    def __init__(
+        self,
+        build: Callable[[int | None], Job],
+        *,
+        label: str = "job",
+        path: str | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> None:
+        """``build(parallelism)`` makes the job, ``None`` = with its own parallelism; ``path`` and ``params`` say which
+        file it comes from, for tokens and commands."""
+        self.label, self.path, self.params = label, path, dict(params or {})
+        self._build = build
+        self._plans: dict[int | None, ExecutionPlan] = {}
+
+    def plan(self, parallelism: int | None = None) -> ExecutionPlan:
+        """The plan of the job, made once for each parallelism."""
+        plan = self._plans.get(parallelism)
+        if plan is None:
+            plan = self._plans[parallelism] = self._build(parallelism).plan()
+        return plan
+
+    def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
+        """The plan with the sinks of a world, and without the records that are dropped."""
+        vertices = []
+        for vertex in plan.vertices:
+            operators = tuple(self._operator_in(operator, world, dropped or {}) for operator in vertex.operators)
+            vertices.append(replace(vertex, operators=operators) if operators != vertex.operators else vertex)
+        return replace(plan, vertices=tuple(vertices))
+
+    def _operator_in(self, operator: OperatorPlan, world: World, dropped: Mapping[str, Ranges]) -> OperatorPlan:
+        factory: Any = operator.factory
+        owner = getattr(factory, "__self__", None)
+        if isinstance(owner, SinkInMemory):
+            sink = world.sinks.get(operator.uid)
+            if sink is None:
+                sink = world.sinks[operator.uid] = owner.fresh()
+            return replace(operator, factory=sink.create_operator)
+        if isinstance(owner, FileSink):
+            path = owner.path
+            world.file_sinks[operator.uid] = path if path.startswith("/") else f"{OUTPUT_DIR}/{path}"
+            return operator
+        if isinstance(factory, partial) and factory.func is SourceOperator and dropped:
+            source, *others = factory.args
+            mine = {key.rpartition("/")[2]: ranges for key, ranges in dropped.items() if _of(key, operator.uid)}
+            if mine:
+                return replace(operator, factory=partial(SourceOperator, PrunedSource(source, mine), *others))
+        return operator
+
+    def source_uids(self) -> Sequence[str]:
+        """The uids of the job's sources."""
+        plan = self.plan()
+        return [vertex.operators[0].uid for vertex in plan.vertices if vertex.is_source]
+
+
+def _of(key: str, uid: str) -> bool:
+    return key.rpartition("/")[0] == uid

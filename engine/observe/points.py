@@ -1,0 +1,61 @@
+"""The named points of a run at which something may go wrong: before, after or in the middle of a step.
+
+A point is named after the step in the code (as in sled's fail points), so that a search can shrink over *which* of
+its visits fails. Whether anything happens there is for whoever listens: the runtime only says that it has come there,
+and says nothing when nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BEFORE, AFTER, TORN = "before", "after", "torn"
+"""``torn``: in the middle of a write, of which a prefix is left."""
+
+TASK, MASTER, FILES = "task", "job manager", "files"
+"""Who comes by: a task, the job manager, or whoever writes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """``actor``: who comes by; ``phases``: where one may die; ``meaning``: the step."""
+
+    actor: str
+    meaning: str
+    phases: tuple[str, ...] = (BEFORE, AFTER)
+
+
+_TORN = (BEFORE, TORN, AFTER)
+
+POINTS: Mapping[str, Point] = {
+    "source.emit": Point(TASK, "a source emits a batch"),
+    "source.offset-capture": Point(TASK, "a source writes its positions into its state"),
+    "barrier.inject": Point(TASK, "a source takes the trigger of a checkpoint"),
+    "barrier.receive": Point(TASK, "a task takes a barrier from a channel"),
+    "barrier.forward": Point(TASK, "a task sends a barrier on all its outputs"),
+    "align.block": Point(TASK, "a channel is blocked behind its barrier"),
+    "align.release": Point(TASK, "blocked channels go on"),
+    "channel-state.append": Point(TASK, "records in flight become part of a checkpoint"),
+    "snapshot.sync": Point(TASK, "the synchronous part of a snapshot"),
+    "snapshot.async.write": Point(FILES, "a piece of state is written", _TORN),
+    "snapshot.async.fsync": Point(FILES, "a file of state is made durable"),
+    "snapshot.async.rename": Point(FILES, "a file of state gets its name"),
+    "snapshot.async.dir-fsync": Point(FILES, "the name of a file of state is made durable"),
+    "ack.send": Point(TASK, "a task acknowledges its part of a checkpoint"),
+    "complete.decide": Point(MASTER, "the last acknowledgement is here: the checkpoint is about to be completed"),
+    "manifest.write": Point(FILES, "_metadata is written under its temporary name", _TORN),
+    "manifest.rename": Point(FILES, "_metadata gets its name: the checkpoint exists"),
+    "notify.send": Point(MASTER, "tasks are told that a checkpoint is complete"),
+    "sink.pre-commit": Point(TASK, "a sink makes its transaction ready to be committed"),
+    "sink.commit": Point(TASK, "a sink commits what a completed checkpoint covers"),
+    "sink.abort": Point(TASK, "a sink takes back what will not be committed"),
+    "subsume.delete": Point(MASTER, "a checkpoint that a newer one has replaced is deleted"),
+    "restore.read": Point(MASTER, "the newest usable checkpoint is looked for and read"),
+    "restore.assign-keys": Point(MASTER, "state is assigned to subtasks"),
+    "restore.replay-channel": Point(TASK, "records in flight are put back into a channel"),
+    "restore.recover-and-commit": Point(TASK, "an operator takes over its state; sinks commit what it covers"),
+    "timer.fire": Point(TASK, "a timer fires"),
+    "rescale.split": Point(MASTER, "state is divided among another number of subtasks"),
+}
+"""Every point by its name."""
