@@ -150,6 +150,12 @@ class KeyedFunctionOperator(Operator):
             where = {"timer_ms": time_ms, "key": key, "domain": ctx.time_domain}
             raise self.user_error(f"on_timer of {self._what}", where, error) from error
         out_stamps.extend(repeat(stamp, len(out) - before))
+        if self.lineage is not None:
+            self.lineage.emitting(key)
+            self._send(list(out), list(out_stamps))
+            self.lineage.emitted()
+            out.clear()
+            out_stamps.clear()
 
     def _send(self, out: list[Any], out_stamps: list[int | None]) -> None:
         self._ctx.side.flush(self.output)

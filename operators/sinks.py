@@ -60,9 +60,17 @@ class CollectedResults:
         for transaction in [one for one in self._committed if one[:2] == (uid, subtask)]:
             del self._committed[transaction]
 
+    def transactions(self) -> list[tuple[int, int]]:
+        """``(subtask, checkpoint)`` of each transaction, in the order of commits."""
+        return [(subtask, checkpoint) for _, subtask, checkpoint in self._committed]
+
     def append(self, records: list[Any]) -> None:
         """Append ``records`` without a transaction."""
         self.records.extend(records)
+
+    def fingerprint(self) -> object:
+        """What was collected, in whatever order, and of which transactions."""
+        return sorted(map(repr, self.records)), tuple(sorted(self._committed))
 
 
 class CollectSink:
@@ -79,13 +87,26 @@ class CollectSink:
             return _TransactionalCollect(self._results)
         return _PlainCollect(self._results)
 
+    def fingerprint(self) -> object:
+        """Everything that decides what is collected next."""
+        return self._results.fingerprint()
+
     def fresh(self) -> CollectSink:
         """Another one, with nothing collected."""
         return CollectSink(CollectedResults(transactional=self._results.transactional))
 
+    @property
+    def delivery(self) -> str:
+        """What it offers at best: without transactions, records come again after a failure."""
+        return "exactly-once" if self._results.transactional else "at-least-once"
+
     def committed_rows(self) -> list[str]:
         """What was collected, as text, in the order of commits."""
         return [repr(record) for record in self._results.records]
+
+    def transactions(self) -> list[tuple[int, int]]:
+        """``(subtask, checkpoint)`` of each transaction, in the order of commits."""
+        return self._results.transactions()
 
 
 class _PlainCollect(SinkOperator):
@@ -136,7 +157,7 @@ class _TransactionalCollect(SinkOperator):
             self._current = []
 
     def fingerprint(self) -> object:
-        return repr(self._current), repr(self._pending)
+        return sorted(map(repr, self._current)), repr(sorted(self._pending.items()))
 
 
 class PrintSink:

@@ -11,7 +11,7 @@ be asked at the virtual time at which the records before have been paid for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -110,6 +110,8 @@ class SourceOperator(Operator):
         self._turn = 0
         self._emitter: WatermarkEmitter | None = None
         self._repeat_watermark = False
+        self.on_read: Callable[[str], None] | None = None
+        """Told of which split records are, before they are emitted, if anybody wants to know."""
 
     # --- life cycle ---------------------------------------------------------------------------------------
 
@@ -272,6 +274,8 @@ class SourceOperator(Operator):
             self._finish_split(split, reader, now_ns)
         elif batch:
             split.asked_again = False
+            if self.on_read is not None:
+                self.on_read(split.id)
             if not alone:
                 split.turn_left -= len(batch)
                 if split.turn_left == 0:

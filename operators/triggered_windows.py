@@ -240,6 +240,10 @@ class TriggeredWindowOperator(Operator):
         where = {"key": key, "window": window, "timer_ms": time_ms}
         result = self._guarded("trigger", where, lambda: callback(time_ms, window, ctx))
         self._obey(result, key, window, namespace, state_namespace)
+        if self.lineage is not None:
+            self.lineage.emitting(key, namespace)
+            self._send()
+            self.lineage.emitted()
         if not of_cleanup:
             return
         if time_ms >= self._cleanup_time(window):

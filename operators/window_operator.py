@@ -179,6 +179,10 @@ class WindowOperator(Operator):
         self.output.emit_watermark(watermark_ms)
 
     def _fire(self, due: list[tuple[int, Any, int]], watermark_ms: int) -> None:
+        if self.lineage is not None and len(due) > 1:
+            for one in due:
+                self._fire([one], watermark_ms)
+            return
         assigner, lateness_ms = self._assigner, self._allowed_lateness_ms
         last = assigner.size_ms - 1
         ended = [(key, start) for time_ms, key, start in due if time_ms == start + last]
@@ -186,7 +190,11 @@ class WindowOperator(Operator):
             out: list[Any] = []
             out_stamps: list[int] = []
             self._append_results([key for key, _ in ended], [start for _, start in ended], out, out_stamps)
+            if self.lineage is not None:
+                self.lineage.emitting(*ended[0])
             self._emit(out, out_stamps)
+            if self.lineage is not None:
+                self.lineage.emitted()
         # The timer that forgets a window is set when the window fires: until then one timer is enough.
         kept = [
             (key, start) for key, start in ended if assigner.cleanup_time(start, lateness_ms) > watermark_ms

@@ -1,8 +1,9 @@
 """A file system that fails exactly where it is told to, in front of any other one.
 
 A plan is a list of rules; a rule names the operation, the path pattern and which of the matching calls
-(counted from 1) it strikes. The calls are also recorded, so that a test can first run undisturbed and
-then strike each call in turn. Nothing here touches a file except through the inner file system.
+(counted from 1) it strikes. Whoever wants to decide call by call gives a function instead. The calls are also
+recorded, so that a test can first run undisturbed and then strike each call in turn. Nothing here touches a file
+except through the inner file system.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class FaultKind(enum.Enum):
     DISK_FULL = "no space left; a write may leave a prefix"
     READ_ONLY = "the file system is read-only"
     BIT_FLIP = "the bytes read back have one bit flipped"
+    TRUNCATED = "the file is read without its end"
+    STALE_LISTING = "a listing without the names that were made last"
     MISSING = "the file is not there"
     CRASH_BEFORE = "the process dies; nothing was done"
     CRASH_AFTER = "the process dies right after the call was carried out"
@@ -54,8 +57,10 @@ class FaultRule:
     :ivar operation: a name such as ``rename`` or ``write`` (see ``OPERATIONS``), or ``*`` for any
     :ivar path: a shell pattern that the path (for a rename or link: source or target) must match
     :ivar at_call: which of the matching calls fails, from 1; ``None`` = every one
-    :ivar keep_bytes: for TORN_WRITE and DISK_FULL, how many bytes of the write still get through
+    :ivar keep_bytes: for TORN_WRITE and DISK_FULL, how many bytes of the write still get through; for TRUNCATED, how
+        many bytes of the file are left
     :ivar flip_bit: for BIT_FLIP, which bit of the file, from 0, modulo the file's size
+    :ivar hide_names: for STALE_LISTING, how many of the names made last are missing
     """
 
     kind: FaultKind
@@ -64,7 +69,11 @@ class FaultRule:
     at_call: int | None = None
     keep_bytes: int = 0
     flip_bit: int = 0
+    hide_names: int = 1
 
+
+Decide = Callable[[str, tuple[str, ...]], FaultRule | None]
+"""Asked about every call, with its operation and paths: the rule that strikes it, if one does."""
 
 _WRITING = frozenset(
     ["open_write", "open_append", "write", "fsync", "rename", "fsync_dir", "link", "make_dirs", "lock"]
@@ -79,6 +88,8 @@ _APPLIES_TO: dict[FaultKind, frozenset[str]] = {
     FaultKind.DISK_FULL: _WRITING,
     FaultKind.READ_ONLY: _CHANGING,
     FaultKind.BIT_FLIP: _READING,
+    FaultKind.TRUNCATED: _READING,
+    FaultKind.STALE_LISTING: frozenset(["list_dir"]),
     FaultKind.MISSING: _READING | {"size", "list_dir", "delete", "rename", "link"},
 }
 
@@ -90,49 +101,63 @@ class FaultInjectingFileSystem(FileSystem):
     :ivar struck: the rules that have struck, in order, with the call
     """
 
-    def __init__(self, inner: FileSystem, rules: Iterable[FaultRule] = ()) -> None:
+    def __init__(self, inner: FileSystem, rules: Iterable[FaultRule] = (), *, decide: Decide | None = None) -> None:
+        """``decide``: asked about each call that no rule strikes."""
         self.inner = inner
         self.calls: list[Call] = []
         self.struck: list[tuple[FaultRule, Call]] = []
         self._rules = tuple(rules)
         self._matches = [0] * len(self._rules)
+        self._decide = decide
+        self._made: dict[str, None] = {}
+        """Names in the order in which they were made, for listings that do not know the newest."""
         self._dead = False
         for rule in self._rules:
             assert rule.operation == "*" or rule.operation in OPERATIONS, f"no operation {rule.operation!r}"
 
     def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
         file = self._call("open_write", lambda: self.inner.open_write(path, exclusive=exclusive), path)
+        self._note_made(path)
         return _FaultyWritableFile(self, file, path)
 
     def open_append(self, path: str) -> WritableFile:
         file = self._call("open_append", lambda: self.inner.open_append(path), path)
+        self._note_made(path)
         return _FaultyWritableFile(self, file, path)
 
     def open_read(self, path: str) -> BinaryIO:
         rule = self._strike("open_read", path)
         file = self._apply(rule, lambda: self.inner.open_read(path), path)
-        return _flipped(file, rule.flip_bit) if rule and rule.kind is FaultKind.BIT_FLIP else file
+        return file if rule is None else _damaged(file, rule)
 
     def open_random(self, path: str) -> RandomAccessFile:
         rule = self._strike("open_random", path)
         file = self._apply(rule, lambda: self.inner.open_random(path), path)
-        flip = rule.flip_bit if rule and rule.kind is FaultKind.BIT_FLIP else None
-        return _FaultyRandomAccessFile(self, file, path, flip)
+        return _FaultyRandomAccessFile(self, file, path, rule)
 
     def truncate(self, path: str, size_bytes: int) -> None:
         self._call("truncate", lambda: self.inner.truncate(path, size_bytes), path)
 
     def rename(self, source: str, target: str) -> None:
         self._call("rename", lambda: self.inner.rename(source, target), source, target)
+        self._note_made(target)
 
     def fsync_dir(self, path: str) -> None:
         self._call("fsync_dir", lambda: self.inner.fsync_dir(path), path)
 
     def link(self, source: str, target: str) -> None:
         self._call("link", lambda: self.inner.link(source, target), source, target)
+        self._note_made(target)
 
     def list_dir(self, path: str) -> list[str]:
-        return self._call("list_dir", lambda: self.inner.list_dir(path), path)
+        rule = self._strike("list_dir", path)
+        names = self._apply(rule, lambda: self.inner.list_dir(path), path)
+        if rule is None or rule.kind is not FaultKind.STALE_LISTING:
+            return names
+        prefix = path.rstrip("/") + "/"
+        newest = [name for name in reversed(self._made) if name.startswith(prefix) and "/" not in name[len(prefix) :]]
+        hidden = {name[len(prefix) :] for name in newest[: rule.hide_names]}
+        return [name for name in names if name not in hidden]
 
     def delete(self, path: str) -> None:
         self._call("delete", lambda: self.inner.delete(path), path)
@@ -151,6 +176,11 @@ class FaultInjectingFileSystem(FileSystem):
 
     def make_dirs(self, path: str) -> None:
         self._call("make_dirs", lambda: self.inner.make_dirs(path), path)
+        self._note_made(path)
+
+    def _note_made(self, path: str) -> None:
+        self._made.pop(path, None)
+        self._made[path] = None
 
     def lock_directory(self, path: str) -> DirectoryLock:
         return self._call("lock", lambda: self.inner.lock_directory(path), path)
@@ -171,13 +201,15 @@ class FaultInjectingFileSystem(FileSystem):
             self._matches[index] += 1
             if striking is None and rule.at_call in (None, self._matches[index]):
                 striking = rule
+        if striking is None and self._decide is not None:
+            striking = self._decide(operation, paths)
         if striking is not None:
             self.struck.append((striking, self.calls[-1]))
         return striking
 
     def _apply(self, rule: FaultRule | None, apply: Callable[[], T], path: str) -> T:
         kind = None if rule is None else rule.kind
-        if kind is None or kind is FaultKind.BIT_FLIP:
+        if kind is None or kind in _CARRIED_OUT:
             return apply()
         if kind is FaultKind.CRASH_BEFORE:
             self._die()
@@ -222,19 +254,24 @@ class _FaultyWritableFile(WritableFile):
 
 class _FaultyRandomAccessFile(RandomAccessFile):
     def __init__(
-        self, fs: FaultInjectingFileSystem, file: RandomAccessFile, path: str, flip_bit: int | None
+        self, fs: FaultInjectingFileSystem, file: RandomAccessFile, path: str, rule: FaultRule | None
     ) -> None:
         self._fs = fs
         self._file = file
         self._path = path
-        self._flip_bit = flip_bit
+        kind = None if rule is None else rule.kind
+        self._flip_bit = rule.flip_bit if rule is not None and kind is FaultKind.BIT_FLIP else None
+        self._end = file.size
+        if rule is not None and kind is FaultKind.TRUNCATED:
+            self._end = min(rule.keep_bytes, file.size)
 
     @property
     def size(self) -> int:
-        return self._file.size
+        return self._end
 
     def read_at(self, offset: int, size: int) -> bytes:
         data = self._fs._call("read_at", lambda: self._file.read_at(offset, size), self._path)
+        data = data[: max(0, self._end - offset)]
         if self._flip_bit is None or not self._file.size:
             return data
         position, bit = divmod(self._flip_bit % (self._file.size * 8), 8)
@@ -246,6 +283,10 @@ class _FaultyRandomAccessFile(RandomAccessFile):
 
     def close(self) -> None:
         self._fs._call("close", self._file.close, self._path)
+
+
+_CARRIED_OUT = (FaultKind.BIT_FLIP, FaultKind.TRUNCATED, FaultKind.STALE_LISTING)
+"""The call itself succeeds; it is the answer that is wrong."""
 
 
 def _matches(rule: FaultRule, operation: str, paths: tuple[str, ...]) -> bool:
@@ -265,10 +306,14 @@ def _os_error(kind: FaultKind, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
 
 
-def _flipped(file: BinaryIO, bit: int) -> BinaryIO:
+def _damaged(file: BinaryIO, rule: FaultRule) -> BinaryIO:
+    if rule.kind not in (FaultKind.BIT_FLIP, FaultKind.TRUNCATED):
+        return file
     with file:
         data = bytearray(file.read())
-    if data:
-        position = bit % (len(data) * 8)
+    if rule.kind is FaultKind.TRUNCATED:
+        del data[rule.keep_bytes :]
+    elif data:
+        position = rule.flip_bit % (len(data) * 8)
         data[position // 8] ^= 1 << (position % 8)
     return io.BytesIO(bytes(data))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from state_backends.errors import StorageInUseError
@@ -58,6 +58,12 @@ class MemoryFileSystem(FileSystem):
         self.crashes += 1
         self._locked.clear()
         self._root = _after_crash(self._root, "", survives or _nothing_survives)
+
+    def survivors(self) -> MemoryFileSystem:
+        """What a crash would leave now, when nothing unsynced survives, as a file system of its own."""
+        left = MemoryFileSystem()
+        left._root = _durable_copy(self._root)
+        return left
 
     def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
         directory, name = self._parent(path)
@@ -163,6 +169,10 @@ class MemoryFileSystem(FileSystem):
             raise StorageInUseError(path, None)
         self._locked.add(held)
         return _MemoryDirectoryLock(self, path, held)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All names and contents, as readers see them and as they would be after a crash."""
+        return tuple(_fingerprint(self._root))
 
     def _release(self, held: str) -> None:
         self._locked.discard(held)
@@ -274,6 +284,20 @@ class _MemoryDirectoryLock:
         self._crashes = -1
 
 
+def _fingerprint(directory: _Directory) -> Iterator[object]:
+    names, durable = directory.names, directory.durable
+    for name in sorted(names.keys() | durable.keys()):
+        now, before = names.get(name), durable.get(name)
+        for node in (now,) if now is before else (now, before):
+            if isinstance(node, _File):
+                content = bytes(node.content)
+                yield (name, content, None if content == node.durable else node.durable)
+            elif node is not None:
+                yield (name, tuple(_fingerprint(node)))
+            else:
+                yield (name, None)
+
+
 def _after_crash(directory: _Directory, path: str, survives: Survives) -> _Directory:
     kept: dict[str, _File | _Directory] = {}
     for name in sorted(directory.names.keys() | directory.durable.keys()):
@@ -287,6 +311,18 @@ def _after_crash(directory: _Directory, path: str, survives: Survives) -> _Direc
     result = _Directory()
     result.names = kept
     result.durable = dict(kept)
+    return result
+
+
+def _durable_copy(directory: _Directory) -> _Directory:
+    result = _Directory()
+    for name, node in directory.durable.items():
+        if isinstance(node, _Directory):
+            result.names[name] = _durable_copy(node)
+        else:
+            file = result.names[name] = _File()
+            file.content, file.durable = bytearray(node.durable), node.durable
+    result.durable = dict(result.names)
     return result
 
 

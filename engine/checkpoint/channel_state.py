@@ -174,13 +174,16 @@ class ChannelStateWriter:
                     one.output_declared,
                     tuple(one.reserved),
                     one.failed,
-                    _sizes(one.state.inputs),
-                    _sizes(one.state.outputs),
+                    _contents(one.state.inputs),
+                    _contents(one.state.outputs),
                 )
                 for checkpoint_id, one in self._open.items()
             ),
         )
 
 
-def _sizes(channels: dict[int, list[Batch]]) -> tuple[tuple[int, int], ...]:
-    return tuple((channel, sum(map(len, batches))) for channel, batches in sorted(channels.items()))
+def _contents(channels: dict[int, list[Batch]]) -> tuple[tuple[int, str], ...]:
+    return tuple(
+        (channel, repr([(batch.values, batch.timestamps) for batch in batches]))
+        for channel, batches in sorted(channels.items())
+    )

@@ -25,6 +25,7 @@ from engine.cli.run_directory import report_json, write_report
 from engine.cli.savepoint_options import SavepointWishes
 from engine.cli.terminal import error_console, progress_line, say
 from engine.elements.errors import ConfigurationError
+from engine.explore.fences import fenced
 from engine.faults.plan import FaultPlan, KillTask
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
@@ -54,7 +55,8 @@ class RunOrder:
     ``output_dir``   absolute; relative sink paths and ``run.json`` land there;
     ``storage``      ``None`` = checkpoints in memory; ``storage_dir`` is the directory it was opened in;
     ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file;
-    ``restore``      go on from the newest checkpoint in the storage; ``restore_from``: or from this snapshot.
+    ``restore``      go on from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
+    ``paranoid``     forbidden calls of the job's functions are errors.
     """
 
     loaded: LoadedJob
@@ -70,6 +72,7 @@ class RunOrder:
     allow_non_restored_state: bool = False
     restore_from: SavepointRestore | None = None
     savepoints: SavepointWishes = field(default_factory=SavepointWishes)
+    paranoid: bool = False
 
     @property
     def savepoint_dir(self) -> str:
@@ -160,7 +163,11 @@ def drive(order: RunOrder) -> int:
 
 def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watcher) -> ExecutionResult:
     try:
-        with progress_line(console, lambda: watcher.started_ns) as progress, _stdout_kept_clean(order.as_json):
+        with (
+            progress_line(console, lambda: watcher.started_ns) as progress,
+            _stdout_kept_clean(order.as_json),
+            fenced() if order.paranoid else contextlib.nullcontext(),
+        ):
             return execution.run(progress)
     except KeyboardInterrupt:
         if order.storage_dir is not None:

@@ -14,7 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from engine.cli.start_up import PACKAGES
-from engine.elements.errors import EXIT_TOOL_ERROR, StateError, StorageError, UserFunctionError, WeirError
+from engine.elements.errors import (
+    EXIT_TOOL_ERROR,
+    ForbiddenCallError,
+    StateError,
+    StorageError,
+    UserFunctionError,
+    WeirError,
+)
 
 EXIT_INTERRUPTED = 130
 """What shells expect of a program that ended on Ctrl-C."""
@@ -29,7 +36,9 @@ EXIT_CODES = """\
 12 a user's function raised          18 the job failed and may not restart
 13 a malformed record                19 the job file cannot be loaded
 14 a key of another type             20 something is not installed
-15 state: cannot be read or written  130 interrupted"""
+15 state: cannot be read or written  21 an external system has lost what was to be committed
+22 a user's function made a call that no replay repeats (--paranoid)
+130 interrupted"""
 
 
 def exit_code_of_failure(error: BaseException) -> int:
@@ -86,7 +95,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     cause = error.__cause__
     # An error that was raised from itself would be a chain without end.
     while cause is not None and not any(cause is one for one in seen):
-        yield cause
+        if not any(isinstance(cause, ForbiddenCallError) and isinstance(one, ForbiddenCallError) for one in seen):
+            yield cause
         seen.append(cause)
         cause = cause.__cause__
 

@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -36,11 +36,15 @@ _TEMPLATE = """\
 
 @dataclass(frozen=True, slots=True)
 class LoadedJob:
-    """A job, the absolute path of the file it comes from, and the parameters it was built with."""
+    """A job, the absolute path of the file it comes from, and the parameters it was built with.
+
+    ``scenario``: the file's ``SCENARIO`` as it is, see :mod:`engine.explore.scenario`; empty without one.
+    """
 
     job: Job
     path: str
     params: Mapping[str, str]
+    scenario: object = field(default_factory=dict)
 
 
 def load_job(path: str, params: Mapping[str, str], parallelism: int | None = None) -> LoadedJob:
@@ -57,7 +61,8 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
     absolute = _absolute(path)
     with parallelism_override(parallelism):
         module = _load(absolute)
-        return LoadedJob(_build(module, absolute, params, parallelism), absolute, dict(params))
+        job = _build(module, absolute, params, parallelism)
+        return LoadedJob(job, absolute, dict(params), getattr(module, "SCENARIO", {}))
 
 
 def _absolute(path: str) -> str:

@@ -293,6 +293,12 @@ def run_options(command: CommandT) -> CommandT:
             help="Kill a subtask ('count[1]@3ms'), all of an operator ('count@3ms') or the 'job manager@3ms' then. "
             "Repeatable.",
         ),
+        click.option(
+            "--paranoid",
+            is_flag=True,
+            help="Stop with an error where a function of the job reads the clock, draws random numbers, hashes, or "
+            "uses threads or sockets. Slow.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output."),
         click.option(
             "--trace",

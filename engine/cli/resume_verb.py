@@ -57,6 +57,7 @@ def command(
     stop_time: str | None,
     drain: bool,
     kills: tuple[str, ...],
+    paranoid: bool,
     as_json: bool,
     trace: str | None,
     **state: object,
@@ -108,6 +109,7 @@ def command(
                 restore_from=descriptor.restore_from(),
                 savepoints=wishes,
                 allow_non_restored_state=allow_non_restored_state,
+                paranoid=paranoid,
             )
             return _drive(order, directory)
 

@@ -71,6 +71,7 @@ def command(
     storage: str | None,
     out: str | None,
     kills: tuple[str, ...],
+    paranoid: bool,
     as_json: bool,
     trace: str | None,
     explain: str | None,
@@ -110,6 +111,7 @@ def command(
         savepoints=wishes,
         restore_from=start,
         allow_non_restored_state=allow_non_restored_state,
+        paranoid=paranoid,
     )
     with ExitStack() as stack:
         if storage is None:

@@ -103,3 +103,30 @@ class MissingDependencyError(WeirError):
     """Something that must be installed is not (a Python extra, Java)."""
 
     exit_code = 20
+
+
+class DataLossError(WeirError):
+    """What a completed checkpoint covers cannot be committed any more: an external system has given it up."""
+
+    exit_code = 21
+
+
+class ForbiddenCallError(WeirError):
+    """A user's function has asked the real world for something that no replay repeats."""
+
+    exit_code = 22
+
+    def __init__(self, call: str, where: str, code: str, why: str) -> None:
+        self.call, self.where, self.code, self.why = call, where, code, why
+        super().__init__(f"{where}: {call}() in a function of the job\n  code    {code}\n  {why}")
+
+    def inside(self, operator: str, what: str, record: Any) -> ForbiddenCallError:
+        """The same error, with the operator and the record that it came from."""
+        told = ForbiddenCallError(self.call, self.where, self.code, self.why)
+        told.args = (
+            f"{self.where}: {what} of operator {operator!r} called {self.call}()\n"
+            f"  record  {shorten(record)}\n"
+            f"  code    {self.code}\n"
+            f"  {self.why}",
+        )
+        return told

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import Batch
-from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, WeirError, shorten
+from engine.elements.errors import ForbiddenCallError, KeyTypeMismatchError, UserFunctionError, WeirError, shorten
 from state_backends.errors import KeyTypeError
 
 if TYPE_CHECKING:
+    from engine.observe.provenance import Lineage
     from state_backends.filesystem import FileSystem
     from state_backends.keyed_backend import KeyedStateBackend
     from state_backends.operator_state import OperatorStateBackend
@@ -112,6 +113,9 @@ class Operator:
 
     context: OperatorContext
     output: Output
+    lineage: Lineage | None = None
+    """Who is told of which key and window an emission is that no record has caused, if anybody is. Then such emissions
+    are made one by one."""
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Receive the context and the output. No state can be reached yet."""
@@ -172,6 +176,8 @@ class Operator:
     def user_error(self, what: str, record: Any, cause: BaseException) -> WeirError:
         """The error that says which function of this operator failed on which record."""
         name, attempt = self.context.name, self.context.attempt
+        if isinstance(cause, ForbiddenCallError):
+            return cause.inside(name, what, record)
         if isinstance(cause, KeyTypeError):
             # An int too wide for the type of the keys shows only where its key group is needed: with one receiver
             # that is in the state, below the user's function, which is not to blame.

@@ -1,7 +1,13 @@
 """Carries out one case: processes that run, die and are resumed, watched by invariants, until the job has ended.
 
 A process that dies takes everything with it that is in no file; the next one is another incarnation in the same
-storage directory, as ``weir resume`` would be.
+storage directory, as ``weir resume`` would be. A case always comes to an end: what goes on for too long is cut off.
+
+What the runner itself finds, apart from the invariants it was given:
+
+* ``V13``        the job did not end: too many events or too much virtual time, nothing left to happen while somebody
+                 still waits, or it failed although it may restart as often as it likes;
+* ``assertion``  an exception that is about neither the world nor the job: an assertion of the engine, or a bug.
 """
 
 from __future__ import annotations
@@ -11,23 +17,45 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.restart import FixedDelayRestart
-from engine.elements.errors import ConfigurationError
-from engine.explore.case import FIFO, Case
+from engine.elements.errors import ConfigurationError, WeirError
+from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, Subject, World
-from engine.runtime.choices import Choice, ChoiceRecorder
+from engine.observe.events import RunStarted
+from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
-from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.execution import Execution, ExecutionResult, Progress
+from engine.runtime.interference import StruckDown
+from engine.runtime.job_state import ENDED, FAILED
+from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
+from state_backends.errors import StateBackendError
 
 if TYPE_CHECKING:
     from engine.faults.fault import Fault
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import TraceEvent
     from engine.runtime.interference import Interference
+    from engine.runtime.job_manager import JobManager
 
 RESTART_DELAY_NS = 1_000
+
+LIVENESS, ASSERTION = "V13", "assertion"
+"""The names of what the runner itself finds."""
+
+CUT_OFF, REFUSED, BROKEN = "cut off", "refused", "broken"
+"""Outcomes besides those of :mod:`engine.runtime.job_state`: the case took too long; a process could not start, with an
+error that says why; an exception that nobody expects ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a case may take: ``events`` of the kernel, ``virtual_ns`` since its start, ``processes``."""
+
+    events: int = 200_000
+    virtual_ns: int = 24 * 3_600 * 1_000_000_000
+    processes: int = 50
 
 
 @dataclass(slots=True)
@@ -47,8 +75,10 @@ class CaseView:
 class FinishedCase:
     """What came of a case.
 
+    ``outcome``   ``finished``, ``stopped``, ``failed``, ``refused``, ``cut off`` or ``broken``;
     ``results``   one for each process that ended by itself (the last one did, unless the case was cut off);
-    ``faults``    those that struck, exactly; ``points``: ``(point, phase)`` -> visits;
+    ``faults``    those that struck, exactly; ``unused``: those of the case that never did;
+    ``points``    ``(point, phase)`` -> visits;
     ``choices``   everything that was drawn, in order; ``committed``: what readers see at the end.
     """
 
@@ -62,11 +92,19 @@ class FinishedCase:
     incarnations: int = 1
     events: int = 0
     error: Exception | None = None
+    outcome: str = ""
+    unused: tuple[Fault, ...] = ()
 
     @property
     def result(self) -> ExecutionResult:
-        """Of the last process."""
+        """Of the last process that ended by itself."""
+        assert self.results, f"no process ended by itself: the case was {self.outcome} ({self.error})"
         return self.results[-1]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job came to its end, so that its output can be judged as a whole."""
+        return self.outcome in ENDED and self.outcome != FAILED
 
 
 def run_config(case: Case) -> RunConfig:
@@ -76,19 +114,43 @@ def run_config(case: Case) -> RunConfig:
     """
     settings: dict[str, Any] = {"restart": FixedDelayRestart(None, RESTART_DELAY_NS)}
     cost: dict[str, Any] = {}
-    known = {one.name for one in fields(RunConfig)}
     for name, value in case.config.items():
         if name.startswith("cost."):
-            cost[name.removeprefix("cost.")] = value
+            _put_cost(cost, name.removeprefix("cost."), value)
         elif name == "checkpoint_interval":
             settings[name] = None if value is None else CheckpointInterval.parse(str(value))
-        elif name in known:
+        elif name in _SETTINGS:
             settings[name] = value
         elif name != "parallelism":
             raise ConfigurationError(f"a case has no setting {name!r}; it takes those of RunConfig, and cost.NAME")
     if case.checkpoints is not None:
         settings["checkpoint_interval"] = None
     return RunConfig(seed=case.seed, cost=CostModel(**cost), **settings)
+
+
+_SETTINGS = {one.name for one in fields(RunConfig)} - {"restart", "seed", "cost"}
+_COSTS = {one.name for one in fields(CostModel)}
+_COSTS_BY_NAME = ("stragglers", "slow_links")
+
+
+def _put_cost(cost: dict[str, Any], name: str, value: object) -> None:
+    """``cost.record_ns`` is a number, ``cost.stragglers.count[0]`` that of one name."""
+    kind, _, who = name.partition(".")
+    if kind not in _COSTS or (kind in _COSTS_BY_NAME) != bool(who):
+        raise ConfigurationError(f"a case has no setting 'cost.{name}'; the cost model has {', '.join(sorted(_COSTS))}")
+    if who:
+        cost.setdefault(kind, {})[who] = value
+    else:
+        cost[kind] = value
+
+
+def choices_of(case: Case) -> ChoiceRecorder:
+    """The reader of choices that a case asks for."""
+    if case.scheduler == FIFO:
+        return SparseChoices(case.seed, case.schedule)
+    if case.scheduler == PCT:
+        return PriorityChoices(case.seed, case.preemptions)
+    return ChoiceRecorder(case.seed)
 
 
 def run_case(
@@ -100,69 +162,272 @@ def run_case(
     interference: Interference | None = None,
     choices: ChoiceRecorder | None = None,
     instruments: Sequence[Callable[[TraceEvent], None]] = (),
+    bounds: Bounds | None = None,
 ) -> FinishedCase:
-    """Run a case to its end and judge it."""
-    world = World() if world is None else world
-    config = run_config(case)
-    parallelism = case.config.get("parallelism")
-    assert parallelism is None or isinstance(parallelism, int), parallelism
-    plan = subject.in_world(subject.plan(parallelism), world, case.dropped)
+    """Run a case to its end and judge it.
+
+    ``world`` is one of the caller's, to be looked at afterwards; ``interference`` and ``choices`` take the place of
+    those that the case asks for.
+
+    :raises ConfigurationError: when the case asks for something that makes no sense
+    """
     if choices is None:
-        choices = ChoiceRecorder(case.seed) if case.scheduler != FIFO else _SparseChoices(case)
-    dispatcher = _Dispatcher(invariants)
-    watching = [dispatcher, *instruments] if dispatcher.by_kind else list(instruments)
-    with open_storage(CHECKPOINTS_DIR, plan.job_name, file_system=world.checkpoints) as opened:
-        execution = Execution(
-            plan,
-            config,
-            storage=opened.storage,
-            file_system=world.files,
-            output_dir=OUTPUT_DIR,
-            incarnation=opened.incarnation,
-            instruments=watching,
-            choices=choices,
-            interference=interference,
-        )
-        view = CaseView(subject, case, config, plan, world, execution, opened.incarnation)
-        for invariant in invariants:
-            invariant.process_started(view)
-        result = execution.run()
-    finished = FinishedCase(view, [result], world.committed(), choices.log, error=result.error)
-    finished.events = result.events_executed
-    for invariant in invariants:
-        invariant.finished(finished)
-        finished.violations += invariant.violations
-    return finished
+        choices = choices_of(case)
+    if interference is None and (case.faults or case.mix.per_million):
+        from engine.faults.injector import FaultInjector
+
+        interference = FaultInjector(case.faults, case.mix, choices)
+    run = _CaseRun(
+        subject,
+        case,
+        invariants,
+        World() if world is None else world,
+        interference,
+        choices,
+        instruments,
+        Bounds() if bounds is None else bounds,
+    )
+    return run.to_end()
 
 
-class _SparseChoices(ChoiceRecorder):
-    """First come, first served, except where a case says otherwise; a draw past the bound is the last one."""
+class InvariantError(WeirError):
+    """An invariant itself is broken: what it says of the run is worth nothing."""
 
-    def __init__(self, case: Case) -> None:
-        super().__init__(case.seed)
+
+class _InvariantFailed(BaseException):
+    """Says the same from within a run. Not an :class:`Exception`, or the engine would take it for a failed task."""
+
+
+class _CutOffError(Exception):
+    """The case has used up what it may take."""
+
+
+class _CaseRun:
+    """One case on its way."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        case: Case,
+        invariants: Sequence[Invariant],
+        world: World,
+        interference: Interference | None,
+        choices: ChoiceRecorder,
+        instruments: Sequence[Callable[[TraceEvent], None]],
+        bounds: Bounds,
+    ) -> None:
+        self._subject = subject
         self._case = case
-        self._number = -1
+        self._invariants = invariants
+        self._world = world
+        self._interference = interference
+        self._injector: Any = interference if hasattr(interference, "struck") else None
+        self._choices = choices
+        self._bounds = bounds
+        self._config = run_config(case)
+        parallelism = case.config.get("parallelism")
+        assert parallelism is None or isinstance(parallelism, int), parallelism
+        self._parallelism = parallelism
+        dispatcher = _Dispatcher(invariants)
+        watching = [dispatcher] if dispatcher.by_kind else []
+        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *instruments]
+        if case.checkpoints:
+            self._instruments.append(self._schedule_checkpoints)
+        self._view: CaseView | None = None
+        self._results: list[ExecutionResult] = []
+        self._found: list[Violation] = []
+        self._events = 0
+        self._error: Exception | None = None
 
-    def draw(self, stream: str, bound: int) -> int:
-        if stream != "schedule":
-            return super().draw(stream, bound)
-        if bound == 1:
-            return 0
-        self._number += 1
-        value = min(self._case.schedule.get(self._number, 0), bound - 1)
-        self.log.append(Choice(stream, value, bound))
-        return value
+    def to_end(self) -> FinishedCase:
+        outcome = self._processes()
+        view = self._view
+        assert view is not None, "the first process of a case starts, or run_case raises"
+        finished = FinishedCase(
+            view,
+            self._results,
+            self._world.committed(),
+            self._choices.log,
+            self._found,
+            incarnations=view.incarnation,
+            events=self._events,
+            error=self._error,
+            outcome=outcome,
+        )
+        injector = self._injector
+        if injector is not None:
+            finished.faults, finished.points = injector.struck, injector.points
+            finished.unused = injector.unused
+        for invariant in self._invariants:
+            try:
+                invariant.finished(finished)
+            except Exception as error:
+                raise InvariantError(f"invariant {invariant.name} failed at the end of a case: {error!r}") from error
+            finished.violations += invariant.violations
+        return finished
+
+    def _processes(self) -> str:
+        for number in range(self._bounds.processes):
+            try:
+                return self._process(resumes=number > 0)
+            except StruckDown:
+                self._process_died()
+            except _CutOffError as error:
+                self._found.append(Violation(LIVENESS, str(error), self._now_ns()))
+                return CUT_OFF
+            except _InvariantFailed as error:
+                raise InvariantError(str(error)) from error.__cause__
+            except ConfigurationError:
+                raise
+            except (WeirError, StateBackendError, OSError) as error:
+                if self._view is None:
+                    raise
+                self._error = error
+                if not self._ends_with_reason():
+                    text = f"a process could not start: {type(error).__name__}: {error}"
+                    self._found.append(Violation(LIVENESS, text, self._now_ns()))
+                return REFUSED
+            except Exception as error:
+                self._error = error
+                self._found.append(self._broken(error))
+                return BROKEN
+        self._found.append(Violation(LIVENESS, f"{self._bounds.processes} processes died one after the other"))
+        return CUT_OFF
+
+    def _process(self, *, resumes: bool) -> str:
+        world, subject, injector = self._world, self._subject, self._injector
+        plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
+        checkpoints, files = world.checkpoints, world.files
+        if injector is not None:
+            checkpoints, files = injector.file_systems(checkpoints, files)
+        with open_storage(CHECKPOINTS_DIR, plan.job_name, file_system=checkpoints) as opened:
+            execution = Execution(
+                plan,
+                self._config,
+                storage=opened.storage,
+                file_system=files,
+                output_dir=OUTPUT_DIR,
+                incarnation=opened.incarnation,
+                instruments=self._instruments,
+                restore=resumes,
+                choices=self._choices,
+                interference=self._interference,
+            )
+            if self._view is None:
+                self._view = CaseView(
+                    subject, self._case, self._config, plan, world, execution, opened.incarnation
+                )
+            else:
+                self._view.plan, self._view.execution = plan, execution
+                self._view.incarnation = opened.incarnation
+            if injector is not None:
+                injector.install(execution)
+            for invariant in self._invariants:
+                invariant.process_started(self._view)
+            try:
+                result = execution.run(self._check_bounds)
+            finally:
+                self._events += execution.kernel.executed
+        self._results.append(result)
+        self._error = result.error
+        if result.state == FAILED and not self._ends_with_reason():
+            self._found.append(Violation(LIVENESS, f"the job failed for good: {_whole(result.error)}", result.ended_ns))
+        return result.state
+
+    def _process_died(self) -> None:
+        view, injector = self._view, self._injector
+        assert view is not None and injector is not None, "only a fault kills a process"
+        injector.process_died({"checkpoints": self._world.checkpoints, "files": self._world.files})
+        if injector.next_parallelism is not None:
+            self._parallelism = injector.next_parallelism
+        for invariant in self._invariants:
+            invariant.process_died(view)
+
+    def _ends_with_reason(self) -> bool:
+        """Whether something has struck after which a job may end with an error, instead of finishing."""
+        return self._injector is not None and self._injector.may_end_the_job
+
+    def _now_ns(self) -> int | None:
+        return None if self._view is None else self._view.execution.kernel.now_ns
+
+    def _check_bounds(self, progress: Progress) -> None:
+        view = self._view
+        assert view is not None
+        events = self._events + view.execution.kernel.executed
+        if events > self._bounds.events:
+            raise _CutOffError(f"not ended after {events} events: {who_waits(view.execution.manager)}")
+        passed_ns = progress.virtual_ns - START_NS
+        if passed_ns > self._bounds.virtual_ns:
+            raise _CutOffError(f"not ended after {passed_ns} ns: {who_waits(view.execution.manager)}")
+
+    def _broken(self, error: Exception) -> Violation:
+        view = self._view
+        if view is not None and not view.execution.kernel.pending() and view.execution.manager.state not in ENDED:
+            text = f"nothing is left to happen, but the job is {view.execution.manager.state}"
+            return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
+        return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
+
+    def _schedule_checkpoints(self, event: TraceEvent) -> None:
+        # A process starts at the time of what it restores; instants before that have passed.
+        if event.__class__ is not RunStarted:
+            return
+        view = self._view
+        assert view is not None and self._case.checkpoints is not None
+        kernel, trigger = view.execution.kernel, CheckpointTrigger(view.execution.manager)
+        for at_ns in self._case.checkpoints:
+            if START_NS + at_ns >= event.time_ns:
+                kernel.schedule(START_NS + at_ns, "checkpoint_is_due", trigger)
+
+
+class CheckpointTrigger:
+    """Triggers a checkpoint at an instant that the case names; a target of kernel events. It goes by the name of what
+    triggers periodic ones, and does the same."""
+
+    name = "checkpoint driver"
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+
+    def checkpoint_is_due(self, _payload: None) -> None:
+        """The instant has come (kernel event)."""
+        manager = self._manager
+        if manager.coordinator.is_scheduling:
+            manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
+
+
+def who_waits(manager: JobManager) -> str:
+    """What each task that has not ended does, and what it waits for."""
+    waiting = []
+    for task in manager.tasks.values():
+        if task.state not in ("finished", "canceled"):
+            blocked = [channel.name for channel in task.inputs if channel.blocked]
+            reasons = [f"{task.full_outputs} outputs full"] if task.full_outputs else []
+            reasons += [f"{', '.join(blocked)} blocked"] if blocked else []
+            waiting.append(f"{task.name} {task.state}" + (f" ({'; '.join(reasons)})" if reasons else ""))
+    pending = manager.coordinator.pending_ids
+    checkpoints = f"; checkpoints pending: {', '.join(map(str, pending))}" if pending else ""
+    return f"job manager {manager.state}{checkpoints}; {', '.join(waiting) or 'no task'}"
+
+
+def _whole(error: BaseException | None) -> str:
+    cause = None if error is None else error.__cause__
+    if cause is None or str(cause) in str(error):
+        return str(error)
+    return f"{error} ({type(cause).__name__}: {cause})"
 
 
 class _Dispatcher:
     """One instrument for all invariants: each hears only of the kinds of events that it asked for."""
 
     def __init__(self, invariants: Sequence[Invariant]) -> None:
-        self.by_kind: dict[type[Any], list[Callable[[Any], None]]] = {}
+        self.by_kind: dict[type[Any], tuple[Callable[[Any], None], ...]] = {}
         for invariant in invariants:
             for kind, handler in invariant.handlers().items():
-                self.by_kind.setdefault(kind, []).append(handler)
+                self.by_kind[kind] = (*self.by_kind.get(kind, ()), handler)
 
     def __call__(self, event: TraceEvent) -> None:
         for handler in self.by_kind.get(event.__class__, ()):
-            handler(event)
+            try:
+                handler(event)
+            except Exception as error:
+                raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from engine.elements.errors import JobGraphError
 from engine.explore.case import Ranges
 from engine.explore.inputs import PrunedSource
 from operators.file_sink import FileSink, read_committed
@@ -24,6 +25,7 @@ from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 
 if TYPE_CHECKING:
+    from engine.explore.references import Reference, References
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan, OperatorPlan
     from state_backends.filesystem import FileSystem
@@ -82,6 +84,7 @@ class Subject:
         self.label, self.path, self.params = label, path, dict(params or {})
         self._build = build
         self._plans: dict[int | None, ExecutionPlan] = {}
+        self._references: References | None = None
 
     def plan(self, parallelism: int | None = None) -> ExecutionPlan:
         """The plan of the job, made once for each parallelism."""
@@ -116,6 +119,27 @@ class Subject:
             if mine:
                 return replace(operator, factory=partial(SourceOperator, PrunedSource(source, mine), *others))
         return operator
+
+    @property
+    def is_scalable(self) -> bool:
+        """Whether the parallelism given to ``build`` changes anything: some operator names none of its own."""
+        try:
+            one, two = self.plan(1), self.plan(2)
+        except JobGraphError:
+            return False
+        return [vertex.parallelism for vertex in one.vertices] != [vertex.parallelism for vertex in two.vertices]
+
+    def reference(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
+        """What the job commits when nothing goes wrong, made once for each input.
+
+        Raises :class:`engine.elements.errors.ConfigurationError` when it does not end even then.
+        """
+        if self._references is None:
+            # Not at the top: a reference is a run, and a run is of a subject.
+            from engine.explore.references import References
+
+            self._references = References(self)
+        return self._references.of(dropped)
 
     def source_uids(self) -> Sequence[str]:
         """The uids of the job's sources."""

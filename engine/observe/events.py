@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-TRACE_VERSION = 3
+TRACE_VERSION = 4
 
 
 class RunStarted(NamedTuple):
@@ -120,6 +120,8 @@ class TimerFired(NamedTuple):
     attempt: int
     task: str
     operator: str
+    due_ns: int
+    """When it was to be called, by the clock of the task."""
 
 
 class BackgroundWorkDone(NamedTuple):
@@ -172,6 +174,20 @@ class CheckpointAborted(NamedTuple):
     reason: str
 
 
+class ReportIgnored(NamedTuple):
+    """The job manager took no notice of what a task said about a checkpoint: it came too late, twice, or from an attempt
+    that is over."""
+
+    time_ns: int
+    attempt: int
+    """The one in which it was sent."""
+    checkpoint_id: int
+    task: str
+    message: str
+    """``acknowledge`` or ``decline``."""
+    reason: str
+
+
 class CheckpointCut(NamedTuple):
     """The channel counters inside a completed checkpoint.
 
@@ -211,6 +227,7 @@ TraceEvent = (
     | SnapshotAcknowledged
     | CheckpointCompleted
     | CheckpointAborted
+    | ReportIgnored
     | CheckpointCut
     | RunEnded
 )

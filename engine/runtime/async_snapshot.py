@@ -15,6 +15,7 @@ from engine.checkpoint.instructions import AlignmentMetrics
 from engine.checkpoint.messages import Acknowledge, SubtaskCheckpointMetrics
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
+from engine.observe import provenance
 from engine.runtime.shared_files import shared_state
 from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
 from state_backends.errors import StateBackendError, StateSerializationError
@@ -147,6 +148,8 @@ class AsyncSnapshot:
         except BaseException:
             self.cancel()
             raise
+        if self.task.watched is not None:
+            self.task.watched.provenance.snapshot(self.barrier.checkpoint_id)
         self._schedule_step(0)
 
     def _prepare(self, uid: str, operator: str) -> None:
@@ -204,6 +207,10 @@ class AsyncSnapshot:
             return False
         state, self.channel_state = self.channel_state.take(checkpoint_id), None
         self._count_captured(state)
+        if self.task.watched is not None:
+            watched = self.task.watched
+            watched.stored(checkpoint_id, provenance.INPUT, self.task.inputs, state.inputs)
+            watched.stored(checkpoint_id, provenance.OUTPUT, self.owner.output_channels(), state.outputs)
         head = self.task.contexts[0].uid
         for kind, channels, captured in (
             (INPUT, self.task.inputs, state.inputs),

@@ -12,11 +12,12 @@ from engine.runtime.outputs import RecordWriter
 from engine.runtime.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.source_task import SourceTask
 from engine.runtime.task import Task
+from engine.runtime.watched import WatchedRouter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from engine.graph.plan import ExecutionPlan, SubtaskPlan
+    from engine.graph.plan import ExecutionPlan
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.restored_state import RestoredJob
 
@@ -61,6 +62,7 @@ def build_tasks(
             output_capacity=output_capacity,
             attempt=environment.attempt,
             instrument=environment.instrument,
+            interference=environment.interference,
         )
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
@@ -70,7 +72,7 @@ def build_tasks(
         task.loop = loops.get(task.task_id)
         task.wire(
             (channels[index] for index in task.plan.input_channels),
-            _writers(plan, task.plan, channels, environment, task.loop),
+            _writers(plan, task, channels, environment, task.loop),
         )
     if restored is not None and restored.has_channel_state:
         _restore_channels(plan, tasks, channels, environment, restored)
@@ -96,12 +98,13 @@ def _restore_channels(
 
 def _writers(
     plan: ExecutionPlan,
-    subtask: SubtaskPlan,
+    task: Task,
     channels: Mapping[int, Channel],
     environment: TaskEnvironment,
     loop: Loop | None,
 ) -> list[RecordWriter]:
     writers: list[RecordWriter] = []
+    subtask = task.plan
     for edge_index, indices in subtask.output_channels:
         edge = plan.edges[edge_index]
         source = plan.vertices[edge.source_vertex].operators[edge.source_position]
@@ -114,6 +117,8 @@ def _writers(
             key_type_agreement=environment.key_type_agreement(edge.target_vertex),
         )
         router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
+        if environment.provenance is not None:
+            router = WatchedRouter(router, task)
         unaligned = edge.supports_unaligned
         if edge.is_feedback:
             assert loop is not None, edge

@@ -37,6 +37,7 @@ from engine.observe.events import (
     RecordsCaptured,
     Send,
 )
+from engine.runtime.interference import DROPPED, OVERTAKES
 from engine.runtime.output_queue import Element, Numbered, OutputQueue
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan
     from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
     from engine.runtime.cost import CostModel
+    from engine.runtime.interference import Interference
     from engine.runtime.kernel import Kernel
     from engine.runtime.task import Task
 
@@ -60,13 +62,16 @@ class Channel(OutputQueue):
         "_at_once",
         "_barrier_mark",
         "_cost",
+        "_free_at_ns",
         "_full_credit",
         "_instrument",
+        "_interference",
         "_kernel",
         "_limited",
         "_output_capacity",
         "_transfer",
         "_transfer_number",
+        "_under_way",
         "attempt",
         "blocked",
         "capacity",
@@ -79,6 +84,7 @@ class Channel(OutputQueue):
         "is_awaited",
         "latency_ns",
         "listed",
+        "lost_records",
         "plan",
         "priority_events",
         "priority_listed",
@@ -105,6 +111,7 @@ class Channel(OutputQueue):
         attempt: int,
         instrument: Instrument | None,
         output_capacity: int = 0,
+        interference: Interference | None = None,
     ) -> None:
         super().__init__(input_credit=capacity)
         self.plan = plan
@@ -144,7 +151,14 @@ class Channel(OutputQueue):
         self._barrier_mark = 0
         """``_arrived`` when the barrier that ``capture`` has recognised last came."""
         self._instrument = instrument
-        self._at_once = instrument is None and not self._limited and not latency_ns
+        self._interference = interference
+        self._under_way = 0
+        """Elements whose arrival a fault has put off, and those behind them."""
+        self._free_at_ns = 0
+        """When the last of them arrives."""
+        self.lost_records = 0
+        """Dropped by a network that breaks what channels promise."""
+        self._at_once = instrument is None and not self._limited and not latency_ns and interference is None
 
     @property
     def name(self) -> str:
@@ -248,10 +262,58 @@ class Channel(OutputQueue):
             self._propagate(numbered)
 
     def _propagate(self, numbered: Numbered) -> None:
-        if self.latency_ns:
+        if self._interference is not None:
+            self._propagate_disturbed(self._interference, numbered)
+        elif self.latency_ns:
             self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
         else:
             self.arrive(numbered)
+
+    def _propagate_disturbed(self, interference: Interference, numbered: Numbered) -> None:
+        now = self._kernel.now_ns
+        extra_ns = interference.element_delay_ns(self.name, kind_of(numbered[1]))
+        if extra_ns == DROPPED:
+            self._lose(numbered[1])
+            return
+        arrives_ns = now + self.latency_ns
+        if extra_ns == OVERTAKES:
+            self._kernel.schedule(arrives_ns, "arrive_ahead", self, numbered)
+            return
+        if self._under_way:
+            # What is in front of it arrives first, whatever held that up.
+            arrives_ns = max(arrives_ns + extra_ns, self._free_at_ns)
+        else:
+            arrives_ns += extra_ns
+            if arrives_ns == now:
+                self.arrive(numbered)
+                return
+        self._under_way += 1
+        self._free_at_ns = arrives_ns
+        self._kernel.schedule(arrives_ns, "arrive_late", self, numbered)
+
+    def arrive_late(self, numbered: Numbered) -> None:
+        """An element has arrived whose way took time (kernel event)."""
+        self._under_way -= 1
+        self.arrive(numbered)
+
+    def arrive_ahead(self, numbered: Numbered) -> None:
+        """An element has arrived in front of the one that was sent before it (kernel event)."""
+        self.arrive(numbered)
+        if len(self.queue) - self.priority_events >= 2 and self.queue[-1] is numbered:
+            self.queue[-2], self.queue[-1] = self.queue[-1], self.queue[-2]
+
+    def _lose(self, element: Element) -> None:
+        if isinstance(element, Batch):
+            count = len(element)
+            self.lost_records += count
+            self.queued_records -= count
+            self.incoming_records -= count
+            if self.full and self.queued_records < self.capacity:
+                self.full = False
+                self.sender.credit_returned()
+            if self.is_awaited and not self.queued_records:
+                self.is_awaited = False
+                self.sender.output_consumed()
 
     def _link_is_free(self) -> bool:
         return self._transfer is None
@@ -481,7 +543,7 @@ class Channel(OutputQueue):
         waiting = sum(len(element) for _, element in self.outgoing or () if isinstance(element, Batch))
         assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)
         assert self.incoming_records + waiting == self.queued_records, (self.name, waiting, self.queued_records)
-        assert self.sent_records == self.received_records + self.queued_records, self.name
+        assert self.sent_records == self.received_records + self.queued_records + self.lost_records, self.name
         assert self.full == (self.queued_records >= self.capacity), self.name
         for position, (_, element) in enumerate(self.queue):
             if position < self.priority_events:
@@ -500,6 +562,7 @@ class Channel(OutputQueue):
             self.restored_records,
             None if self.capture is None else self.capture.fingerprint(),
             self._arrived - self._barrier_mark,
+            self._under_way and self._free_at_ns - self._kernel.now_ns,
             None if self._slot is None else self._slot[0],
             None if self._transfer is None else (_plain(self._transfer[0]), self._kernel.now_ns - self._transfer[1]),
             tuple(map(_plain, self.outgoing or ())),

@@ -40,7 +40,14 @@ from engine.checkpoint.messages import (
 from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.elements.events import SnapshotKind
 from engine.elements.operator_coordinator import CoordinatorError
-from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointCut, CheckpointTriggered, TraceEvent
+from engine.observe.events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointCut,
+    CheckpointTriggered,
+    ReportIgnored,
+    TraceEvent,
+)
 from engine.runtime.async_snapshot import TaskSnapshot
 from state_backends.errors import StateBackendError
 
@@ -84,7 +91,7 @@ class CheckpointDriver:
             DisarmTimeout: _nothing_to_do,
             DiscardAcknowledgedState: self._discard_acknowledged,
             DiscardSharedState: self._discard_shared,
-            MessageIgnored: _nothing_to_do,
+            MessageIgnored: self._message_ignored,
         }
 
     def die(self) -> None:
@@ -267,6 +274,11 @@ class CheckpointDriver:
         arguments = (instruction.checkpoint_id, instruction.latest_completed_id)
         self._mail_to(instruction.tasks, "notify_checkpoint_aborted", *arguments)
         self._manager.checkpoint_aborted()
+
+    def _message_ignored(self, instruction: MessageIgnored) -> None:
+        message, kind = instruction.message, type(instruction.message).__name__.lower()
+        task, number = self._manager.tasks[message.task].name, message.checkpoint_id
+        self._trace(ReportIgnored(self._kernel.now_ns, message.attempt, number, task, kind, instruction.why.name))
 
     def _mail_to(self, tasks: Iterable[TaskId], operation: str, *arguments: object) -> None:
         for task_id in tasks:

@@ -82,9 +82,11 @@ class CheckpointFiles:
         allow_non_restored_state: bool,
         file_system: FileSystem,
         state_backend: str = "heap",
+        provenance: Provenance | None = None,
     ) -> None:
         """``file_system``: where savepoints are written and read; a storage in memory is none for the user.
-        ``state_backend``: the name of what is to read keyed state."""
+        ``state_backend``: the name of what is to read keyed state. ``provenance``: who knows what caused the records in
+        flight."""
         self.storage = storage
         self.plan = plan
         self.savepoint_locations: dict[int, CheckpointLocation] = {}
@@ -93,6 +95,7 @@ class CheckpointFiles:
         self._allow_non_restored_state = allow_non_restored_state
         self._file_system = file_system
         self._state_backend = state_backend
+        self._provenance = provenance
         self._adopted: dict[int, _Adopted] = {}
         self._undeleted: dict[int, None] = {}
         """Checkpoints whose deletion has failed: while they may still exist, what they refer to stays."""
@@ -325,6 +328,7 @@ class CheckpointFiles:
             self.location(metadata.checkpoint_id),
             allow_non_restored_state=self._allow_non_restored_state,
             state_backend=self._state_backend,
+            provenance=self._provenance,
         )
         self.plan = self.plan if restored.plan is None else restored.plan
         return restored, tuple(problems)

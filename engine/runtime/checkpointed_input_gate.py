@@ -214,11 +214,16 @@ class CheckpointedInputGate:
         return None
 
     def pass_turn(self, channel: Channel) -> None:
-        """Fairness: the channel just read goes behind the others."""
+        """Fairness: the channel just read goes behind the others, if it has more (Flink: ``moreAvailable``); else it
+        queues up anew with its next element."""
         readable = self._readable
         if readable:
             if readable[0] is channel:
-                readable.rotate(-1)
+                if channel.queue:
+                    readable.rotate(-1)
+                else:
+                    channel.listed = False
+                    readable.popleft()
             self._owner.wake()
         elif self._priority:
             self._owner.wake()

@@ -2,18 +2,31 @@
 
 Every decision that could have gone another way is a draw ``0 <= value < bound`` from a named stream. Streams are
 independent: one more draw in one never reshuffles another. What was drawn is recorded as ``(stream, value, bound)``,
-so that seed, replay, shrinking and exhaustive search are readers of one sequence.
+so that seed, replay, shrinking and exhaustive search are readers of one sequence:
+
+* :class:`ChoiceRecorder`     from a seed, or a recording from its beginning to its end;
+* :class:`SparseChoices`      first come, first served, except for a few draws that are given: what shrinking leaves;
+* :class:`PriorityChoices`    the schedule by priorities with a few changes (PCT);
+* :class:`EnumeratedChoices`  one sequence after the other in lexicographic order, up to a depth.
+
+Each reads the stream ``schedule`` its own way and records it in the same form. All other streams come from the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError
 
 _MASK = (1 << 64) - 1
+
+SCHEDULE = "schedule"
+"""The stream from which the kernel draws which of the ready events goes next."""
+
+ReadyEvent = tuple[int, int, str, Any, Any]
+"""``(time, sequence, operation, target, payload)``, see :mod:`engine.runtime.kernel`."""
 
 
 class Choice(NamedTuple):
@@ -61,9 +74,9 @@ class ChoiceRecorder:
         self.log.append(Choice(stream, value, bound))
         return value
 
-    def pick(self, ready: Sequence[tuple[int, int, str, Any, Any]]) -> int:
+    def pick(self, ready: Sequence[ReadyEvent]) -> int:
         """Which of the ready kernel events goes next, as its position; 0 is the oldest."""
-        return self.draw("schedule", len(ready))
+        return self.draw(SCHEDULE, len(ready))
 
     def _generate(self, stream: str, bound: int) -> int:
         generator = self._generators.get(stream)
@@ -88,3 +101,103 @@ class ChoiceRecorder:
         """A digest of everything drawn so far."""
         joined = ";".join(f"{stream},{value},{bound}" for stream, value, bound in self.log)
         return blake2b(joined.encode(), digest_size=16).hexdigest()
+
+
+class SparseChoices(ChoiceRecorder):
+    """The oldest ready event goes first, except where ``schedule`` says otherwise: ``number of the draw -> value``,
+    counting draws of the schedule from 0. A value past the bound means the last one, so that a schedule that was made
+    for a larger run is one for this run, too."""
+
+    def __init__(self, seed: str, schedule: Mapping[int, int]) -> None:
+        super().__init__(seed)
+        self._schedule = schedule
+        self._number = -1
+
+    def draw(self, stream: str, bound: int) -> int:
+        """See the base class."""
+        if stream != SCHEDULE:
+            return super().draw(stream, bound)
+        if bound == 1:
+            return 0
+        self._number += 1
+        value = min(self._schedule.get(self._number, 0), bound - 1)
+        self.log.append(Choice(stream, value, bound))
+        return value
+
+
+_SHORTEST_HORIZON, _HORIZONS = 16, 10
+
+
+class PriorityChoices(ChoiceRecorder):
+    """Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with
+    Probabilistic Guarantees of Finding Bugs, ASPLOS 2010).
+
+    Each target gets a random priority when it is first seen, and of the ready ones that with the highest goes next. At
+    ``changes`` random draws of the schedule the target that would go next falls behind all others. A bug that needs d
+    ordered events is found with a probability of at least 1/(n * k**(d-1)) with n targets and k draws, given d-1
+    changes. As k is not known before the run, the changes are placed within a length that is itself drawn: 16, 32, …
+    """
+
+    def __init__(self, seed: str, changes: int) -> None:
+        super().__init__(seed)
+        horizon = _SHORTEST_HORIZON << self._generate("priority horizon", _HORIZONS)
+        self._change_at = {self._generate("priority changes", horizon) for _ in range(changes)}
+        self._priorities: dict[Any, int] = {}
+        self._lowest = -1
+        self._number = -1
+
+    def pick(self, ready: Sequence[ReadyEvent]) -> int:
+        """See the base class."""
+        self._number += 1
+        position = self._first(ready)
+        if self._number in self._change_at:
+            self._priorities[ready[position][3]] = self._lowest
+            self._lowest -= 1
+            position = self._first(ready)
+        if len(ready) > 1:
+            self.log.append(Choice(SCHEDULE, position, len(ready)))
+        return position
+
+    def _first(self, ready: Sequence[ReadyEvent]) -> int:
+        priorities = self._priorities
+        best, highest = 0, self._lowest
+        for position, event in enumerate(ready):
+            priority = priorities.get(event[3])
+            if priority is None:
+                priority = priorities[event[3]] = self._generate("priorities", _MASK)
+            if priority > highest:
+                best, highest = position, priority
+        return best
+
+
+class EnumeratedChoices(ChoiceRecorder):
+    """One run of a systematic search: its draws of the schedule begin as ``prefix`` says, and go on with 0."""
+
+    def __init__(self, seed: str = "0", prefix: Sequence[int] = ()) -> None:
+        super().__init__(seed)
+        self._prefix = prefix
+        self._drawn: list[Choice] = []
+
+    def draw(self, stream: str, bound: int) -> int:
+        """See the base class."""
+        if stream != SCHEDULE:
+            return super().draw(stream, bound)
+        if bound == 1:
+            return 0
+        number = len(self._drawn)
+        value = self._prefix[number] if number < len(self._prefix) else 0
+        assert value < bound, f"draw {number} is to be {value}, but this run asks for one below {bound}"
+        choice = Choice(stream, value, bound)
+        self._drawn.append(choice)
+        self.log.append(choice)
+        return value
+
+    def following(self, depth: int | None = None) -> tuple[int, ...] | None:
+        """The prefix of the run behind this one in lexicographic order, ``None`` when it was the last. Only the first
+        ``depth`` draws are varied, ``None`` = all."""
+        drawn = self._drawn if depth is None else self._drawn[:depth]
+        for number in range(len(drawn) - 1, -1, -1):
+            choice = drawn[number]
+            if choice.value + 1 < choice.bound:
+                return (*(one.value for one in drawn[:number]), choice.value + 1)
+        return None

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.checkpoint.messages import Acknowledge, Decline
+from engine.checkpoint.messages import Acknowledge, Decline, TaskId
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.events import Instrument
 from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.cost import CostModel
 from engine.runtime.debloating import DebloatSettings
+from engine.runtime.interference import DELIVERED, MESSAGES
 from engine.runtime.kernel import Kernel
 from state_backends.filesystem import FileSystem
 from state_backends.handles import ChannelName
@@ -19,6 +20,7 @@ from state_backends.state_backend import StateBackend
 
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
+    from engine.observe.provenance import Provenance
     from engine.runtime.interference import Interference
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.task import Task
@@ -96,6 +98,8 @@ class TaskEnvironment:
     debloating: DebloatSettings | None = None
     interference: Interference | None = None
     """Who is asked what goes wrong, if anybody is."""
+    provenance: Provenance | None = None
+    """Who is told what caused what, if anybody is."""
     local_state: LocalStateStores | None = None
     """Where tasks keep copies of their state, if they do."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
@@ -122,6 +126,14 @@ class TaskEnvironment:
         """A relative path is below the run's output directory."""
         return path if path.startswith("/") else f"{self.output_dir}/{path}"
 
+    def _name_of(self, task: TaskId) -> str:
+        vertex, subtask = task
+        return self.plan.vertices[vertex].names_of(subtask)[0]
+
     def send_to_master(self, operation: str, message: Any) -> None:
         """A message to the job manager, delivered by the kernel."""
-        self.kernel.schedule(self.kernel.now_ns, operation, self.master, message)
+        delays_ns = DELIVERED
+        if self.interference is not None and operation in MESSAGES:
+            delays_ns = self.interference.fates(operation, self._name_of(message.task))
+        for delay_ns in delays_ns:
+            self.kernel.schedule(self.kernel.now_ns + delay_ns, operation, self.master, message)

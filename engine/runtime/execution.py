@@ -27,6 +27,7 @@ from state_backends.storage import CheckpointStorage
 if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan
+    from engine.observe.provenance import Provenance
     from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.interference import Interference
     from engine.runtime.restored_state import RestoredJob
@@ -117,6 +118,7 @@ class Execution:
         restore_from: SavepointRestore | None = None,
         choices: ChoiceRecorder | None = None,
         interference: Interference | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -127,14 +129,15 @@ class Execution:
         ``restore_from`` the savepoint or checkpoint to start from, on ``file_system``. With ``restore`` it is one more
                          to choose from, and may be gone: the job was started from it once;
         ``choices``      a recording to replay, ``None`` = draw from ``config.seed``;
-        ``interference`` who is asked what goes wrong, ``None`` = nothing does.
+        ``interference`` who is asked what goes wrong, ``None`` = nothing does;
+        ``provenance``   who is told what caused what. Then every record is a batch of its own.
         """
         check_loops(plan, config)
         self.plan = plan
         self.config = config
         self.choices = ChoiceRecorder(config.seed) if choices is None else choices
         self._restore = restore
-        self._instrument = _joined(instruments)
+        self._instrument = _joined(instruments if provenance is None else (*instruments, provenance.observe))
         self.kernel = Kernel(START_NS, self.choices if config.seeded_schedule else None)
         if storage is None:
             storage = CheckpointStorage(
@@ -151,6 +154,7 @@ class Execution:
             instrument=self._instrument,
             choices=self.choices,
             interference=interference,
+            provenance=provenance,
         )
         self._restore_from = restore_from
         self._orders: list[tuple[int, str, object]] = []
@@ -210,6 +214,21 @@ class Execution:
     def run(self, progress: Callable[[Progress], None] | None = None) -> ExecutionResult:
         """Run to the end. A failed job is a result, not an exception; a bug of Weir is an ``AssertionError``."""
         manager, kernel = self.manager, self.kernel
+        with long_lived(len(self.plan.channels)) as built:
+            started_ns = self.begin()
+            built()
+            self._run_kernel(progress)
+            manager.close()
+        assert manager.state in ENDED, (
+            f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
+        )
+        self._trace(RunEnded(kernel.now_ns, manager.state))
+        return self._result(started_ns)
+
+    def begin(self) -> int:
+        """Restore what there is to restore and deploy the tasks: all that comes before the first event. For whoever
+        runs the events one by one; :meth:`run` does everything. Returns the virtual time of the start."""
+        manager, kernel = self.manager, self.kernel
         restored, problems = self._starting_point()
         if restored is not None:
             # The clock goes on where the checkpoint was taken: restored timers must not lie in the future twice.
@@ -227,16 +246,8 @@ class Execution:
         )
         for at_ns, operation, payload in self._orders:
             kernel.schedule(started_ns + at_ns, operation, manager, payload)
-        with long_lived(len(self.plan.channels)) as built:
-            manager.start(restored, problems)
-            built()
-            self._run_kernel(progress)
-            manager.close()
-        assert manager.state in ENDED, (
-            f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
-        )
-        self._trace(RunEnded(kernel.now_ns, manager.state))
-        return self._result(started_ns)
+        manager.start(restored, problems)
+        return started_ns
 
     def _starting_point(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
         files, gone = self.manager.files, []
@@ -250,7 +261,8 @@ class Execution:
         if not self._restore and self._restore_from is None:
             return None, ()
         restored, problems = files.latest()
-        if restored is None and self._restore_from is not None:
+        if restored is None and (problems or self._restore_from is not None):
+            # Beginning again would commit a second time what these checkpoints have committed.
             raise StorageError("\n  ".join(["there is nothing to start from", *problems, *gone]))
         return restored, problems
 

@@ -25,6 +25,8 @@ from engine.checkpoint.completed_store import JobStatus
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import (
     ConfigurationError,
+    DataLossError,
+    ForbiddenCallError,
     JobChangedError,
     JobFailedError,
     JobGraphError,
@@ -54,11 +56,13 @@ class FinalCheckpointError(WeirError):
 
 
 NO_RESTART_HELPS = (
+    ForbiddenCallError,
     MissingDependencyError,
     JobChangedError,
     JobGraphError,
     ConfigurationError,
     FinalCheckpointError,
+    DataLossError,
 )
 """Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
 

@@ -30,6 +30,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
 from engine.runtime.failover import Failover, FinalCheckpointError, TaskKilledError
+from engine.runtime.interference import DELIVERED, MESSAGES
 from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
 from engine.runtime.local_files import LocalFiles
 from engine.runtime.operator_coordinators import OperatorCoordinators
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from engine.checkpoint.statistics import CheckpointStatistics
     from engine.elements.operator_coordinator import CoordinatorError
     from engine.graph.plan import ExecutionPlan
+    from engine.observe.provenance import Provenance
     from engine.runtime.choices import ChoiceRecorder
     from engine.runtime.interference import Interference
     from engine.runtime.kernel import Kernel
@@ -82,9 +84,11 @@ class JobManager:
         instrument: Instrument | None,
         choices: ChoiceRecorder,
         interference: Interference | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.config = config
         self.interference = interference
+        self._provenance = provenance
         self._state_backend = config.backend()
         self.kernel = kernel
         self.files = CheckpointFiles(
@@ -94,6 +98,7 @@ class JobManager:
             config.allow_non_restored_state,
             file_system,
             self._state_backend.name,
+            provenance,
         )
         self.incarnation = incarnation
         self.instrument = instrument
@@ -268,6 +273,7 @@ class JobManager:
             counters=self.counters,
             debloating=self.config.debloating,
             interference=self.interference,
+            provenance=self._provenance,
         )
 
     def _begin_to_checkpoint(self) -> None:
@@ -356,8 +362,9 @@ class JobManager:
     def _end_of_job(self) -> None:
         # No further checkpoint: the next thing any task does is to close.
         self.driver.execute(self.coordinator.stop(self.kernel.now_ns))
+        confirmed_id = self.coordinator.latest_completed_id or None
         for task in self.tasks.values():
-            self.mail(task, "may_finish")
+            self.mail(task, "may_finish", confirmed_id)
 
     def task_finished(self, task: Task) -> None:
         """A task is closed; when all are, the job has finished."""
@@ -382,7 +389,7 @@ class JobManager:
         """Tasks are being told that a checkpoint is complete: vertices whose end it holds may finish."""
         if not self.savepoints.is_stopping:
             for task_id in self.end.checkpoint_completed(checkpoint_id):
-                self.mail(self.tasks[task_id], "may_finish")
+                self.mail(self.tasks[task_id], "may_finish", checkpoint_id)
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
@@ -483,7 +490,12 @@ class JobManager:
 
     def mail(self, task: Task, operation: str, *arguments: object) -> None:
         """Send a message to a task."""
-        self.kernel.schedule(self.kernel.now_ns, "receive_mail", task, (operation, arguments))
+        now = self.kernel.now_ns
+        delays_ns = DELIVERED
+        if self.interference is not None and operation in MESSAGES:
+            delays_ns = self.interference.fates(operation, task.name)
+        for delay_ns in delays_ns:
+            self.kernel.schedule(now + delay_ns, "receive_mail", task, (operation, arguments))
 
     # -- inspection -----------------------------------------------------------------------------------------------
 

@@ -91,26 +91,61 @@ class Kernel:
                 if not ready:
                     if not future:
                         break
-                    first = heappop(future)
-                    now = self.now_ns = first[0]
-                    ready.append(first)
-                    while future and future[0][0] == now:
-                        ready.append(heappop(future))
-                    if choices is not None:
-                        for event in ready:
-                            self._wait(event[3], event[1])
+                    self._next_instant()
                 if choices is None:
                     event = ready.popleft()
                 elif len(ready) == 1:
                     event = ready.popleft()
                     self._waiting.clear()
                 else:
-                    event = self._choose()
+                    event = self._take(choices.pick(ready))
                 executed += 1
                 getattr(event[3], event[2])(event[4])
         finally:
             self.executed = executed
         return executed - before
+
+    def _next_instant(self) -> None:
+        """Nothing is left at this instant: move the clock to the next one, and make ready what happens then."""
+        ready, future = self._ready, self._future
+        first = heappop(future)
+        now = self.now_ns = first[0]
+        ready.append(first)
+        while future and future[0][0] == now:
+            ready.append(heappop(future))
+        if self._choices is not None:
+            for event in ready:
+                self._wait(event[3], event[1])
+
+    # -- one event at a time, for a search that looks at every order --------------------------------------------------
+
+    def alternatives(self) -> list[tuple[int, ScheduledEvent]]:
+        """What may happen next: of each target that something is ready for the first event, with its position among
+        all that is ready, which is what a choice recorder would have to answer. Moves the clock to the next instant
+        when nothing is left at this one; empty when nothing is left at all. Needs a choice recorder."""
+        assert self._choices is not None, "without choices there is only one order"
+        if not self._ready and self._future and not self._stopped:
+            self._next_instant()
+        if self._stopped:
+            return []
+        seen: set[Any] = set()
+        found = []
+        for position, event in enumerate(self._ready):
+            if event[3] not in seen:
+                seen.add(event[3])
+                found.append((position, ScheduledEvent(*event)))
+        return found
+
+    @property
+    def ready_events(self) -> int:
+        """How many events are ready: with one, a choice recorder is not asked."""
+        return len(self._ready)
+
+    def execute(self, position: int) -> None:
+        """Run the first event of the target whose event is at ``position`` among the ready ones."""
+        event = self._take(position)
+        self.executed += 1
+        getattr(event[3], event[2])(event[4])
 
     def _wait(self, target: Any, sequence: int) -> None:
         waiting = self._waiting
@@ -120,10 +155,9 @@ class Kernel:
         elif earlier != sequence:
             waiting[target] = deque((earlier, sequence))
 
-    def _choose(self) -> _Entry:
+    def _take(self, position: int) -> _Entry:
+        """The first event of the target whose event is at a position among the ready ones."""
         ready, waiting = self._ready, self._waiting
-        assert self._choices is not None
-        position = self._choices.pick(ready)
         event = ready[position]
         sequences = waiting.pop(event[3])
         if isinstance(sequences, deque):

@@ -13,7 +13,7 @@ Rules (Flink: ``TaskStateAssignment``, ``RecoveredInputChannel`` with ``Demultip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,15 @@ from engine.checkpoint.state_mapping import (
 from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.partitioner import CustomPartitioner, HashPartitioner
+from engine.observe.provenance import INPUT, OUTPUT
+from engine.runtime.watched import TracedBatch
 from state_backends.channel_state import RecordColumns, read_channel_state
 from state_backends.handles import ChannelName
 from state_backends.key_groups import KeyType, infer_key_type, key_group_function, operator_index_for_key_group
 
 if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan
+    from engine.observe.provenance import Cause, Provenance
     from state_backends.handles import ChannelStateHandle
     from state_backends.snapshot import StateReader
     from state_backends.storage import CheckpointMetadata
@@ -63,9 +66,14 @@ class RestoredChannels:
 
 
 def restore_channels(
-    metadata: CheckpointMetadata, plan: ExecutionPlan, reader: StateReader, *, allow_non_restored_state: bool
+    metadata: CheckpointMetadata,
+    plan: ExecutionPlan,
+    reader: StateReader,
+    *,
+    allow_non_restored_state: bool,
+    provenance: Provenance | None = None,
 ) -> RestoredChannels:
-    """Give every channel of ``plan`` its records in flight.
+    """Give every channel of ``plan`` its records in flight, with what caused them if ``provenance`` is to know.
 
     Raises :class:`JobChangedError` when the job lacks an edge, or cannot spread its records over other subtasks.
     """
@@ -75,6 +83,12 @@ def restore_channels(
     result = RestoredChannels(any=bool(inputs or outputs))
     if not result.any:
         return result
+
+    def told(side: str, edge: str) -> Callable[[tuple[int, int]], Sequence[Cause]] | None:
+        if provenance is None:
+            return None
+        return lambda pair: provenance.in_flight(metadata.checkpoint_id, side, edge, *pair)
+
     known = {edge.name for edge in plan.edges}
     lost = sorted({*inputs, *outputs} - known)
     if lost and not allow_non_restored_state:
@@ -89,9 +103,9 @@ def restore_channels(
     index = {(one.edge, one.sender_subtask, one.receiver_subtask): one.index for one in plan.channels}
     for edge in plan.edges:
         moved = _Edge(plan, edge, parallelism)
-        for pair, batches in moved.spread(inputs.get(edge.name, {})):
+        for pair, batches in moved.spread(inputs.get(edge.name, {}), told(INPUT, edge.name)):
             result.channels.setdefault(index[edge.index, *pair], InFlight()).inputs += batches
-        for pair, batches in moved.spread(outputs.get(edge.name, {})):
+        for pair, batches in moved.spread(outputs.get(edge.name, {}), told(OUTPUT, edge.name)):
             result.channels.setdefault(index[edge.index, *pair], InFlight()).outputs += batches
         if moved.key_type is not None:
             result.key_types.setdefault(edge.target_vertex, moved.key_type)
@@ -131,21 +145,20 @@ class _Edge:
         )
 
     def spread(
-        self, pieces: Mapping[tuple[int, int], list[RecordColumns]]
+        self,
+        pieces: Mapping[tuple[int, int], list[RecordColumns]],
+        causes_of: Callable[[tuple[int, int]], Sequence[Cause]] | None,
     ) -> Iterable[tuple[tuple[int, int], list[Batch]]]:
-        """What each new pair reads."""
+        """What each new pair reads. ``causes_of``: of the records of an old pair, in their order."""
         if not pieces:
             return
         self._settle_key_type(pieces.values())
         for pair, read in self._planned(pieces).items():
             batches: list[Batch] = []
-            for (_, old_receiver), columns in read:
-                filtered = needs_filter(self._moved, old_receiver)
-                batches += [
-                    kept
-                    for one in columns
-                    if len(kept := self._kept(_batch(one), pair[1]) if filtered else _batch(one))
-                ]
+            for old, columns in read:
+                filtered = needs_filter(self._moved, old[1])
+                whole = map(_batch, columns) if causes_of is None else _traced(columns, causes_of(old))
+                batches += [kept for one in whole if len(kept := self._kept(one, pair[1]) if filtered else one)]
             yield pair, batches
 
     def _planned(
@@ -208,6 +221,16 @@ class _Edge:
                 self._sender_name, "custom partitioner", values[len(targets)], 0, error
             ) from error
         return targets
+
+
+def _traced(columns: Iterable[RecordColumns], causes: Sequence[Cause]) -> Iterator[Batch]:
+    """The records with the cause of each."""
+    first = 0
+    for one in columns:
+        count = len(one.values)
+        yield TracedBatch.of(_batch(one), list(causes[first : first + count]))
+        first += count
+    assert first == len(causes), (first, len(causes))
 
 
 def _batch(columns: RecordColumns) -> Batch:

@@ -24,6 +24,7 @@ from state_backends.snapshot import StateReader
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
+    from engine.observe.provenance import Provenance
     from state_backends.storage import CheckpointLocation, CheckpointMetadata
 
 
@@ -69,8 +70,10 @@ class RestoredJob:
         *,
         allow_non_restored_state: bool,
         state_backend: str = "heap",
+        provenance: Provenance | None = None,
     ) -> RestoredJob:
-        """Give every subtask of ``plan`` its part of the checkpoint. ``state_backend``: the name of what is to read it.
+        """Give every subtask of ``plan`` its part of the checkpoint. ``state_backend``: the name of what is to read it;
+        ``provenance``: who knows what caused the records in flight.
 
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state.
         """
@@ -94,7 +97,13 @@ class RestoredJob:
         operators = {
             key: RestoredOperator(state.keyed, state.operator, reader) for key, state in restore.subtasks.items()
         }
-        in_flight = restore_channels(metadata, adapted, reader, allow_non_restored_state=allow_non_restored_state)
+        in_flight = restore_channels(
+            metadata,
+            adapted,
+            reader,
+            allow_non_restored_state=allow_non_restored_state,
+            provenance=provenance,
+        )
         return cls(
             metadata.checkpoint_id,
             metadata.timestamp,

@@ -33,7 +33,7 @@ class SourceTask(Task):
 
     def advance(self, records: int) -> None:
         """Emit ``records`` records, fewer only when the source ends or pauses."""
-        emit_next = self.source.emit_next
+        emit_next = self.source.emit_next if self.watched is None else self._emit_one
         emitted = 0
         while emitted < records:
             count = emit_next(records - emitted)
@@ -49,6 +49,13 @@ class SourceTask(Task):
         self._count(emitted)
         self.wake()
 
+    def _emit_one(self, _max_records: int) -> int | None:
+        # Each record is a cause of its own.
+        assert self.watched is not None
+        count = self.source.emit_next(1)
+        self.watched.provenance.handled()
+        return count
+
     def _end_stream(self) -> None:
         self.operators[0].output.emit_watermark(MAX_TIMESTAMP_MS)
         self.end_input()
@@ -60,7 +67,7 @@ class SourceTask(Task):
         super().trigger_checkpoint(barrier)
 
     def _pause(self) -> None:
-        now = self.kernel.now_ns
+        now = self.clock_ns
         resume_ns = self.source.available_at_ns(now)
         assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
         self.rest(resume_ns - now)
@@ -76,7 +83,6 @@ class SourceTask(Task):
         """Records read."""
         return self.records_out
 
-    def may_finish(self) -> None:
-        """Nothing more can come: finish."""
-        self._may_finish = True
+    def _finish_if_due(self) -> None:
+        # Nothing more can come to a source that may finish.
         self.finish()

@@ -36,6 +36,7 @@ from engine.runtime.output_queue import Element
 from engine.runtime.outputs import ChainOutput, RecordWriter
 from engine.runtime.task_checkpoint import TaskCheckpointing
 from engine.runtime.task_context import TaskOperatorContext
+from engine.runtime.watched import WatchedChain
 from engine.runtime.watermark_valve import WatermarkValve
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from engine.checkpoint.instructions import AbortCheckpoint, AlignmentFinished, TriggerSnapshot
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.environment import TaskEnvironment
+    from engine.runtime.interference import Interference
     from engine.runtime.loops import Loop
     from engine.runtime.restored_state import RestoredOperator
 
@@ -87,6 +89,8 @@ class Task:
         """By input channel: what takes its records."""
         self.loop: Loop | None = None
         """The loop that the task is part of, if it is part of one."""
+        self.watched: WatchedChain | None = None
+        """Who tells what caused what, if anybody wants to know."""
         self._back_edges: list[Channel] = []
         """Inputs on which records come back; neither end of data nor of partition is awaited there."""
         self._ended_channels = 0
@@ -99,6 +103,9 @@ class Task:
         self._interrupted_at_ns = 0
         self._half_done_ns = 0
         self._resting_until_ns = 0
+        self._interference = environment.interference
+        self._kept_back: list[tuple[int, Watermark | WatermarkStatus]] = []
+        """What a fault keeps from the task for a while: input channel and element."""
         self._timers: list[tuple[int, int]] = []
         self._registered: set[tuple[int, int]] = set()
         """The same as ``_timers``, to be asked for members only."""
@@ -134,22 +141,27 @@ class Task:
 
     def _receiver(self, channel: Channel) -> Callable[[Batch], None]:
         head = self.operators[0]
-        if self.environment.target_input(channel.plan.edge) == 0:
-            return head.process_batch
-        assert isinstance(head, TwoInputOperator), self.name
-        return head.process_batch_2
+        receive = head.process_batch
+        if self.environment.target_input(channel.plan.edge) != 0:
+            assert isinstance(head, TwoInputOperator), self.name
+            receive = head.process_batch_2
+        return receive if self.watched is None else self.watched.receiver(receive)
 
     def _build_chain(self) -> None:
         writers = {writer.edge: writer for writer in self.writers}
         plans = self.vertex.operators
+        self.operators = seen = [plan.factory() for plan in plans]
         outputs = [ChainOutput() for _ in plans]
-        self.operators = [plan.factory() for plan in plans]
+        if self.environment.provenance is not None:
+            self.watched = watched = WatchedChain.of(self, self.operators, plans)
+            outputs = [watched.output(plan.position) for plan in plans]
+            seen = [watched.seen(operator, plan.position) for operator, plan in zip(seen, plans, strict=True)]
         self.contexts = [TaskOperatorContext(self, plan, outputs[plan.position]) for plan in plans]
         for plan, operator, context, output in zip(
             plans, self.operators, self.contexts, outputs, strict=True
         ):
             for tag, position in plan.chained_outputs:
-                output.connect_operator(tag, self.operators[position])
+                output.connect_operator(tag, seen[position])
             for tag, edge in plan.edge_outputs:
                 output.connect_writer(tag, writers[edge])
             output.seal()
@@ -158,6 +170,8 @@ class Task:
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         """Restore state, open the operators and begin to run. Errors fail the task."""
         self.checkpointing.restored(checkpoint_id)
+        if self.watched is not None:
+            self.watched.provenance.restored(checkpoint_id)
         try:
             for context in self.contexts:
                 context.restore(restored.get(context.uid), checkpoint_id)
@@ -207,6 +221,8 @@ class Task:
             self._woken = True
             self.kernel.schedule(self._resting_until_ns, "run", self)
             return
+        if self._interference is not None and self._is_held(self._interference):
+            return
         try:
             if self._slice_records:
                 # Between two records: what is over of the slice is handled first.
@@ -217,6 +233,14 @@ class Task:
             raise
         except Exception as error:
             self.fail(error)
+
+    def _is_held(self, interference: Interference) -> bool:
+        hold_ns = interference.hold_ns(self.name, self.vertex.is_source)
+        if hold_ns:
+            self.rest(hold_ns)
+            self._woken = True
+            self.kernel.schedule(self._resting_until_ns, "run", self)
+        return bool(hold_ns)
 
     def _run_once(self) -> None:
         channel = self.gate.next_channel()
@@ -295,14 +319,9 @@ class Task:
         """An event was taken from ``channel``."""
         index, now = channel.input_index, self.kernel.now_ns
         match event:
-            case Watermark(timestamp_ms):
-                self._take_watermark(index, timestamp_ms)
-            case WatermarkStatus(idle):
-                watermark, status = self._valve.on_status(index, idle)
-                if watermark is not None:
-                    self.operators[0].process_watermark(watermark)
-                if status is not None:
-                    self.operators[0].process_watermark_status(status)
+            case Watermark() | WatermarkStatus():
+                if self._interference is None or not self._keeps_back(self._interference, index, event):
+                    self._take_time(index, event)
             case EndOfData():
                 # On a back edge it has gone round.
                 if channel not in self._back_edges:
@@ -318,6 +337,34 @@ class Task:
                         self.finish()
             case _:
                 self.gate.handle(channel, event, now)
+
+    def _keeps_back(self, interference: Interference, index: int, event: Watermark | WatermarkStatus) -> bool:
+        if not self._kept_back:
+            delay_ns = interference.watermark_delay_ns(self.name)
+            if not delay_ns:
+                return False
+            self.kernel.schedule(self.kernel.now_ns + delay_ns, "receive_mail", self, ("release_watermarks", ()))
+        self._kept_back.append((index, event))
+        if event == Watermark(MAX_TIMESTAMP_MS):
+            # The end of data is behind it: what it lets happen must have happened by then.
+            self.release_watermarks()
+        return True
+
+    def release_watermarks(self) -> None:
+        """What was kept from the task comes now (mail)."""
+        kept_back, self._kept_back = self._kept_back, []
+        for index, event in kept_back:
+            self._take_time(index, event)
+
+    def _take_time(self, index: int, event: Watermark | WatermarkStatus) -> None:
+        if isinstance(event, Watermark):
+            self._take_watermark(index, event.timestamp_ms)
+            return
+        watermark, status = self._valve.on_status(index, event.idle)
+        if watermark is not None:
+            self.operators[0].process_watermark(watermark)
+        if status is not None:
+            self.operators[0].process_watermark_status(status)
 
     def _take_watermark(self, index: int, timestamp_ms: int) -> None:
         if timestamp_ms == MAX_TIMESTAMP_MS:
@@ -419,7 +466,7 @@ class Task:
                 if channel is None:
                     return
                 element = channel.take()
-                if element.__class__ is not Batch:
+                if not isinstance(element, Batch):
                     self.handle_event(channel, element)
         except AssertionError:
             raise
@@ -563,10 +610,16 @@ class Task:
         if not self.input_ended and not self.is_stopping:
             self.operators[position].on_coordinator_event(event)
 
-    def may_finish(self) -> None:
+    def may_finish(self, confirmed_id: int | None = None) -> None:
         """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
-        nothing more can come."""
+        nothing more can come. ``confirmed_id``: the newest checkpoint that is complete; the news of it may have been
+        lost, and there is no further one to make up for that."""
         self._may_finish = True
+        if confirmed_id is not None:
+            self.checkpointing.confirm(confirmed_id)
+        self._finish_if_due()
+
+    def _finish_if_due(self) -> None:
         if self._finish_when_confirmed:
             self.finish()
 
@@ -575,15 +628,19 @@ class Task:
         self.contexts[position].materialize()
 
     def register_timer(self, time_ns: int, position: int) -> None:
-        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns``; not after the end of data."""
+        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns`` by the task's clock; not after
+        the end of data. How long that takes is settled here: what happens to the clock later changes nothing (Flink:
+        ``SystemProcessingTimeService.registerTimer``)."""
         if self.input_ended or self.is_stopping:
             return
-        time_ns = max(time_ns, self.kernel.now_ns)
+        clock_ns = self.clock_ns
+        time_ns = max(time_ns, clock_ns)
         entry = (time_ns, position)
         if entry not in self._registered:
             self._registered.add(entry)
             heappush(self._timers, entry)
-            self.kernel.schedule(time_ns, "receive_mail", self, ("fire_timers", (time_ns,)))
+            due_ns = self.kernel.now_ns + time_ns - clock_ns
+            self.kernel.schedule(due_ns, "receive_mail", self, ("fire_timers", (time_ns,)))
 
     def fire_timers(self, time_ns: int) -> None:
         """Fire every timer due at ``time_ns``."""
@@ -594,7 +651,7 @@ class Task:
             operator = self.operators[position]
             if self.environment.instrument is not None:
                 self.environment.instrument(
-                    TimerFired(self.kernel.now_ns, self.attempt, self.name, self.contexts[position].name)
+                    TimerFired(self.kernel.now_ns, self.attempt, self.name, self.contexts[position].name, due_ns)
                 )
             operator.on_processing_time_ns(due_ns)
 
@@ -651,6 +708,12 @@ class Task:
             self.environment.instrument(TaskState(self.kernel.now_ns, self.attempt, self.name, state, text))
 
     @property
+    def clock_ns(self) -> int:
+        """What the processing-time clock of the task shows: virtual time, unless a fault has set it wrong."""
+        now = self.kernel.now_ns
+        return now if self._interference is None else now + self._interference.clock_skew_ns(self.name)
+
+    @property
     def watermark_ms(self) -> int:
         """Current event time of the task."""
         return MAX_TIMESTAMP_MS if self.input_ended else self._valve.watermark_ms
@@ -682,6 +745,7 @@ class Task:
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             self._half_done_ns if self._interrupted_at_ns == now else 0,
             max(0, self._resting_until_ns - now),
+            tuple(self._kept_back),
             tuple(sorted((time_ns - now, position) for time_ns, position in self._timers)),
             self.gate.fingerprint(),
             self._valve.fingerprint(),

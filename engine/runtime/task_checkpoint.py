@@ -134,6 +134,12 @@ class TaskCheckpointing:
         """The coordinator says that a checkpoint is durable."""
         self._execute(self._protocol.on_complete(checkpoint_id, last_subsumed_id))
 
+    def confirm(self, checkpoint_id: int) -> None:
+        """This checkpoint, or a newer one, is durable; nothing happens if that is known."""
+        instructions = self._protocol.on_complete(checkpoint_id)
+        if instructions:
+            self._execute(instructions)
+
     def notify_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator gave up on a checkpoint."""
         self._abandon_channel_state(checkpoint_id)
@@ -237,6 +243,11 @@ class TaskCheckpointing:
                 case NotifyOperatorsSubsumed():
                     if context.keyed is not None:
                         context.keyed.notify_checkpoint_subsumed(checkpoint_id)
+
+    @property
+    def running_ids(self) -> tuple[int, ...]:
+        """Checkpoints of which a snapshot is being written."""
+        return tuple(self._running)
 
     @property
     def is_writing(self) -> bool:

@@ -76,11 +76,11 @@ class TaskOperatorContext:
 
     def processing_time_ms(self) -> int:
         """The virtual clock in ms."""
-        return self._task.kernel.now_ns // 1_000_000
+        return self._task.clock_ns // 1_000_000
 
     def processing_time_ns(self) -> int:
         """The virtual clock in ns."""
-        return self._task.kernel.now_ns
+        return self._task.clock_ns
 
     def file_system(self) -> FileSystem:
         """The file system of sources and sinks."""
@@ -151,8 +151,9 @@ class TaskOperatorContext:
         due_ms, kernel = backend.materialization_due_ms, self._task.kernel
         if due_ms is not None:
             self._awaits_materialization = True
-            due_ns = max(due_ms * 1_000_000, kernel.now_ns)
-            kernel.schedule(due_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
+            # The backend goes by the clock of the task.
+            wait_ns = max(0, due_ms * 1_000_000 - self._task.clock_ns)
+            kernel.schedule(kernel.now_ns + wait_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
 
     def materialize(self) -> None:
         """The time has come for the backend to take a snapshot of its own."""

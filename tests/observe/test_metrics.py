@@ -139,8 +139,8 @@ def test_the_latest_snapshot_sets_alignment_and_start_delay() -> None:
     metrics = collect(
         SnapshotTaken(1, 1, 1, "count[0]", 900, 40),
         SnapshotTaken(2, 1, 2, "count[0]", 30, 5),
-        TimerFired(3, 1, "count[0]", "window"),
-        TimerFired(4, 1, "count[0]", "window"),
+        TimerFired(3, 1, "count[0]", "window", 3),
+        TimerFired(4, 1, "count[0]", "window", 4),
     )
     task = metrics.tasks["count[0]"]
 
@@ -165,7 +165,7 @@ def test_every_metric_is_explained() -> None:
         last_completed_id=1, last_duration_ns=2 * MS, last_size_bytes=3, last_restore_ns=4 * MS,
         last_full_bytes=5, last_processed_bytes=6, last_persisted_bytes=7,
     )  # fmt: skip
-    metrics = collect(SnapshotTaken(1, 1, 1, "count[0]", 1, 1), TimerFired(1, 1, "count[0]", "w"))
+    metrics = collect(SnapshotTaken(1, 1, 1, "count[0]", 1, 1), TimerFired(1, 1, "count[0]", "w", 1))
 
     assert set(everything) == set(JOB_METRICS)
     sizes = [everything[f"lastCheckpoint{what}"] for what in ("Size", "FullSize", "ProcessedData", "PersistedData")]

@@ -313,19 +313,33 @@ def test_a_damaged_checkpoint_is_passed_over_by_a_resume(damage: str, which: str
 
 
 def test_ids_go_on_when_every_checkpoint_is_damaged() -> None:
-    """A start over damaged checkpoints begins anew but uses no number twice, so it fails on none of them."""
+    """A fresh start among damaged checkpoints uses no number twice, so it fails on none of them."""
     files, results = MemoryFileSystem(), CollectedResults()
     settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
     counting([], files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
     listed = damage_all_checkpoints(files, "counted")
 
-    result = counting(results, files, restore=True, incarnation=2, **settings).run()
+    result = counting(results, files, incarnation=2, **settings).run()
 
     assert result.raise_on_failure().restores[0].checkpoint_id is None
-    assert len(result.restores[0].problems) == len(listed) == 4
+    assert len(listed) == 4
     assert result.checkpoints.failed == 0
     assert min(row.checkpoint_id for row in result.checkpoints.rows()) == listed[-1] + 1
     assert Counter(results.records) == expected_counts(RECORDS)
+
+
+def test_a_resume_with_nothing_usable_is_refused() -> None:
+    """Checkpoints there are, and none can be read: to begin again would commit a second time what they committed."""
+    files, results = MemoryFileSystem(), CollectedResults()
+    settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
+    counting([], files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
+    listed = damage_all_checkpoints(files, "counted")
+
+    with pytest.raises(StorageError, match="nothing to start from") as refused:
+        counting(results, files, restore=True, incarnation=2, **settings).run()
+
+    assert all(f"checkpoint {damaged} cannot be used" in str(refused.value) for damaged in listed)
+    assert not results.records
 
 
 def test_beginning_anew_takes_no_committed_file_away() -> None:
@@ -336,7 +350,7 @@ def test_beginning_anew_takes_no_committed_file_away() -> None:
     damage_all_checkpoints(files, "rows")
     committed = read_committed(files, "/out/rows")
 
-    result = execution(rows_job(), file_system=files, restore=True, incarnation=2, **settings).run()
+    result = execution(rows_job(), file_system=files, incarnation=2, **settings).run()
 
     assert result.state == "failed"
     assert "exists already" in str(result.error)

@@ -1,0 +1,278 @@
+"""A campaign: very many runs of one job, each drawn from a seed of its own, over one or several processes.
+
+Rules.
+1. Run number *i* of a campaign has the seed ``SEED/i`` and nothing else decides it. With a number of runs the report
+   is the same however many workers there are: work is handed out in chunks in the order of their numbers, and what
+   lies behind the first failure is thrown away, even if somebody has already made it.
+2. A campaign checks itself: every twentieth run is made twice and compared, and a failure is reported only after it
+   was replayed three times. A run that is another one the second time is itself a violation (V16).
+3. The wall clock decides when to stop, if so asked, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
+from engine.explore.coverage import Coverage
+from engine.explore.files import RootedFileSystem
+from engine.explore.invariant import Violation
+from engine.explore.invariants import invariants_for, sometimes
+from engine.explore.runner import Bounds, FinishedCase, run_case
+from engine.explore.subject import World
+from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.explore.tape import TraceTape
+from engine.explore.workers import Pool
+from state_backends.filesystem import LocalFileSystem
+
+if TYPE_CHECKING:
+    from engine.explore.case import Case
+    from engine.explore.invariant import Invariant
+    from engine.explore.subject import Subject
+
+CHUNK_RUNS = 20
+"""Runs handed out at a time. One of them, the first, is made twice: five per cent."""
+
+REPLAYS = 3
+
+DETERMINISM = "V16"
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignOrder:
+    """What is asked for. One of ``runs`` and ``seconds`` may be ``None``; with both, what comes first ends it.
+
+    ``jobs``        processes that run cases; ``promise``: what output is judged by, ``None`` = what each mode promises;
+    ``keep_going``  whether the first failure does not end the campaign;
+    ``files``       a directory below which cases use real files, ``None`` = files in memory.
+    """
+
+    seed: str = "0"
+    runs: int | None = 1_000
+    seconds: float | None = None
+    jobs: int = 1
+    swarm: Swarm = field(default_factory=Swarm)
+    promise: str | None = None
+    keep_going: bool = False
+    files: str | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that violated something. ``replayed``: how many of the three replays did the same."""
+
+    number: int
+    seed: str
+    case: Case
+    violations: tuple[Violation, ...]
+    digest: str
+    replayed: int = 0
+
+    @property
+    def violation(self) -> Violation:
+        """The first one: the others are often its consequences."""
+        return self.violations[0]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What came of some runs in a row."""
+
+    first: int
+    coverage: Coverage = field(default_factory=Coverage)
+    failures: list[Failure] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CampaignReport:
+    """What came of a campaign. ``failures`` are in the order of their numbers."""
+
+    order: CampaignOrder
+    measure: Measure
+    coverage: Coverage
+    failures: list[Failure]
+    seconds: float
+    order_dependent: str | None = None
+
+    @property
+    def verdict(self) -> tuple[str, str, int]:
+        """``(valid | violated | unknown, one sentence, exit code)``."""
+        if self.failures:
+            first = self.failures[0]
+            return "violated", f"run {first.seed} violates {first.violation}", EXIT_VIOLATED
+        unknown = self._why_unknown()
+        if unknown is not None:
+            return "unknown", unknown, EXIT_UNKNOWN
+        return "valid", f"{self.coverage.runs} runs, and none violates anything", EXIT_VALID
+
+    def _why_unknown(self) -> str | None:
+        coverage = self.coverage
+        if not coverage.runs:
+            return "no run was made"
+        if self.order_dependent is not None and self.order.promise != "none":
+            return (
+                "no run violates anything, but the job's output depends on the order in which records meet, so that"
+                f" it was compared with nothing ({self.order_dependent})"
+            )
+        if coverage.vacuous:
+            return f"no run violates anything, but none {_listed(coverage.vacuous)}"
+        return None
+
+
+def explore(
+    load: Callable[[], Subject],
+    order: CampaignOrder,
+    progress: Callable[[Coverage, float], None] | None = None,
+) -> CampaignReport:
+    """Make a campaign.
+
+    ``load`` makes the job under test; with several workers each calls it, in a process of its own, so that it must be
+    a function of a module, or a ``functools.partial`` of one. ``progress`` is told of what was seen so far, and how
+    many seconds have passed.
+    """
+    started = perf_counter()
+    subject = load()
+    explorer = Explorer(subject, order)
+    if order.promise != "none":
+        # Before anything else: a job that fails by itself is told so, and not as the first of a thousand failures.
+        dependent = subject.reference().order_dependent
+    else:
+        dependent = None
+    coverage, failures = Coverage(), []
+    for chunk in _chunks(load, explorer, order, started):
+        coverage.merge(chunk.coverage)
+        failures += chunk.failures
+        if progress is not None:
+            progress(coverage, perf_counter() - started)
+        if chunk.failures and not order.keep_going:
+            break
+    return CampaignReport(order, explorer.measure, coverage, failures, perf_counter() - started, dependent)
+
+
+def _chunks(
+    load: Callable[[], Subject], explorer: Explorer, order: CampaignOrder, started: float
+) -> Iterator[Chunk]:
+    """The chunks of a campaign in the order of their numbers."""
+    spans = _spans(order, started)
+    if order.jobs == 1:
+        for first, count in spans:
+            yield explorer.chunk(first, count)
+        return
+    with Pool(order.jobs, partial(_worker, load, order)) as pool:
+        yield from pool.in_order(spans)
+
+
+def _worker(load: Callable[[], Subject], order: CampaignOrder) -> Callable[[int, int], Chunk]:
+    """What a process of its own makes chunks with."""
+    return Explorer(load(), order).chunk
+
+
+def _spans(order: CampaignOrder, started: float) -> Iterator[tuple[int, int]]:
+    """``(first, count)`` of each chunk, until there were enough runs or the time is over."""
+    first = 0
+    while order.runs is None or first < order.runs:
+        if order.seconds is not None and perf_counter() - started >= order.seconds:
+            return
+        count = CHUNK_RUNS if order.runs is None else min(CHUNK_RUNS, order.runs - first)
+        yield first, count
+        first += count
+
+
+class Explorer:
+    """Makes the runs of a campaign in this process."""
+
+    def __init__(self, subject: Subject, order: CampaignOrder) -> None:
+        self._subject = subject
+        self._order = order
+        self.measure = Measure.of(subject)
+        self._files = None if order.files is None else LocalFileSystem()
+
+    def chunk(self, first: int, count: int) -> Chunk:
+        """Make some runs in a row; unless the campaign goes on behind failures, the first one ends them."""
+        chunk = Chunk(first)
+        for number in range(first, first + count):
+            failure = self._run(number, chunk.coverage)
+            if failure is not None:
+                chunk.failures.append(failure)
+                if not self._order.keep_going:
+                    break
+        return chunk
+
+    def _run(self, number: int, coverage: Coverage) -> Failure | None:
+        seed = f"{self._order.seed}/{number}"
+        case = draw_case(self._order.swarm, self.measure, seed)
+        made = self._made(case, number)
+        coverage.add(made.finished, made.footprint["trace"], made.invariants, sometimes(made.invariants))
+        violations = list(made.finished.violations)
+        if not violations and number % CHUNK_RUNS == 0:
+            coverage.checked += 1
+            violations += _differences(made, self._made(case, number))
+        if not violations:
+            return None
+        replays = [self._made(case, number) for _ in range(REPLAYS)]
+        others = [replay for replay in replays if replay.footprint != made.footprint]
+        if others and violations[0].invariant != DETERMINISM:
+            violations += _differences(made, others[0])
+        digest = made.footprint["trace"]
+        return Failure(number, seed, case, tuple(map(_portable, violations)), digest, REPLAYS - len(others))
+
+    def _made(self, case: Case, number: int) -> _Made:
+        tape, invariants = TraceTape(), invariants_for(self._order.promise)
+        root = None if self._order.files is None else f"{self._order.files}/run-{number}"
+        world = self._world(root)
+        try:
+            finished = run_case(
+                self._subject, case, invariants, world=world, instruments=[tape.append], bounds=self._order.bounds
+            )
+            return _Made(finished, invariants, _footprint(finished, tape))
+        finally:
+            if self._files is not None and root is not None:
+                self._files.delete_tree(root)
+
+    def _world(self, root: str | None) -> World:
+        if self._files is None or root is None:
+            return World()
+        return World(RootedFileSystem(self._files, f"{root}/storage"), RootedFileSystem(self._files, f"{root}/files"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A run that was made, and what it left behind."""
+
+    finished: FinishedCase
+    invariants: Sequence[Invariant]
+    footprint: Mapping[str, str]
+
+
+def _footprint(finished: FinishedCase, tape: TraceTape) -> dict[str, str]:
+    """Digests of all that a run is: two runs of one case have the same ones."""
+    choices = blake2b(repr(finished.choices).encode(), digest_size=16)
+    files = blake2b(repr(sorted(finished.committed.items())).encode(), digest_size=16)
+    world = finished.view.world
+    for file_system in (world.checkpoints, world.files):
+        for path in file_system.walk_files("/"):
+            files.update(path.encode() + b"\0" + file_system.read_bytes(path))
+    return {"trace": tape.digest(), "choices": choices.hexdigest(), "files and output": files.hexdigest()}
+
+
+def _differences(first: _Made, second: _Made) -> list[Violation]:
+    different = [name for name, digest in first.footprint.items() if second.footprint[name] != digest]
+    if not different:
+        return []
+    text = f"made a second time, the run differs in its {' and its '.join(different)}: a function of the job, or Weir"
+    return [Violation(DETERMINISM, f"{text} itself, looks at something besides its input")]
+
+
+def _portable(violation: Violation) -> Violation:
+    """Without what only means something in the process that saw it."""
+    return Violation(violation.invariant, violation.text, violation.at_ns)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "; none ".join(names)

@@ -1,0 +1,161 @@
+"""What tells two states of a case apart: everything that decides how it goes on and how it is judged, and nothing else.
+
+In it: events still to come, tasks, channels, gates, operators, declared state, snapshots under way, the coordinator and
+the rest of the job manager, files, committed output, faults that are still allowed.
+
+Not in it:
+
+* what only counts or names: sequence numbers of events, numbers of elements and slices, events executed, visits of
+  points, statistics, notes;
+* the order of ready events of *different* targets: each may be chosen next. The events of one target keep their order
+  (the kernel keeps it), but for acknowledgements of one checkpoint that lie next to each other in the job manager's
+  mailbox: the coordinator ends up in one state whatever their order;
+* events for tasks that are dead: nobody is there to take them.
+
+A state that is told apart without need costs time; one that is not told apart although it behaves differently would
+hide an ending. The tests therefore compare the endings of a search with this against those of one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from engine.checkpoint.messages import Acknowledge
+from engine.elements.batch import Batch
+from engine.runtime.task import Task
+from state_backends.filesystem import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from engine.explore.subject import World
+    from engine.runtime.execution import Execution
+    from engine.runtime.kernel import Kernel, ScheduledEvent
+
+_DEAD = ("failed", "canceled")
+
+
+def digest_of(*parts: object) -> bytes:
+    """16 bytes that stand for plain values."""
+    return blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def execution_parts(execution: Execution) -> tuple[object, ...]:
+    """Of one process: what is to happen, and who is in which state. Declared state is not among it."""
+    return (pending_parts(execution.kernel), execution.manager.fingerprint(), _key_types(execution))
+
+
+def _key_types(execution: Execution) -> object:
+    """What the senders of each vertex have agreed on: a later key of another type is an error."""
+    manager = execution.manager
+    environments = {id(task.environment): task.environment for task in manager.tasks.values()}
+    vertices = range(len(manager.plan.vertices))
+    return [[one.key_type_agreement(vertex).key_type for vertex in vertices] for one in environments.values()]
+
+
+def control_parts(execution: Execution) -> tuple[object, ...]:
+    """Of one process: what is left of it when all its tasks are cancelled."""
+    manager = execution.manager
+    return (
+        manager.state,
+        manager.end.fingerprint(),
+        manager.savepoints.fingerprint(),
+        manager.failover.fingerprint(),
+        manager.coordinator.fingerprint(manager.kernel.now_ns),
+        manager.coordinators.fingerprint(),
+        pending_parts(execution.kernel, control=True),
+    )
+
+
+def world_parts(world: World) -> tuple[object, ...]:
+    """Of what outlives processes: files and outputs."""
+    return (
+        _file_system(world.checkpoints),
+        _file_system(world.files),
+        tuple((uid, _sink(sink)) for uid, sink in sorted(world.sinks.items())),
+    )
+
+
+def _file_system(files: object) -> object:
+    assert isinstance(files, MemoryFileSystem), "a world to be searched is in memory"
+    return files.fingerprint()
+
+
+def _sink(sink: Any) -> object:
+    fingerprint = getattr(sink, "fingerprint", None)
+    return sorted(sink.committed_rows()) if fingerprint is None else fingerprint()
+
+
+def declared_state(task: Task) -> object:
+    """The declared state of the operators of a task."""
+    return tuple(
+        (
+            None if context.keyed is None else context.keyed.fingerprint(),
+            None if context.operator is None else context.operator.fingerprint(),
+        )
+        for context in task.contexts
+    )
+
+
+def is_void(event: ScheduledEvent) -> bool:
+    """Whether the event is for somebody who is dead."""
+    target = event.target
+    task = target if isinstance(target, Task) else getattr(target, "task", None)
+    return isinstance(task, Task) and task.state in _DEAD
+
+
+def pending_parts(kernel: Kernel, *, control: bool = False) -> list[tuple[str, ...]]:
+    """What is to happen, by target. ``control``: without what tasks do."""
+    queues: dict[Any, list[tuple[object, ...]]] = {}
+    for event in kernel.pending():
+        target = event.target
+        if is_void(event) or (control and (isinstance(target, Task) or hasattr(target, "task"))):
+            continue
+        queue = queues.setdefault(target, [])
+        queue.append((event.time_ns - kernel.now_ns, event.operation, _payload(event)))
+    return sorted(
+        (type(target).__name__, getattr(target, "name", ""), repr(_in_any_order(queue)))
+        for target, queue in queues.items()
+    )
+
+
+def _payload(event: ScheduledEvent) -> object:
+    if event.operation == "arrive":
+        return _plain(event.payload[1])
+    return _plain(event.payload)
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(_plain, value))
+    if isinstance(value, Acknowledge):
+        # What it acknowledges is among the snapshots under way.
+        return ("acknowledge", value.checkpoint_id, value.attempt, value.task)
+    if isinstance(value, Batch):
+        return (value.values, value.timestamps)
+    if isinstance(value, BaseException):
+        return (type(value).__name__, str(value))
+    return value
+
+
+def _in_any_order(queue: list[tuple[object, ...]]) -> Iterable[tuple[object, ...]]:
+    """The queue with acknowledgements of one checkpoint that lie next to each other sorted."""
+    result: list[tuple[object, ...]] = []
+    run: list[tuple[object, ...]] = []
+    for entry in queue:
+        if entry[1] == "receive_acknowledge" and (not run or _checkpoint(run[0]) == _checkpoint(entry)):
+            run.append(entry)
+            continue
+        result += sorted(run, key=repr)
+        run = []
+        if entry[1] == "receive_acknowledge":
+            run.append(entry)
+        else:
+            result.append(entry)
+    return result + sorted(run, key=repr)
+
+
+def _checkpoint(entry: tuple[object, ...]) -> object:
+    payload = entry[2]
+    assert isinstance(payload, tuple), entry
+    return payload[1:3]

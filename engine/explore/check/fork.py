@@ -1,0 +1,110 @@
+"""Copies of a running case in memory, so that a search can go on from one state in several directions.
+
+Rules.
+* A copy has everything of its own that can change: tasks, channels, state, files, outputs, events still to come. What
+  cannot change is the same object in all copies: functions, classes, modules, and whatever else the owner of the case
+  names (plans, configuration, sources). Most of what a run consists of never changes, and a search forks thousands of
+  times.
+* What a plan makes anew for each attempt it makes from the sinks of its world: a plan that refers to a world is copied
+  with it, not shared.
+* Copies never leave this process.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pickle import Pickler, loads
+from types import FunctionType, MappingProxyType, ModuleType
+from typing import Any
+
+from msgpack import Packer
+
+_ALWAYS_SHARED = (FunctionType, ModuleType, MappingProxyType, Packer)
+_RECURSION_LIMIT = 50_000
+"""Tasks and channels form long chains, and each link takes a few frames."""
+
+_objects_of: dict[int, list[Any]] = {}
+"""By forker: the objects that its copies share."""
+
+
+def _shared_object(forker: int, number: int) -> Any:
+    return _objects_of[forker][number]
+
+
+class _SharingPickler(Pickler):
+    """Writes a reference instead of the object when that is shared."""
+
+    def __init__(self, buffer: BytesIO, kinds: frozenset[type], numbers: dict[int, int], keep: Callable[..., Any]):
+        super().__init__(buffer, 5)
+        self._kinds, self._numbers, self._keep = kinds, numbers, keep
+
+    def reducer_override(self, one: Any) -> Any:
+        """See the class of the library."""
+        if one.__class__ in self._kinds or isinstance(one, type):
+            return NotImplemented if one is _shared_object else self._keep(one)
+        return self._keep(one) if id(one) in self._numbers else NotImplemented
+
+
+class Forker:
+    """Makes copies of the states of one case."""
+
+    def __init__(self, kinds: Iterable[type] = ()) -> None:
+        """``kinds``: types whose objects nobody ever changes."""
+        self._kinds = frozenset([*_ALWAYS_SHARED, *kinds])
+        self._token = max(_objects_of, default=0) + 1
+        self._objects: list[Any] = []
+        _objects_of[self._token] = self._objects
+        # By identity, which stays what it is because the objects are kept.
+        self._numbers: dict[int, int] = {}
+
+    def share(self, *objects: Any) -> None:
+        """Have these be the same objects in all copies: nobody ever changes them."""
+        for one in objects:
+            self._keep(one)
+
+    def _keep(self, one: Any) -> tuple[Callable[[int, int], Any], tuple[int, int]]:
+        number = self._numbers.get(id(one))
+        if number is None:
+            number = self._numbers[id(one)] = len(self._objects)
+            self._objects.append(one)
+        return _shared_object, (self._token, number)
+
+    def dump(self, state: Any) -> bytes:
+        """The state as bytes, for :meth:`load`."""
+        buffer = BytesIO()
+        _SharingPickler(buffer, self._kinds, self._numbers, self._keep).dump(state)
+        return buffer.getvalue()
+
+    def load(self, copy: bytes) -> Any:
+        """Another state like the one that was dumped."""
+        return loads(copy)
+
+    def close(self) -> None:
+        """Nothing will be loaded any more."""
+        _objects_of.pop(self._token, None)
+
+
+@contextmanager
+def forking() -> Iterator[None]:
+    """Around a search: room for long chains, and no collector that walks through all that is alive at every copy.
+    What a search drops is mostly cyclic; :func:`collect` is called by it from time to time."""
+    limit, was_enabled = sys.getrecursionlimit(), gc.isenabled()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+def collect() -> None:
+    """Free what states that were left behind have kept alive."""
+    gc.collect()

@@ -1,0 +1,73 @@
+"""A case, and what belongs to it, as plain data and back: for tokens and JSON files.
+
+Only what differs from the default is written, so that a small case stays small. What is read is checked like what
+is typed: an unknown name is an error, not ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.case import SCHEDULERS, Case
+from engine.faults.fault import FaultMix, parse_fault
+
+_NAMES = tuple(field.name for field in fields(Case))
+_DEFAULT = Case()
+
+
+def case_to_plain(case: Case) -> dict[str, Any]:
+    """The case in lists, dicts, texts and numbers (``plain_to_case`` reads it back)."""
+    plain: dict[str, Any] = {}
+    for name in _NAMES:
+        value = getattr(case, name)
+        if value != getattr(_DEFAULT, name):
+            plain[name] = _to_plain(name, value)
+    return plain
+
+
+def _to_plain(name: str, value: Any) -> Any:
+    if name == "faults":
+        return [str(fault) for fault in value]
+    if name == "mix":
+        return {"most": value.most, "per_million": dict(value.per_million)}
+    if name == "dropped":
+        return {split: [list(one) for one in ranges] for split, ranges in value.items()}
+    if name == "schedule":
+        return [[number, drawn] for number, drawn in sorted(value.items())]
+    if name == "checkpoints":
+        return list(value)
+    return dict(value) if name == "config" else value
+
+
+def plain_to_case(plain: Mapping[str, Any]) -> Case:
+    """The case that :func:`case_to_plain` wrote.
+
+    :raises ConfigurationError: when it is none
+    """
+    unknown = sorted(name for name in plain if name not in _NAMES)
+    if unknown:
+        raise ConfigurationError(f"a case has no {unknown[0]!r}; it has {', '.join(_NAMES)}")
+    try:
+        case = Case(**{name: _from_plain(name, value) for name, value in plain.items()})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigurationError(f"this is no case: {error}") from error
+    if case.scheduler not in SCHEDULERS:
+        raise ConfigurationError(f"there is no scheduler {case.scheduler!r}; there are {', '.join(SCHEDULERS)}")
+    return case
+
+
+def _from_plain(name: str, value: Any) -> Any:
+    if name == "faults":
+        return tuple(parse_fault(text) for text in value)
+    if name == "mix":
+        return FaultMix(dict(value["per_million"]), int(value["most"]))
+    if name == "dropped":
+        return {split: tuple((int(first), int(end)) for first, end in ranges) for split, ranges in value.items()}
+    if name == "schedule":
+        return {int(number): int(drawn) for number, drawn in value}
+    if name == "checkpoints":
+        return None if value is None else tuple(int(at_ns) for at_ns in value)
+    return dict(value) if name == "config" else value

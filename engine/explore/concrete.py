@@ -1,0 +1,121 @@
+"""From a case that was drawn to one that says everything: the form that is shrunk, pasted into a test, kept for years.
+
+Concrete means: exactly the faults that struck and no chance of others; first come, first served except where the case
+says otherwise; checkpoints at instants that are named. Each step is tried out and kept only if the run stays the same
+event by event, so a concrete case never is another run than the one it was made from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.explore.case import FIFO, Case
+from engine.explore.runner import FinishedCase, choices_of, run_case
+from engine.explore.tape import TraceTape
+from engine.faults.fault import FaultMix
+from engine.observe.events import AttemptStarted, CheckpointTriggered, TaskState, TraceEvent
+from engine.runtime.choices import SCHEDULE, Choice, ChoiceRecorder, ReadyEvent
+from engine.runtime.kernel import START_NS
+
+if TYPE_CHECKING:
+    from engine.explore.subject import Subject
+
+
+def concretised(finished: FinishedCase) -> Case:
+    """The case that says everything about this run, as far as one gives the same run; at worst the case as it was."""
+    subject, case = finished.view.subject, finished.view.case
+    tape, picks = TraceTape(), _Recording(choices_of(case))
+    again = run_case(subject, case, choices=picks, instruments=[tape.append])
+    digest = tape.digest()
+    exact = replace(
+        case, faults=again.faults, mix=FaultMix(), scheduler=FIFO, schedule=sparse_schedule(again.choices)
+    )
+    if _digest(subject, exact) != digest:
+        return case
+    named = _with_named_checkpoints(subject, exact, picks.picks, tape.events)
+    return named if named is not None and _digest(subject, named) == digest else exact
+
+
+def sparse_schedule(choices: Iterable[Choice]) -> dict[int, int]:
+    """The draws of the schedule that are not 0, by number."""
+    drawn = (choice.value for choice in choices if choice.stream == SCHEDULE)
+    return {number: value for number, value in enumerate(drawn) if value}
+
+
+def _digest(subject: Subject, case: Case) -> str:
+    tape = TraceTape()
+    run_case(subject, case, instruments=[tape.append])
+    return tape.digest()
+
+
+def _with_named_checkpoints(
+    subject: Subject, case: Case, picks: Sequence[tuple[int, str]], events: Sequence[TraceEvent]
+) -> Case | None:
+    """The case with an instant for each checkpoint, and the schedule that belongs to it: what triggers a checkpoint now
+    is another event, so that draws have other numbers; whose turn it was stays the same."""
+    if case.checkpoints is not None:
+        return None
+    config = {name: value for name, value in case.config.items() if name != "checkpoint_interval"}
+    named = replace(case, config=config, checkpoints=tuple(_periodic_triggers(events)))
+    following = _Following(case.seed, picks)
+    run_case(subject, named, choices=following)
+    return replace(named, schedule=sparse_schedule(following.log))
+
+
+def _periodic_triggers(events: Iterable[TraceEvent]) -> list[int]:
+    """When checkpoints were triggered, without those that follow the end of all input: they come by themselves."""
+    instants: list[int] = []
+    states: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            states.clear()
+        elif isinstance(event, TaskState):
+            states[event.task] = event.state
+        elif isinstance(event, CheckpointTriggered) and any(state == "running" for state in states.values()):
+            instants.append(event.time_ns - START_NS)
+    return instants
+
+
+class _Recording(ChoiceRecorder):
+    """Passes every question on to another recorder, and keeps whose turn it was."""
+
+    def __init__(self, inner: ChoiceRecorder) -> None:
+        super().__init__(inner.seed)
+        self._inner = inner
+        self.log = inner.log
+        self.picks: list[tuple[int, str]] = []
+
+    def draw(self, stream: str, bound: int) -> int:
+        """See the base class."""
+        return self._inner.draw(stream, bound)
+
+    def pick(self, ready: Sequence[ReadyEvent]) -> int:
+        """See the base class."""
+        position = self._inner.pick(ready)
+        self.picks.append((ready[position][0], _name(ready[position])))
+        return position
+
+
+class _Following(ChoiceRecorder):
+    """At each instant it is the turn of whose turn it was before; then of the oldest."""
+
+    def __init__(self, seed: str, picks: Iterable[tuple[int, str]]) -> None:
+        super().__init__(seed)
+        self._names: dict[int, deque[str]] = {}
+        for time_ns, name in picks:
+            self._names.setdefault(time_ns, deque()).append(name)
+
+    def pick(self, ready: Sequence[ReadyEvent]) -> int:
+        """See the base class."""
+        names = self._names.get(ready[0][0])
+        name = names.popleft() if names else None
+        position = next((at for at, event in enumerate(ready) if _name(event) == name), 0)
+        self.log.append(Choice(SCHEDULE, position, len(ready)))
+        return position
+
+
+def _name(event: ReadyEvent) -> str:
+    return str(getattr(event[3], "name", type(event[3]).__name__))

@@ -1,0 +1,84 @@
+"""A file system of one's own: a directory that stands for the root of everything."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from state_backends.filesystem_port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+
+
+class RootedFileSystem(FileSystem):
+    """All paths of another file system below one directory. What a case calls ``/out`` lies there, so that cases on
+    real files neither meet each other nor know where they are."""
+
+    def __init__(self, inner: FileSystem, root: str) -> None:
+        self._inner = inner
+        self._root = root.rstrip("/")
+        inner.make_dirs(self._root)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path.lstrip('/')}"
+
+    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        """See the port."""
+        return self._inner.open_write(self._at(path), exclusive=exclusive)
+
+    def open_append(self, path: str) -> WritableFile:
+        """See the port."""
+        return self._inner.open_append(self._at(path))
+
+    def open_read(self, path: str) -> BinaryIO:
+        """See the port."""
+        return self._inner.open_read(self._at(path))
+
+    def open_random(self, path: str) -> RandomAccessFile:
+        """See the port."""
+        return self._inner.open_random(self._at(path))
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """See the port."""
+        self._inner.truncate(self._at(path), size_bytes)
+
+    def rename(self, source: str, target: str) -> None:
+        """See the port."""
+        self._inner.rename(self._at(source), self._at(target))
+
+    def fsync_dir(self, path: str) -> None:
+        """See the port."""
+        self._inner.fsync_dir(self._at(path))
+
+    def link(self, source: str, target: str) -> None:
+        """See the port."""
+        self._inner.link(self._at(source), self._at(target))
+
+    def list_dir(self, path: str) -> list[str]:
+        """See the port."""
+        return self._inner.list_dir(self._at(path))
+
+    def delete(self, path: str) -> None:
+        """See the port."""
+        self._inner.delete(self._at(path))
+
+    def delete_tree(self, path: str) -> None:
+        """See the port."""
+        self._inner.delete_tree(self._at(path))
+
+    def exists(self, path: str) -> bool:
+        """See the port."""
+        return self._inner.exists(self._at(path))
+
+    def is_dir(self, path: str) -> bool:
+        """See the port."""
+        return self._inner.is_dir(self._at(path))
+
+    def size(self, path: str) -> int:
+        """See the port."""
+        return self._inner.size(self._at(path))
+
+    def make_dirs(self, path: str) -> None:
+        """See the port."""
+        self._inner.make_dirs(self._at(path))
+
+    def lock_directory(self, path: str) -> DirectoryLock:
+        """See the port."""
+        return self._inner.lock_directory(self._at(path))

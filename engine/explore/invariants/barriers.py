@@ -1,0 +1,264 @@
+"""V3, V4 and V5: where a checkpoint cuts the streams, and in which order its barriers are obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.explore.invariants.base import Shared, Watcher
+from engine.observe.events import (
+    ChannelResumed,
+    CheckpointCut,
+    CheckpointTriggered,
+    Receive,
+    RecordsCaptured,
+    Send,
+    SnapshotTaken,
+)
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView
+
+_RECORDS, _BARRIER, _CANCEL, _END = "records", "CheckpointBarrier", "CancelCheckpointMarker", "EndOfPartition"
+ALIGNED = "aligned"
+
+
+class ConsistentCut(Watcher):
+    """V3."""
+
+    name = "V3"
+    title = "A completed checkpoint is a consistent cut: what was sent and not received is stored, and nothing else is."
+    reason = "Effects without their causes are counted twice after a restore; records in transit that are not stored,"
+    reason += " never."
+    source = "Chandy and Lamport 1985; Carbone et al. 2015; Flink FLIP-76 for the records that barriers overtake"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._captured: dict[int, dict[int, int]] = {}
+        """By checkpoint, then by channel."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What is stored of a channel, and how it was cut."""
+        return {RecordsCaptured: self._on_captured, CheckpointCut: self._on_cut}
+
+    def _on_captured(self, event: RecordsCaptured) -> None:
+        of_checkpoint = self._captured.setdefault(event.checkpoint_id, {})
+        of_checkpoint[event.channel] = of_checkpoint.get(event.channel, 0) + event.records
+
+    def _on_cut(self, event: CheckpointCut) -> None:
+        stored = self._captured.pop(event.checkpoint_id, {})
+        if not stored and not event.differences:
+            return
+        protocol = self.view.config.protocol
+        left = dict(stored)
+        for channel, sent, received in event.differences:
+            kept = left.pop(channel, 0)
+            if sent - received == kept:
+                continue
+            if received > sent and not protocol.consistent_cut and not kept:
+                # Counted twice after a restore: what at-least-once says of itself.
+                continue
+            what = f"{sent} records were sent before the cut and {received} received, and {kept} are stored"
+            self._cut_is_wrong(event, channel, what)
+        for channel, kept in sorted(left.items()):
+            if kept:
+                self._cut_is_wrong(event, channel, f"as many were received as were sent, but {kept} are stored")
+
+    def _cut_is_wrong(self, event: CheckpointCut, channel: int, what: str) -> None:
+        self.violated(
+            f"checkpoint {event.checkpoint_id} is no consistent cut of {self.topology.channel(channel)}: {what}",
+            event.time_ns,
+            checkpoint_id=event.checkpoint_id,
+            channel=channel,
+        )
+
+
+class OrderOfCheckpoints(Watcher):
+    """V5."""
+
+    name = "V5"
+    title = "Checkpoints come one behind the other in every task; a late trigger or cancel of an older one does nothing."
+    reason = "A snapshot of an older checkpoint behind a newer one holds the wrong state, and may be completed."
+    source = "Flink FLINK-17994, FLINK-18063, FLINK-23201"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._triggered = 0
+        self._snapshots: dict[str, tuple[int, int]] = {}
+        """By task: attempt, and its newest checkpoint."""
+        self._barriers: dict[int, tuple[int, int]] = {}
+        """By channel: attempt, and the newest checkpoint whose barrier was sent on it."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Whatever carries the number of a checkpoint."""
+        return {CheckpointTriggered: self._on_triggered, SnapshotTaken: self._on_snapshot, Send: self._on_send}
+
+    def process_started(self, view: CaseView) -> None:
+        """Attempts count from 1 again; checkpoints do not."""
+        super().process_started(view)
+        self._snapshots.clear()
+        self._barriers.clear()
+
+    def _on_triggered(self, event: CheckpointTriggered) -> None:
+        if event.checkpoint_id <= self._triggered:
+            text = f"checkpoint {event.checkpoint_id} is triggered behind checkpoint {self._triggered}"
+            self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id)
+        self._triggered = max(self._triggered, event.checkpoint_id)
+
+    def _on_snapshot(self, event: SnapshotTaken) -> None:
+        attempt, newest = self._snapshots.get(event.task, (0, 0))
+        if event.attempt == attempt and event.checkpoint_id <= newest:
+            self.violated(
+                f"{event.task} takes its snapshot for checkpoint {event.checkpoint_id} behind that for {newest}",
+                event.time_ns,
+                checkpoint_id=event.checkpoint_id,
+                task=event.task,
+            )
+        elif event.attempt >= attempt:
+            self._snapshots[event.task] = (event.attempt, event.checkpoint_id)
+
+    def _on_send(self, event: Send) -> None:
+        if event.kind != _BARRIER:
+            return
+        attempt, newest = self._barriers.get(event.channel, (0, 0))
+        checkpoint_id = event.detail or 0
+        if event.attempt == attempt and checkpoint_id <= newest:
+            self.violated(
+                f"barrier {checkpoint_id} is sent on {self.topology.channel(event.channel)} behind barrier {newest}",
+                event.time_ns,
+                checkpoint_id=checkpoint_id,
+                channel=event.channel,
+            )
+        elif event.attempt >= attempt:
+            self._barriers[event.channel] = (event.attempt, checkpoint_id)
+
+    def obeyed_older_cancel(self, task: str, channel: int, older: int, current: int, now_ns: int) -> None:
+        """Found by V4: a channel went on because of the cancel marker of an older checkpoint."""
+        self.violated(
+            f"{task} gives up checkpoint {current} at the late cancel marker of checkpoint {older}:"
+            f" {self.topology.channel(channel)} goes on",
+            now_ns,
+            checkpoint_id=current,
+            task=task,
+        )
+
+
+class _Alignment:
+    """What a task with several inputs waits for. ``behind``: inputs that have delivered the barrier of ``current``."""
+
+    __slots__ = ("attempt", "behind", "current", "ended", "inputs", "older_cancel", "task")
+
+    def __init__(self, task: str, inputs: frozenset[int]) -> None:
+        self.task = task
+        self.inputs = inputs
+        self.begin(0)
+
+    def begin(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.current = 0
+        self.behind: set[int] = set()
+        self.ended: set[int] = set()
+        self.older_cancel = 0
+        """The late cancel marker that came last, if nothing has come since."""
+
+    def over_if_complete(self) -> None:
+        if self.inputs <= self.behind | self.ended:
+            self.behind.clear()
+
+
+class Alignment(Watcher):
+    """V4."""
+
+    name = "V4"
+    title = "In mode aligned no task takes a record from behind a barrier before its snapshot, and no channel goes on."
+    reason = "Such a record's effect is in the snapshot while its source will send it again: it is counted twice."
+    source = "Carbone et al. 2015, Lightweight Asynchronous Snapshots; Flink SingleCheckpointBarrierHandler"
+
+    def __init__(self, shared: Shared | None = None, order: OrderOfCheckpoints | None = None) -> None:
+        """``order``: is told of channels that a late cancel marker has released."""
+        super().__init__(shared)
+        self._order = order
+        self._by_channel: dict[int, _Alignment] = {}
+        self._ends_count = True
+        """Whether the end of a channel stands for its barriers, or ends the checkpoint."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What comes on channels, and when they go on."""
+        return {Receive: self._on_receive, ChannelResumed: self._on_resumed}
+
+    def process_started(self, view: CaseView) -> None:
+        """Only tasks with several inputs align."""
+        super().process_started(view)
+        self._by_channel.clear()
+        if view.config.protocol.name != ALIGNED:
+            self.skipped = f"nothing is aligned in mode {view.config.mode}"
+            return
+        self._ends_count = view.config.checkpoints_after_tasks_finish
+        for task, inputs in self.topology.awaited_inputs.items():
+            if len(inputs) > 1:
+                alignment = _Alignment(task, inputs)
+                self._by_channel.update(dict.fromkeys(inputs, alignment))
+
+    def _of(self, channel: int, attempt: int) -> _Alignment | None:
+        alignment = self._by_channel.get(channel)
+        if alignment is not None and alignment.attempt != attempt:
+            if attempt < alignment.attempt:
+                return None
+            alignment.begin(attempt)
+        return alignment
+
+    def _on_receive(self, event: Receive) -> None:
+        alignment = self._of(event.channel, event.attempt)
+        if alignment is None:
+            return
+        alignment.older_cancel = 0
+        if event.kind == _RECORDS:
+            if event.channel in alignment.behind:
+                self._record_behind_barrier(alignment, event)
+        elif event.kind == _BARRIER:
+            self._on_barrier(alignment, event.channel, event.detail or 0)
+        elif event.kind == _CANCEL:
+            cancelled = event.detail or 0
+            if cancelled >= alignment.current:
+                alignment.current = cancelled
+                alignment.behind.clear()
+            else:
+                alignment.older_cancel = cancelled
+        elif event.kind == _END:
+            alignment.ended.add(event.channel)
+            if self._ends_count:
+                alignment.over_if_complete()
+            else:
+                alignment.behind.clear()
+
+    @staticmethod
+    def _on_barrier(alignment: _Alignment, channel: int, checkpoint_id: int) -> None:
+        if checkpoint_id > alignment.current:
+            alignment.current = checkpoint_id
+            alignment.behind = {channel}
+        elif checkpoint_id == alignment.current and alignment.behind:
+            alignment.behind.add(channel)
+        alignment.over_if_complete()
+
+    def _record_behind_barrier(self, alignment: _Alignment, event: Receive) -> None:
+        waiting = sorted(alignment.inputs - alignment.behind - alignment.ended)
+        alignment.behind.clear()
+        self.violated(
+            f"{alignment.task} takes {event.records} record(s) from {self.topology.channel(event.channel)} behind barrier"
+            f" {alignment.current}, before its snapshot: the barrier has not come on"
+            f" {', '.join(map(self.topology.channel, waiting))}",
+            event.time_ns,
+            checkpoint_id=alignment.current,
+            task=alignment.task,
+            channel=event.channel,
+        )
+
+    def _on_resumed(self, event: ChannelResumed) -> None:
+        alignment = self._by_channel.get(event.channel)
+        if alignment is None or alignment.attempt != event.attempt or event.channel not in alignment.behind:
+            return
+        current, older = alignment.current, alignment.older_cancel
+        if older and self._order is not None:
+            alignment.behind.clear()
+            self._order.obeyed_older_cancel(alignment.task, event.channel, older, current, event.time_ns)
+        # Otherwise what comes from it shows whether it matters.

@@ -1,0 +1,173 @@
+"""What all invariants share: who is at which end of a channel, what sinks promise, and what readers see meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.invariant import Invariant
+
+if TYPE_CHECKING:
+    from engine.explore.references import Reference
+    from engine.explore.runner import CaseView
+    from engine.explore.subject import World
+    from engine.graph.plan import ExecutionPlan
+    from engine.observe.events import AttemptStarted, CheckpointCompleted
+    from engine.protocols.interface import CheckpointProtocol
+
+EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
+PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)
+"""What output may be judged by, as multisets: the reference, more than it, less than it, anything."""
+
+DAMAGE = frozenset(
+    ("bit-flip", "truncate", "missing", "delete-referenced", "read-error", "stale-listing", "restore-older")
+)
+"""Faults that may make a job go back behind what it has committed."""
+
+
+def promise_of(protocol: CheckpointProtocol) -> str:
+    """What a mode promises. Without checkpoints a restarted job begins again, and what its first attempt has
+    committed stays: nothing is promised."""
+    if not protocol.takes_checkpoints:
+        return NONE
+    return EXACTLY_ONCE if protocol.consistent_cut else AT_LEAST_ONCE
+
+
+def check_promise(promise: str | None) -> None:
+    """:raises ConfigurationError: when there is no such promise"""
+    if promise is not None and promise not in PROMISES:
+        raise ConfigurationError(f"there is no promise {promise!r}; there are: {', '.join(PROMISES)}")
+
+
+class Topology:
+    """The names of a plan's tasks and channels, by index of the channel."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        name = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
+        self.tasks = tuple(name.values())
+        self.senders = {one.index: name[one.sender_vertex, one.sender_subtask] for one in plan.channels}
+        self.receivers = {one.index: name[one.receiver_vertex, one.receiver_subtask] for one in plan.channels}
+        edges = plan.edges
+        self.awaited_inputs: dict[str, frozenset[int]] = {
+            one.name: frozenset(
+                index for index in one.input_channels if not edges[plan.channels[index].edge].is_feedback
+            )
+            for one in plan.subtasks
+        }
+        """By task: the inputs that are no back edges."""
+
+    def channel(self, index: int) -> str:
+        """``sender->receiver``."""
+        return f"{self.senders[index]}->{self.receivers[index]}"
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the invariants of one case have in common. ``promise``: asked for by the user, ``None`` = the mode's."""
+
+    promise: str | None = None
+    view: CaseView | None = None
+    topology: Topology | None = None
+    topology_plan: ExecutionPlan | None = None
+    deliveries: dict[str, str] = field(default_factory=dict)
+    """By uid of a sink: what it offers at best."""
+    newest_completed: int = 0
+    """The newest completed checkpoint behind which the job has not gone back."""
+    went_back: bool = False
+    """Whether an attempt began from an older checkpoint than the newest completed one."""
+    _reference: Reference | None = None
+
+    def process_started(self, view: CaseView) -> None:
+        """Another process; each invariant says so, one is enough."""
+        self.view = view
+        if self.topology is None or self.topology_plan is not view.plan:
+            self.topology, self.topology_plan = Topology(view.plan), view.plan
+
+    def completed(self, event: CheckpointCompleted) -> None:
+        """A checkpoint exists. Said by each invariant that needs to know, once is enough."""
+        self.newest_completed = max(self.newest_completed, event.checkpoint_id)
+
+    def attempt_started(self, event: AttemptStarted) -> None:
+        """An attempt begins; as above."""
+        restored = event.restored_checkpoint or 0
+        if restored < self.newest_completed:
+            self.went_back = True
+            self.newest_completed = restored
+
+    def reference(self) -> Reference:
+        """Of the case's input; found out when it is first needed."""
+        if self._reference is None:
+            assert self.view is not None
+            self._reference = self.view.subject.reference(self.view.case.dropped)
+        return self._reference
+
+    def promise_for(self, partition: str) -> str:
+        """What the output in a partition (``uid`` or ``uid/bucket``) is judged by. The mode's promise is that of its
+        state; a sink that cannot take anything back keeps less of it. What the user has asked for holds as it is."""
+        view = self.view
+        assert view is not None
+        if self.went_back and not faults_possible(view).isdisjoint(DAMAGE):
+            # Nobody can keep a promise by a checkpoint that was destroyed after its output had been committed.
+            return AT_LEAST_ONCE if EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)) else NONE
+        if self.promise is not None:
+            return self.promise
+        mine = promise_of(view.config.protocol)
+        offered = self._delivery(partition.partition("/")[0], view.world)
+        if mine == EXACTLY_ONCE and offered == AT_LEAST_ONCE:
+            return AT_LEAST_ONCE
+        return NONE if offered == NONE else mine
+
+    def _delivery(self, uid: str, world: World) -> str:
+        known = self.deliveries.get(uid)
+        if known is None:
+            sink = world.sinks.get(uid)
+            known = self.deliveries[uid] = EXACTLY_ONCE if sink is None else getattr(sink, "delivery", EXACTLY_ONCE)
+        return known
+
+
+class Watcher(Invariant):
+    """Base of the invariants of this package.
+
+    ``skipped``  why a case was not judged, if it was not.
+    """
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__()
+        self.shared = Shared() if shared is None else shared
+        self.skipped: str | None = None
+
+    def process_started(self, view: CaseView) -> None:
+        """See the base."""
+        self.shared.process_started(view)
+
+    @property
+    def view(self) -> CaseView:
+        """Of the process that runs."""
+        assert self.shared.view is not None
+        return self.shared.view
+
+    @property
+    def topology(self) -> Topology:
+        """Of the plan that runs."""
+        assert self.shared.topology is not None
+        return self.shared.topology
+
+
+def multisets(committed: Mapping[str, list[str]]) -> dict[str, Counter[str]]:
+    """The rows of each partition."""
+    return {partition: Counter(rows) for partition, rows in committed.items()}
+
+
+def shown(rows: Any, limit: int = 3) -> str:
+    """The first few of some rows, for people."""
+    listed = sorted(rows)
+    more = f", … ({len(listed)} in all)" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more
+
+
+def faults_possible(view: CaseView) -> frozenset[str]:
+    """The kinds of faults that may strike in a case."""
+    return frozenset((*(one.kind for one in view.case.faults), *view.case.mix.per_million))

@@ -1,0 +1,224 @@
+"""V6 and V12: what a completed checkpoint consists of, and which one an attempt goes on from.
+
+Files are read behind the back of the run, past whatever makes reads and writes fail: as they are on disk, and as a
+crash at this very instant would leave them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
+from engine.explore.subject import CHECKPOINTS_DIR
+from engine.observe.events import (
+    AttemptStarted,
+    CheckpointAborted,
+    CheckpointCompleted,
+    SnapshotAcknowledged,
+    TaskState,
+)
+from state_backends.encoding import default_codec
+from state_backends.errors import StateBackendError
+from state_backends.keyed_handles import FullKeyedStateHandle
+from state_backends.memory_filesystem import MemoryFileSystem
+from state_backends.offline_reader import write_in_full
+from state_backends.storage import CheckpointLocation, CheckpointStorage
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView, FinishedCase
+    from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot
+    from state_backends.filesystem import FileSystem
+
+_MAY_EXIST = "FINALIZE_CHECKPOINT_FAILURE"
+"""Why a checkpoint was aborted that may exist nevertheless, until it is deleted."""
+
+_MOST_BYTES_WRITTEN_AGAIN = 64 * 1024
+"""Larger states are not written a second time."""
+
+
+def storage_of(view: CaseView, files: FileSystem | None = None) -> CheckpointStorage:
+    """The checkpoint storage of a case, on its files or on others."""
+    return CheckpointStorage(view.world.checkpoints if files is None else files, CHECKPOINTS_DIR, view.plan.job_name)
+
+
+def after_a_crash(files: FileSystem) -> FileSystem:
+    """What a crash would leave of the files, where that is known."""
+    return files.survivors() if isinstance(files, MemoryFileSystem) else files
+
+
+def location_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> CheckpointLocation:
+    """Where a snapshot lies: in checkpoint storage, or with the files of the job when it is a savepoint."""
+    files = view.world.checkpoints
+    location = storage_of(view, after_a_crash(files) if durable else files).location(checkpoint_id)
+    said = view.execution.manager.files.location(checkpoint_id)
+    if said.directory == location.directory:
+        return location
+    files = view.world.files
+    return CheckpointLocation(after_a_crash(files) if durable else files, checkpoint_id, said.directory, None)
+
+
+class CompleteMeansWhole(Watcher):
+    """V6."""
+
+    name = "V6"
+    title = "A completed checkpoint has every part, survives a crash, and is restored from; an aborted one never is."
+    reason = "Output that was committed because of it must not depend on state that is not there any more."
+    source = "Flink CheckpointCoordinator; sled's fail points (rename without fsync); FLINK-34518 (an empty checkpoint)"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._acknowledged: dict[int, set[str]] = {}
+        self._finished: dict[str, int] = {}
+        """By task: the attempt in which it has finished."""
+        self._running: dict[str, int] = {}
+        self._aborted: dict[int, str] = {}
+        self._newest = 0
+        """The newest completed checkpoint, behind which nothing may go back."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """The life of checkpoints."""
+        return {
+            SnapshotAcknowledged: self._on_acknowledged,
+            TaskState: self._on_task,
+            CheckpointCompleted: self._on_completed,
+            CheckpointAborted: self._on_aborted,
+            AttemptStarted: self._on_attempt,
+        }
+
+    def process_started(self, view: CaseView) -> None:
+        """Attempts count from 1 again."""
+        super().process_started(view)
+        self._finished.clear()
+        self._running.clear()
+
+    @property
+    def _damage(self) -> frozenset[str]:
+        return faults_possible(self.view) & DAMAGE
+
+    def _on_acknowledged(self, event: SnapshotAcknowledged) -> None:
+        self._acknowledged.setdefault(event.checkpoint_id, set()).add(event.task)
+
+    def _on_task(self, event: TaskState) -> None:
+        if event.state == "finished":
+            self._finished[event.task] = event.attempt
+        elif event.state == "running":
+            self._running[event.task] = max(event.attempt, self._running.get(event.task, 0))
+
+    def _on_aborted(self, event: CheckpointAborted) -> None:
+        self._aborted[event.checkpoint_id] = event.reason
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        number, now_ns = event.checkpoint_id, event.time_ns
+        acknowledged = self._acknowledged.pop(number, set())
+        missing = [task for task in self.topology.tasks if task not in acknowledged and not self._is_finished(task)]
+        if missing:
+            text = f"checkpoint {number} is complete, but these have not acknowledged it: {shown(missing)}"
+            self.violated(text, now_ns, checkpoint_id=number)
+        if number in self._aborted:
+            self.violated(f"checkpoint {number} is complete, but was aborted before", now_ns, checkpoint_id=number)
+        location = location_of(self.view, number, durable=True)
+        if "delete-referenced" not in self._damage:
+            self._verify(location, now_ns, "is complete, but would not survive a crash now")
+        if posixpath.dirname(location.directory) == storage_of(self.view).job_dir:
+            self._newest = max(self._newest, number)
+
+    def _is_finished(self, task: str) -> bool:
+        return task in self._finished and self._finished[task] >= self._running.get(task, 0)
+
+    def _verify(self, location: CheckpointLocation, now_ns: int | None, what: str) -> None:
+        number = location.checkpoint_id
+        try:
+            metadata = location.verify()
+        except (StateBackendError, OSError) as error:
+            self.violated(f"checkpoint {number} {what}: {error}", now_ns, checkpoint_id=number)
+            return
+        for operator in metadata.operators:
+            absent = [f"{operator.name}[{one}]" for one in range(operator.parallelism) if one not in operator.subtasks]
+            if absent:
+                text = f"checkpoint {number} is complete, but holds no part of {shown(absent)}"
+                self.violated(text, now_ns, checkpoint_id=number)
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        restored = event.restored_checkpoint
+        reason = self._aborted.get(restored or 0)
+        if restored is not None and reason is not None and reason != _MAY_EXIST:
+            text = f"attempt {event.attempt} goes on from checkpoint {restored}, which was aborted ({reason})"
+            self.violated(text, event.time_ns, checkpoint_id=restored)
+        if (restored or 0) < self._newest:
+            if not self._damage:
+                begins = "from nothing" if restored is None else f"from checkpoint {restored}"
+                text = f"attempt {event.attempt} begins {begins}, but checkpoint {self._newest} is complete"
+                self.violated(text, event.time_ns, checkpoint_id=self._newest)
+            self._newest = restored or 0
+
+    def finished(self, case: FinishedCase) -> None:
+        """What is retained can be restored."""
+        if self._damage:
+            return
+        storage = storage_of(self.view, after_a_crash(self.view.world.checkpoints))
+        for number in storage.list_checkpoints():
+            self._verify(storage.location(number), None, "is retained, but cannot be restored")
+
+
+class CanonicalBytes(Watcher):
+    """V12."""
+
+    name = "V12"
+    title = "A snapshot is read as it was written, and written again gives the same bytes."
+    reason = "Equal states in unequal bytes cannot be compared; what is not read as it was written is lost slowly."
+    source = "TigerBeetle's storage checker; Flink: canonical savepoints restore into every state backend"
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Completed checkpoints."""
+        return {CheckpointCompleted: self._on_completed}
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        if not faults_possible(self.view).isdisjoint(DAMAGE):
+            self.skipped = "files may be damaged"
+            return
+        location = location_of(self.view, event.checkpoint_id, durable=False)
+        try:
+            self._check(location, event)
+        except (StateBackendError, OSError) as error:
+            text = f"checkpoint {event.checkpoint_id} cannot be read: {error}"
+            self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id)
+
+    def _check(self, location: CheckpointLocation, event: CheckpointCompleted) -> None:
+        metadata = location.read_metadata()
+        number = event.checkpoint_id
+        if metadata.to_bytes() != _bytes_of(self.view, location):
+            text = f"the metadata of checkpoint {number} is not what is written for what was read from it"
+            self.violated(text, event.time_ns, checkpoint_id=number)
+        found = _one_state(metadata, number)
+        # Compressed bytes are the compressor's.
+        if found is None or self.view.config.snapshot_compression != "none":
+            return
+        operator, subtask, handle = found
+        reader = location.reader()
+        with reader.open(handle.stream) as file:
+            written = file.read()
+        again = CheckpointStorage(MemoryFileSystem(), "/", "again").initialize_location(1)
+        copied = write_in_full(handle, reader, operator.max_parallelism, default_codec(), again.stream_factory("again"))
+        with again.reader().open(copied.stream) if copied is not None else reader.open(handle.stream) as file:
+            if copied is None or file.read() != written:
+                text = f"the state of {operator.name}[{subtask}] in checkpoint {number} gives other bytes when it is read"
+                self.violated(f"{text} and written again", event.time_ns, checkpoint_id=number)
+
+
+def _bytes_of(view: CaseView, location: CheckpointLocation) -> bytes:
+    path, world = location.metadata_path, view.world
+    return (world.checkpoints if world.checkpoints.exists(path) else world.files).read_bytes(path)
+
+
+def _one_state(metadata: CheckpointMetadata, number: int) -> tuple[OperatorSnapshot, int, FullKeyedStateHandle] | None:
+    """The keyed state of one subtask, another one in each checkpoint."""
+    found = [
+        (operator, subtask, snapshot.keyed)
+        for operator in metadata.operators
+        for subtask, snapshot in sorted(operator.subtasks.items())
+        if isinstance(snapshot.keyed, FullKeyedStateHandle)
+        and snapshot.keyed.stream.size_bytes <= _MOST_BYTES_WRITTEN_AGAIN
+    ]
+    return found[number % len(found)] if found else None

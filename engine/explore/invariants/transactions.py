@@ -1,0 +1,388 @@
+"""V7, V8 and V9: what is committed and when, by whom, and what a log in between keeps of it.
+
+Two kinds of sinks tell of their transactions. One in memory offers ``transactions()``: the subtask and checkpoint of
+each that was committed, in the order of commits. One that writes to a transactional log has it as ``log``, whose
+history of requests and entries are read. Of every other sink only the rows are seen, by V1 and V2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.explore.invariants.base import NONE, Shared, Watcher, promise_of
+from engine.observe.events import (
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointTriggered,
+    SnapshotAcknowledged,
+    SnapshotTaken,
+    TaskState,
+)
+from operators.memory_transaction_log import MemoryTransactionLog
+from operators.transaction_log import COMMITTED, DATA, OK, REPEATED, Exchange, Producer
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView, FinishedCase
+    from engine.explore.subject import World
+
+_TAKEN_AWAY = frozenset(("expire", "fence"))
+"""External faults that end a transaction for good, whatever its state: nobody can commit it any more."""
+
+
+class Owner(NamedTuple):
+    """Whose a transactional id is."""
+
+    uid: str
+    subtask: int
+    incarnation: int
+    attempt: int
+
+
+def owner_of(transactional_id: str) -> Owner | None:
+    """``uid/subtask/incarnation.attempt/slot``, or ``None`` when it is no such id."""
+    uid, _, rest = transactional_id.rpartition("/")[0].rpartition("/")
+    uid, _, subtask = uid.rpartition("/")
+    incarnation, _, attempt = rest.partition(".")
+    if not (subtask.isdigit() and incarnation.isdigit() and attempt.isdigit()):
+        return None
+    return Owner(uid, int(subtask), int(incarnation), int(attempt))
+
+
+def logs_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog]]:
+    """The transactional logs that sinks of a world write to, by uid."""
+    for uid, sink in sorted(world.sinks.items()):
+        log = getattr(sink, "log", None)
+        if isinstance(log, MemoryTransactionLog):
+            yield uid, log
+
+
+class CommitOnCompletion(Watcher):
+    """V7."""
+
+    name = "V7"
+    title = "What a sink has pre-committed is committed once its checkpoint is complete, in the end, and not before."
+    reason = "Committed earlier it may have to be taken back, which nobody can; never committed, it is lost."
+    source = "Flink TwoPhaseCommitSinkFunction; apache/iceberg#15846, #10526"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._newest = 0
+        self._completed: set[int] = set()
+        self._seen: dict[str, set[tuple[int, int]]] = {}
+        self._snapshots: dict[int, list[tuple[str, int, int]]] = {}
+        """By checkpoint: task, incarnation and attempt of those that took their snapshot."""
+        self._timeline: list[tuple[dict[str, int], int]] = []
+        """Checkpoints as they became complete, or were restored, each behind how many requests to each log."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """When commits are due, and moments to look at them."""
+        return {
+            CheckpointTriggered: self._look,
+            CheckpointCompleted: self._on_completed,
+            AttemptStarted: self._on_attempt,
+            SnapshotTaken: self._on_snapshot,
+        }
+
+    def process_died(self, view: CaseView) -> None:
+        """What it had committed stays."""
+        self._look_at(view.execution.kernel.now_ns)
+
+    def _on_snapshot(self, event: SnapshotTaken) -> None:
+        taken = (event.task, self.view.incarnation, event.attempt)
+        self._snapshots.setdefault(event.checkpoint_id, []).append(taken)
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        self._look_at(event.time_ns)
+        self._is_complete(event.checkpoint_id)
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        self._look_at(event.time_ns)
+        if event.restored_checkpoint is not None:
+            # It may have become durable without anybody having seen it: its process died.
+            self._is_complete(event.restored_checkpoint)
+
+    def _is_complete(self, number: int) -> None:
+        self._newest = max(self._newest, number)
+        if number not in self._completed:
+            self._completed.add(number)
+            self._timeline.append(({uid: len(log.history) for uid, log in logs_of(self.view.world)}, number))
+
+    def _look(self, event: CheckpointTriggered) -> None:
+        self._look_at(event.time_ns)
+
+    def _look_at(self, now_ns: int | None) -> None:
+        if promise_of(self.view.config.protocol) == NONE:
+            return
+        for uid, sink in self.view.world.sinks.items():
+            transactions = getattr(sink, "transactions", None)
+            if transactions is None:
+                continue
+            known = self._seen.setdefault(uid, set())
+            for subtask, number in transactions():
+                if (subtask, number) not in known:
+                    known.add((subtask, number))
+                    if number > self._newest:
+                        self.violated(
+                            f"sink {uid!r}, subtask {subtask}, has committed what belongs to checkpoint {number}, but"
+                            f" the newest that is complete is {self._newest}",
+                            now_ns,
+                            checkpoint_id=number,
+                            uid=uid,
+                        )
+
+    def finished(self, case: FinishedCase) -> None:
+        """Judge what the logs have been asked."""
+        self._look_at(None)
+        if promise_of(self.view.config.protocol) == NONE:
+            self.skipped = f"mode {self.view.config.mode} commits without checkpoints"
+            return
+        for uid, log in logs_of(self.view.world):
+            self._judge(uid, log, case)
+
+    def _judge(self, uid: str, log: MemoryTransactionLog, case: FinishedCase) -> None:
+        # The uids of the tasks: whose snapshot holds a sink's pre-committed transactions.
+        task_of = {
+            (operator.uid, one.subtask): one.name
+            for one in self.view.plan.subtasks
+            for operator in self.view.plan.vertices[one.vertex].operators
+        }
+        prepared: dict[Producer, int] = {}
+        covered: set[Producer] = set()
+        gone: set[Producer] = set()
+        committed: set[Producer] = set()
+        waiting = [(position.get(uid, 0), number) for position, number in self._timeline]
+        for exchange in log.history:
+            while waiting and waiting[0][0] <= exchange.number:
+                covered |= self._covered_by(waiting.pop(0)[1], prepared, task_of)
+            request = exchange.request
+            producer = Producer(request.transactional_id or "", request.epoch)
+            if request.kind == "prepare" and exchange.result in (OK, REPEATED):
+                prepared[producer] = request.note or 0
+            elif request.kind == "expire" or exchange.fate in _TAKEN_AWAY:
+                gone.add(producer)
+            elif request.kind in ("commit", "late") and exchange.result == OK:
+                committed.add(producer)
+                if producer not in covered:
+                    self._too_early(uid, exchange, prepared.get(producer))
+        for _, number in waiting:
+            covered |= self._covered_by(number, prepared, task_of)
+        if case.outcome == "finished":
+            self._never(uid, covered - committed - gone, prepared)
+
+    def _covered_by(
+        self, number: int, prepared: Mapping[Producer, int], task_of: Mapping[tuple[str, int], str]
+    ) -> set[Producer]:
+        taken = set(self._snapshots.get(number, ()))
+        found = set()
+        for producer, note in prepared.items():
+            owner = owner_of(producer.transactional_id)
+            if owner is not None and note <= number:
+                # A subtask that the job does not have any more had the name that others have.
+                vertex = task_of.get((owner.uid, 0), "").partition("[")[0]
+                task = task_of.get((owner.uid, owner.subtask), f"{vertex}[{owner.subtask}]")
+                if (task, owner.incarnation, owner.attempt) in taken:
+                    found.add(producer)
+        return found
+
+    def _too_early(self, uid: str, exchange: Exchange, note: int | None) -> None:
+        what = "without having been pre-committed" if note is None else f"pre-committed for checkpoint {note}"
+        self.violated(
+            f"sink {uid!r} commits transaction {exchange.request.transactional_id}, {what}, but no checkpoint that holds"
+            " it is complete",
+            exchange.request.at_ns,
+            uid=uid,
+            checkpoint_id=note,
+        )
+
+    def _never(self, uid: str, missing: set[Producer], prepared: Mapping[Producer, int]) -> None:
+        for producer in sorted(missing):
+            self.violated(
+                f"sink {uid!r} has pre-committed transaction {producer} for checkpoint {prepared[producer]}, which is"
+                " complete, and never commits it",
+                None,
+                uid=uid,
+                checkpoint_id=prepared[producer],
+            )
+
+
+class Fencing(Watcher):
+    """V8."""
+
+    name = "V8"
+    title = "Nothing is taken from an attempt that is over: no acknowledgement, no record, no commit."
+    reason = "A zombie does not know that it is dead; what it still says is about state that is not the job's any more."
+    source = "Jepsen: Bufstream 0.1.0; Kafka KIP-98 and KIP-890; Flink: execution attempt ids in every message"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._current: dict[str, int] = {}
+        self._finished: set[tuple[str, int]] = set()
+        self._acknowledged: dict[int, dict[str, set[int]]] = {}
+        self._begun: list[int] = []
+        """Checkpoints that were triggered since the last attempt began."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Attempts, and what they say of checkpoints."""
+        return {
+            TaskState: self._on_task,
+            AttemptStarted: self._on_attempt,
+            CheckpointTriggered: self._on_triggered,
+            SnapshotAcknowledged: self._on_acknowledged,
+            CheckpointCompleted: self._on_completed,
+        }
+
+    def process_started(self, view: CaseView) -> None:
+        """Attempts count from 1 again."""
+        super().process_started(view)
+        self._current.clear()
+        self._finished.clear()
+        self._acknowledged.clear()
+        self._begun.clear()
+
+    def _on_task(self, event: TaskState) -> None:
+        self._current[event.task] = max(event.attempt, self._current.get(event.task, 0))
+        if event.state == "finished":
+            self._finished.add((event.task, event.attempt))
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        self._begun.clear()
+
+    def _on_triggered(self, event: CheckpointTriggered) -> None:
+        self._begun.append(event.checkpoint_id)
+
+    def _on_acknowledged(self, event: SnapshotAcknowledged) -> None:
+        self._acknowledged.setdefault(event.checkpoint_id, {}).setdefault(event.task, set()).add(event.attempt)
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        number = event.checkpoint_id
+        if number not in self._begun:
+            text = f"checkpoint {number} is complete, but was begun before attempt {event.attempt}"
+            self.violated(text, event.time_ns, checkpoint_id=number)
+        for task, attempts in sorted(self._acknowledged.pop(number, {}).items()):
+            current = self._current.get(task, 0)
+            if current not in attempts and (task, current) not in self._finished:
+                self.violated(
+                    f"checkpoint {number} is complete with what {task} acknowledged in attempt {max(attempts)}, which is"
+                    f" over: it runs in attempt {current}",
+                    event.time_ns,
+                    checkpoint_id=number,
+                    task=task,
+                )
+
+    def finished(self, case: FinishedCase) -> None:
+        """What logs have taken from whom."""
+        for uid, log in logs_of(self.view.world):
+            newest: dict[tuple[str, int], tuple[int, int]] = {}
+            for exchange in log.history:
+                self._judge(uid, exchange, newest)
+
+    def _judge(self, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]) -> None:
+        request = exchange.request
+        owner = owner_of(request.transactional_id or "")
+        if owner is None or request.kind not in ("begin", "append", "prepare") or exchange.result != OK:
+            return
+        who, when = (owner.uid, owner.subtask), (owner.incarnation, owner.attempt)
+        if when < newest.get(who, when):
+            incarnation, attempt = newest[who]
+            self.violated(
+                f"log of sink {uid!r}: {request.name} is taken from an attempt that is over; the subtask writes in"
+                f" attempt {attempt} of process {incarnation}",
+                request.at_ns,
+                uid=uid,
+            )
+        newest[who] = max(when, newest.get(who, when))
+
+
+class LogChecks(Watcher):
+    """V9."""
+
+    name = "V9"
+    title = "A reader of the log sees every record of every committed transaction, once, in order, and no other."
+    reason = "The output is what readers get, not what the sink believes to have written."
+    source = "jepsen/tests/kafka.clj: aborted read, lost write, duplicate, divergence, gap, pre-committed read"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._entries: dict[tuple[str, str, int], Sequence[object]] = {}
+        self._had_log = False
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Moments at which somebody reads."""
+        return {CheckpointCompleted: self._on_completed, AttemptStarted: self._on_completed}
+
+    def _on_completed(self, event: CheckpointCompleted | AttemptStarted) -> None:
+        for uid, log in logs_of(self.view.world):
+            self._read(uid, log, event.time_ns)
+
+    def finished(self, case: FinishedCase) -> None:
+        """The end of every log."""
+        for uid, log in logs_of(self.view.world):
+            self._had_log = True
+            self._read(uid, log, None)
+            try:
+                log.validate()
+            except AssertionError as error:
+                self.violated(f"log of sink {uid!r}: {error}", None, uid=uid)
+        if not self._had_log:
+            self.skipped = "no sink writes to a transactional log"
+
+    def _read(self, uid: str, log: MemoryTransactionLog, now_ns: int | None) -> None:
+        appended, committed = _asked(log)
+        for topic in log.topics():
+            for partition in range(log.partitions(topic)):
+                where = f"log of sink {uid!r}, {topic}-{partition}"
+                entries = log.entries(topic, partition)
+                before = self._entries.get((uid, topic, partition), ())
+                if entries[: len(before)] != before:
+                    self.violated(f"{where}: what was there has changed", now_ns, uid=uid)
+                self._entries[uid, topic, partition] = entries
+                self._judge(log, (topic, partition), where, appended, committed, now_ns)
+
+    def _judge(
+        self,
+        log: MemoryTransactionLog,
+        place: tuple[str, int],
+        where: str,
+        appended: Mapping[tuple[Producer, str, int], int],
+        committed: set[Producer],
+        now_ns: int | None,
+    ) -> None:
+        problems: list[str] = []
+        entries = log.entries(*place)
+        if [entry.offset for entry in entries] != list(range(len(entries))):
+            problems.append("offsets have a gap, or come twice")
+        written = Counter(entry.producer for entry in entries if entry.kind == DATA and entry.producer is not None)
+        for (producer, *at), records in sorted(appended.items()):
+            if tuple(at) == place and written.pop(producer, 0) != records:
+                problems.append(f"{producer} has appended {records} record(s), and others are there")
+        problems += [f"{producer} never appended what is there" for producer in sorted(written)]
+        seen = [record.producer for record in log.read(*place) if record.producer is not None]
+        unseen = {one for one in seen if one not in committed}
+        problems += [f"records of {one} are read, which is {log.outcome(one, 0)}" for one in sorted(unseen)]
+        stable = log.last_stable_offset(*place)
+        due = Counter(
+            one.producer for one in entries if one.kind == DATA and one.producer in committed and one.offset < stable
+        )
+        if Counter(seen) != due:
+            problems.append(f"{due.total()} committed records are to be read, and {len(seen)} are")
+        for problem in problems:
+            self.violated(f"{where}: {problem}", now_ns, topic=place[0], partition=place[1])
+
+
+def _asked(log: MemoryTransactionLog) -> tuple[dict[tuple[Producer, str, int], int], set[Producer]]:
+    """What was appended, and which transactions were committed, as the answers say."""
+    appended: dict[tuple[Producer, str, int], int] = {}
+    committed: set[Producer] = set()
+    for exchange in log.history:
+        request = exchange.request
+        if request.transactional_id is None or exchange.result != OK:
+            continue
+        producer = Producer(request.transactional_id, request.epoch)
+        if request.kind == "append" and request.topic is not None and request.records:
+            key = (producer, request.topic, request.partition)
+            appended[key] = appended.get(key, 0) + request.records
+        elif request.kind in ("commit", "late") and log.outcome(producer, request.at_ns) == COMMITTED:
+            committed.add(producer)
+    return appended, committed

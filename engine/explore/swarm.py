@@ -1,0 +1,256 @@
+"""Swarm testing: every run of a search gets a configuration, a scheduler and a mix of faults of its own.
+
+Leaving features out at random finds more than always having all of them: some mistakes show only where a feature that
+would hide them is missing (Groce, Zhang, Eide, Chen, Regehr: Swarm Testing, ISSTA 2012). So each kind of fault is on
+or off for a whole run, and so is whatever the configuration offers.
+
+Only what makes sense is drawn: what a job cannot do (be rescaled, talk to a log) is left out, times are measured
+against how long the job takes by itself, and nothing is drawn that no job could survive, such as checkpoints that time
+out before they can possibly be complete.
+
+Everything comes from the stream ``swarm`` of the run's seed: the same seed is the same case, on every machine. A change
+of what is drawn needs a higher :data:`SWARM_VERSION`, or old seeds would silently mean other runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
+from engine.explore.runner import run_case
+from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, FaultMix
+from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
+from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
+
+if TYPE_CHECKING:
+    from engine.explore.subject import Subject
+
+SWARM_VERSION = 1
+
+STREAM = "swarm"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Swarm:
+    """What may be drawn.
+
+    ``modes``  those that a run gets one of;
+    ``fixed``  settings that every run has, as in :class:`engine.explore.case.Case`: they are not drawn;
+    ``kinds``  the kinds of faults that a run may get, ``None`` = every sound one;
+    ``usual``  settings that every second run has: those that the job comes with.
+    """
+
+    modes: tuple[str, ...] = ("aligned", "unaligned", "aligned-timeout", "at-least-once")
+    fixed: Mapping[str, Setting] = field(default_factory=dict)
+    kinds: tuple[str, ...] | None = None
+    usual: Mapping[str, Setting] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.modes:
+            raise ConfigurationError(f"no mode to explore; there are {', '.join((*PROTOCOLS, *MODE_ALIASES))}")
+        for mode in self.modes:
+            protocol_named(mode)
+        for kind in self.kinds or ():
+            if kind not in FAULT_KINDS:
+                raise ConfigurationError(f"there is no fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How large a job is, from one run without faults: intervals and chances are measured against it.
+
+    ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel;
+    ``names``: of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can be changed;
+    ``has_log``: whether a sink writes to an external log.
+    """
+
+    duration_ns: int
+    records: int
+    events: int
+    names: tuple[str, ...]
+    tasks: int
+    scales: bool
+    has_log: bool
+
+    @classmethod
+    def of(cls, subject: Subject) -> Measure:
+        """Measure a job by running it."""
+        finished = run_case(subject, Case(scheduler=FIFO, config={"batch_size": 1}))
+        result, view = finished.result, finished.view
+        vertices = view.plan.vertices
+        names = [*(vertex.name for vertex in vertices), *(subtask.name for subtask in view.plan.subtasks)]
+        return cls(
+            max(1_000, result.source_records * 1_000),
+            max(1, result.source_records),
+            finished.events,
+            tuple(dict.fromkeys(names)),
+            len(view.plan.subtasks),
+            subject.is_scalable,
+            any(hasattr(sink, "log") for sink in view.world.sinks.values()),
+        )
+
+
+def draw_case(swarm: Swarm, measure: Measure, seed: str) -> Case:
+    """The case that a seed stands for."""
+    return _Drawing(swarm, measure, seed).case()
+
+
+def possible_kinds(swarm: Swarm, measure: Measure) -> tuple[str, ...]:
+    """The kinds of faults that runs may get: those asked for that the job offers opportunities for.
+
+    :raises ConfigurationError: when only impossible ones are asked for
+    """
+    asked = swarm.kinds
+    if asked is None:
+        asked = tuple(kind for kind, about in FAULT_KINDS.items() if not about.unsound and about.group != _BY_HAND)
+    possible = tuple(kind for kind in asked if _is_possible(kind, measure))
+    if asked and not possible:
+        raise ConfigurationError(
+            f"none of the faults {', '.join(asked)} can happen to this job: rescale needs an operator that names no"
+            " parallelism of its own, and faults of external systems need a sink that writes to a log"
+        )
+    return possible
+
+
+_BY_HAND = "operator error"
+"""Mistakes of people are refused or repaired; they are no part of the weather."""
+
+
+def _is_possible(kind: str, measure: Measure) -> bool:
+    if kind == "rescale":
+        return measure.scales
+    return measure.has_log or FAULT_KINDS[kind].group != "external"
+
+
+class _Drawing:
+    """Draws one case. What is fixed takes part in what depends on it."""
+
+    def __init__(self, swarm: Swarm, measure: Measure, seed: str) -> None:
+        self._swarm = swarm
+        self._measure = measure
+        self._seed = seed
+        self._choices = ChoiceRecorder(seed)
+        self._config: dict[str, Setting] = {}
+
+    def case(self) -> Case:
+        fixed = self._swarm.fixed
+        mode = fixed.get("mode", self._one_of(self._swarm.modes))
+        self._config["mode"] = mode
+        mode = MODE_ALIASES.get(str(mode), str(mode))
+        self._topology()
+        self._costs()
+        self._checkpoints(mode)
+        self._state()
+        usual = self._swarm.usual if self._chance(2) else {}
+        if mode != ALIGNED_TIMEOUT:
+            usual = {name: value for name, value in usual.items() if name != "aligned_timeout_ns"}
+        config = {name: value for name, value in {**self._config, **usual, **fixed}.items() if value is not None}
+        scheduler = self._one_of((RANDOM, RANDOM, RANDOM, PCT, PCT, FIFO))
+        return Case(
+            seed=self._seed,
+            config=config,
+            mix=self._mix(),
+            scheduler=scheduler,
+            preemptions=self._one_of((1, 2, 3, 5)),
+        )
+
+    # -- configuration --------------------------------------------------------------------------------------------
+
+    def _topology(self) -> None:
+        if self._measure.scales:
+            self._set("parallelism", (None, None, 1, 2, 3))
+        self._set("batch_size", (1, 1, 2, 3, 8, 50))
+        self._set("channel_capacity", (None, None, 1, 2, 5, 30))
+        self._set("output_capacity", (0, 0, 0, 4))
+        self._set("failover", ("full", "full", "region"))
+        self._set("checkpoints_after_tasks_finish", (True, True, True, False))
+
+    def _costs(self) -> None:
+        self._set("cost.source_record_ns", (1_000, 1_000, 300))
+        self._set("cost.record_ns", (0, 0, 200, 1_500))
+        self._set("cost.link_latency_ns", (0, 0, 300, 5_000))
+        self._set("cost.storage_latency_ns", (0, 0, 500, 8_000))
+        for kind, values in (("stragglers", (3, 10)), ("slow_links", (2_000, 20_000))):
+            if self._chance(4):
+                self._set(f"cost.{kind}.{self._one_of(self._measure.names)}", values)
+
+    def _checkpoints(self, mode: str) -> None:
+        duration_ns, records = self._measure.duration_ns, self._measure.records
+        part = self._one_of((2, 3, 4, 6, 10))
+        in_records = self._chance(3)
+        interval_ns = max(1_000, duration_ns // part)
+        text = f"{max(1, records // part)}rec" if in_records else f"{interval_ns}ns"
+        self._set("checkpoint_interval", (text,))
+        self._set("min_pause_ns", (0, 0, 0, interval_ns // 2))
+        # A checkpoint may have to wait for everything that is in front of its barriers, at the pace of the slowest.
+        self._set("checkpoint_timeout_ns", (None, duration_ns * 100, duration_ns * 1_000))
+        self._set("retained", (2, 1, 3))
+        self._set("tolerable_failures", (0, 0, 3))
+        self._set("random_first_delay", (False, False, True))
+        if mode not in (UNALIGNED, ALIGNED_TIMEOUT):
+            self._set("max_concurrent", (1, 1, 2, 3))
+        if mode == ALIGNED_TIMEOUT:
+            self._set("aligned_timeout_ns", (1, interval_ns // 8 + 1, interval_ns))
+        if self._chance(8):
+            self._set("debloat_target_ns", (2_000, 20_000))
+
+    def _state(self) -> None:
+        self._set("state_backend", ("heap", "heap", "heap", "heap", "heap", "lsm", "changelog", "changelog:lsm"))
+        self._set("snapshot", ("full", "full", "incremental"))
+        self._set("snapshot_compression", ("none", "none", "none", "zlib"))
+        self._set("local_recovery", (False, False, False, True))
+        self._set("inline_state_bytes", (None, 0))
+
+    # -- faults ---------------------------------------------------------------------------------------------------
+
+    def _mix(self) -> FaultMix:
+        kinds = possible_kinds(self._swarm, self._measure)
+        most = self._one_of((1, 1, 2, 2, 3, 5))
+        wanted = self._one_of((1, 1, 2, 4))
+        chosen = [kind for kind in kinds if self._chance(2 if kind in _OFTEN else 5)]
+        if not chosen and kinds and not self._chance(4):
+            chosen = [self._one_of(kinds)]
+        per_million = {kind: self._chance_of(kind, wanted, len(chosen)) for kind in chosen}
+        return FaultMix(per_million, most if per_million else 0)
+
+    def _chance_of(self, kind: str, wanted: int, kinds: int) -> int:
+        """The chance at one opportunity, when ``wanted`` faults of all kinds together are to strike in a run."""
+        opportunities = max(1, sum(self._opportunities(by) for by in FAULT_KINDS[kind].by))
+        return min(1_000_000, max(1, 1_000_000 * wanted // (opportunities * kinds)))
+
+    def _opportunities(self, by: str) -> int:
+        """Roughly how many a run has: within an order of magnitude is enough."""
+        measure = self._measure
+        snapshots = 4 * measure.tasks
+        return {
+            TIME: 1,
+            START: 1,
+            POINT: measure.events + 8 * snapshots,
+            ELEMENT: measure.events,
+            MESSAGE: 3 * snapshots,
+            CALL: 6 * snapshots,
+            EXTERNAL: measure.records + snapshots,
+        }[by]
+
+    # -- draws ----------------------------------------------------------------------------------------------------
+
+    def _set(self, name: str, values: Sequence[Setting]) -> None:
+        """Draw a setting, even if it is fixed: what is drawn after it stays the same."""
+        self._config[name] = self._one_of(values)
+
+    def _one_of(self, values: Iterable[T]) -> T:
+        listed = tuple(values)
+        return listed[self._choices.draw(STREAM, len(listed))]
+
+    def _chance(self, one_in: int) -> bool:
+        return self._choices.draw(STREAM, one_in) == 0
+
+
+_OFTEN = ("crash", "rescale", "lose-unsynced")
+"""Kinds that every second run has: what exactly-once is about."""

@@ -1,0 +1,38 @@
+"""The tape: every trace event of a case, and a digest that names what the case did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgpack
+
+if TYPE_CHECKING:
+    from engine.observe.events import TraceEvent
+
+
+class TraceTape:
+    """An instrument that keeps all events, over all processes of a case."""
+
+    def __init__(self) -> None:
+        self.events: list[TraceEvent] = []
+        self.append = self.events.append
+        """What to attach: the list's own method is the cheapest instrument there is."""
+
+    def __call__(self, event: TraceEvent) -> None:
+        """Keep one event."""
+        self.events.append(event)
+
+    def digest(self) -> str:
+        """32 hexadecimal digits: one digest, one behaviour."""
+        return trace_digest(self.events)
+
+
+def trace_digest(events: Sequence[TraceEvent]) -> str:
+    """The digest of a sequence of trace events."""
+    packer = msgpack.Packer(default=repr, autoreset=False)
+    for event in events:
+        packer.pack(event.__class__.__name__)
+        packer.pack(event)
+    return blake2b(packer.getbuffer(), digest_size=16).hexdigest()

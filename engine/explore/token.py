@@ -1,0 +1,203 @@
+"""Replay tokens: one run in one line of text, short enough for a chat message.
+
+``weir1.`` and then base64url without padding of: a checksum of 4 bytes, and the rest, packed and perhaps compressed.
+The rest says which job (file, parameters, a fingerprint of what was built from it), how runs are judged, the version
+of Weir's code, and which case: either everything about it, or the seed that it was drawn from and what could be drawn.
+
+A token is refused, with the reason, rather than misread: when it is torn, of another format, of another job, or drawn
+by a version that draws something else. Another version of the code alone is no reason: to run a failure again after
+the mistake was mended is what tokens are kept for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.case import Case
+from engine.explore.codec import case_to_plain, plain_to_case
+from engine.explore.swarm import SWARM_VERSION, Measure, Swarm, draw_case
+from state_backends.filesystem import LocalFileSystem
+
+if TYPE_CHECKING:
+    from engine.explore.subject import Subject
+
+PREFIX = "weir1."
+_FAMILY = "weir"
+_CHECKSUM_BYTES = 4
+_PLAIN, _COMPRESSED = b"\x00", b"\x01"
+_PACKAGES = ("engine", "operators", "state_backends")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A case by the seed that it was drawn from, and what could be drawn."""
+
+    seed: str
+    swarm: Swarm
+    version: int = SWARM_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One run.
+
+    ``job``          the job file, as it was named; ``""`` when the job comes from no file;
+    ``fingerprint``  of the job's plan: another one is another job;
+    ``run``          what is run;
+    ``promise``      what the output is judged by, ``None`` = what the mode promises;
+    ``digest``       of the trace, shortened; ``None`` when it is not known;
+    ``code``         of Weir and the job file, as they were when the token was made.
+    """
+
+    job: str
+    params: Mapping[str, str]
+    fingerprint: str
+    run: Case | Drawn
+    promise: str | None = None
+    digest: str | None = None
+    code: str = ""
+
+    @classmethod
+    def of(
+        cls, subject: Subject, run: Case | Drawn, *, promise: str | None = None, digest: str | None = None
+    ) -> Token:
+        """The token of a run of this job."""
+        short = None if digest is None else digest[:_DIGEST_CHARACTERS]
+        code = code_fingerprint(subject.path)
+        return cls(subject.path or "", subject.params, job_fingerprint(subject), run, promise, short, code)
+
+    def check(self, subject: Subject) -> None:
+        """Refuse a job that is not the token's.
+
+        :raises ConfigurationError: saying what differs
+        """
+        found = job_fingerprint(subject)
+        if found != self.fingerprint:
+            raise ConfigurationError(
+                f"the token is of another job: {self.job or 'a job'} was {self.fingerprint} when it was made, and"
+                f" {subject.path or subject.label} is {found} now\n"
+                "  the graph, a name or a parallelism has changed, or a parameter is another; a token is only good for"
+                " the job it was made from\n"
+                "  fix: check out the job as it was, or name it with --job PATH"
+            )
+
+    def to_case(self, subject: Subject) -> Case:
+        """The case to be run.
+
+        :raises ConfigurationError: when this version draws other cases than the one that made the token
+        """
+        run = self.run
+        if isinstance(run, Case):
+            return run
+        if run.version != SWARM_VERSION:
+            raise ConfigurationError(
+                f"the token stands for seed {run.seed!r}, drawn by version {run.version} of the swarm; this is version"
+                f" {SWARM_VERSION}, which draws another run from it\n"
+                f"  fix: replay it with the code that made it ({self.code}), or explore again"
+            )
+        return draw_case(run.swarm, Measure.of(subject), run.seed)
+
+    def is_of_this_code(self, subject: Subject) -> bool:
+        """Whether neither Weir nor the job file has changed since the token was made."""
+        return self.code == code_fingerprint(subject.path)
+
+    def __str__(self) -> str:
+        packed = msgpack.packb(self._plain(), use_bin_type=True)
+        compressed = zlib.compress(packed, 9)
+        body = _COMPRESSED + compressed if len(compressed) < len(packed) else _PLAIN + packed
+        return PREFIX + base64.urlsafe_b64encode(_checksum(body) + body).decode().rstrip("=")
+
+    def _plain(self) -> list[Any]:
+        run: list[Any]
+        if isinstance(self.run, Case):
+            run = [case_to_plain(self.run)]
+        else:
+            swarm = self.run.swarm
+            kinds = None if swarm.kinds is None else list(swarm.kinds)
+            run = [self.run.seed, self.run.version, list(swarm.modes), dict(swarm.fixed), kinds, dict(swarm.usual)]
+        return [self.job, dict(self.params), self.fingerprint, self.code, self.promise, self.digest, run]
+
+
+_DIGEST_CHARACTERS = 16
+
+
+def parse_token(text: str) -> Token:
+    """The token that a text is.
+
+    :raises ConfigurationError: when it is torn, or none of this format
+    """
+    text = "".join(text.split())
+    if not text.startswith(PREFIX):
+        family, dot, _ = text.partition(".")
+        if dot and family.startswith(_FAMILY) and family[len(_FAMILY) :].isdigit():
+            raise ConfigurationError(
+                f"the token has format {family}, and this version of Weir reads {PREFIX[:-1]}\n"
+                "  fix: use the version that made it, or explore again"
+            )
+        raise ConfigurationError(f"this is no token: it should begin with {PREFIX!r}; it is {text[:20]!r}…")
+    encoded = text[len(PREFIX) :]
+    try:
+        raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _torn(f"{error}") from error
+    checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
+    if not body or checksum != _checksum(body):
+        raise _torn("its checksum is wrong")
+    packed = zlib.decompress(body[1:]) if body[:1] == _COMPRESSED else body[1:]
+    job, params, fingerprint, code, promise, digest, run = msgpack.unpackb(packed)
+    return Token(job, params, fingerprint, _parse_run(run), promise, digest, code)
+
+
+def _parse_run(run: list[Any]) -> Case | Drawn:
+    if len(run) == 1:
+        return plain_to_case(run[0])
+    seed, version, modes, fixed, kinds, usual = run
+    return Drawn(seed, Swarm(tuple(modes), fixed, None if kinds is None else tuple(kinds), usual), version)
+
+
+def _torn(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the token is torn: {why}\n  fix: copy it as a whole; it is one word, whatever its length"
+    )
+
+
+def _checksum(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def job_fingerprint(subject: Subject) -> str:
+    """What names a job: the fingerprint of its plan, shortened."""
+    return subject.plan().fingerprint[:16]
+
+
+def code_fingerprint(job: str | None) -> str:
+    """What names the code that decides how a run goes: a digest of Weir's sources and of the job file, in 12 digits."""
+    digest = blake2b(_own_code(), digest_size=6)
+    files = LocalFileSystem()
+    if job and files.exists(job):
+        digest.update(files.read_bytes(job))
+    return digest.hexdigest()
+
+
+@cache
+def _own_code() -> bytes:
+    files = LocalFileSystem()
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    digest = blake2b(digest_size=16)
+    for package in _PACKAGES:
+        for path in sorted(files.walk_files(os.path.join(root, package))):
+            if path.endswith(".py"):
+                digest.update(os.path.relpath(path, root).encode() + b"\0")
+                digest.update(files.read_bytes(path))
+    return digest.digest()

@@ -1,0 +1,191 @@
+"""Faults of systems outside: transactional logs whose requests and answers get lost, and sources that forget where a
+reader stood.
+
+A request to a log comes by under its name, ``KIND TRANSACTIONAL-ID[ TOPIC-PARTITION]``, for instance
+``commit out/0/1.1/0`` or ``append out/0/1.1/0 rows-1``; targets are patterns over that name, or the kind alone::
+
+    answer-lost:commit#2             the second commit is carried out, but nobody hears of it
+    request-lost:append out/1/*#5    the fifth append of subtask 1 of the sink out never arrives
+    expire:append#3                  the log gives the transaction up right before the third append
+    fence:prepare*#1                 somebody else takes the producer's name right before
+    late-marker:commit#1             the first commit arrives again while the next transaction of its name is open
+    rewind:numbers/*#1=-3            a split is opened three records before the position that was restored
+
+What strikes by chance is only what a correct sink survives: a log that gives up a transaction which is *prepared* loses
+data that no sink can save, so that ``expire`` and ``fence`` befall prepared transactions only when asked for exactly.
+``rewind`` breaks what every protocol builds on, and is never drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from engine.faults.fault import Fault, FaultMix
+from engine.faults.opportunities import Opportunities, Struck
+from operators.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
+from operators.memory_transaction_log import MemoryTransactionLog as Log
+from operators.source_operator import SourceOperator
+
+if TYPE_CHECKING:
+    from engine.elements.batch import Batch
+    from engine.elements.source import Source, SourceContext, SplitReader
+    from engine.graph.plan import ExecutionPlan, OperatorPlan
+    from engine.runtime.execution import Execution
+    from engine.runtime.kernel import Kernel
+    from operators.transaction_log import Request
+
+_REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
+_ANYWHERE = (REQUEST_LOST, ANSWER_LOST)
+_BEFORE_PREPARE = (*_ANYWHERE, EXPIRE, FENCE)
+_POSSIBLE: Mapping[str, tuple[str, ...]] = {
+    "init": _ANYWHERE,
+    "begin": _BEFORE_PREPARE,
+    "append": _BEFORE_PREPARE,
+    "prepare": _BEFORE_PREPARE,
+    "commit": (*_ANYWHERE, LATE_MARKER),
+    "abort": (*_ANYWHERE, LATE_MARKER),
+}
+"""By kind of request: what may befall it by chance."""
+
+
+class ExternalFaults:
+    """What befalls the systems outside in one case."""
+
+    def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
+        nothing_by_chance = FaultMix()
+        self._exact = Opportunities(_REQUEST_KINDS, faults, nothing_by_chance, struck, fits=_fits)
+        self._by_chance = Opportunities(_REQUEST_KINDS, (), mix, struck)
+        self._rewinds = Opportunities(("rewind",), faults, nothing_by_chance, struck)
+        self._clock: _VirtualClock | None = None
+        self._logs: list[Log] = []
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether anything of this may happen."""
+        return self._exact.is_armed or self._by_chance.is_armed or self._rewinds.is_armed
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Exact faults whose opportunity has not come yet."""
+        return self._exact.unused + self._rewinds.unused
+
+    def attach(self, sinks: Mapping[str, Any]) -> None:
+        """Stand between the sinks of a world and their logs in memory; once per process, before it runs."""
+        logs = [getattr(sink, "log", None) for _, sink in sorted(sinks.items())]
+        self._logs = [log for log in logs if isinstance(log, Log)]
+        for log in self._logs:
+            log.gate = self.fate if self._exact.is_armed or self._by_chance.is_armed else None
+
+    def started(self, kernel: Kernel) -> None:
+        """A process begins, on this kernel. The logs go by true time: a task's clock may be wrong, not theirs."""
+        for log in self._logs:
+            log.clock = _VirtualClock(kernel)
+
+    def install(self, execution: Execution) -> None:
+        """The same, with an execution."""
+        self.started(execution.kernel)
+
+    def fate(self, request: Request) -> str:
+        """What becomes of a request; see :class:`operators.memory_transaction_log.MemoryTransactionLog`."""
+        name = request.name
+        fault = self._exact.strike(name) if self._exact.is_armed else None
+        if fault is None and self._by_chance.is_armed:
+            fault = self._by_chance.strike(name, _POSSIBLE[request.kind])
+        return DELIVERED if fault is None else fault.kind
+
+    def in_plan(self, plan: ExecutionPlan) -> ExecutionPlan:
+        """The plan with sources that may be rewound; the same plan when none is to be."""
+        if not self._rewinds.is_armed:
+            return plan
+        vertices = [
+            replace(vertex, operators=tuple(self._rewound(operator) for operator in vertex.operators))
+            for vertex in plan.vertices
+        ]
+        return replace(plan, vertices=tuple(vertices))
+
+    def _rewound(self, operator: OperatorPlan) -> OperatorPlan:
+        factory: Any = operator.factory
+        if not isinstance(factory, partial) or factory.func is not SourceOperator:
+            return operator
+        source, *others = factory.args
+        rewound = RewoundSource(source, operator.name, self._rewinds)
+        return replace(operator, factory=partial(SourceOperator, rewound, *others, **factory.keywords))
+
+    def fingerprint(self) -> object:
+        """What decides what strikes next."""
+        return (self._exact.fingerprint(), self._by_chance.fingerprint(), self._rewinds.fingerprint())
+
+
+class _VirtualClock:
+    """Reads the kernel's clock; an object of a class, so that a world can be copied together with its kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def __call__(self) -> int:
+        return self._kernel.now_ns
+
+
+def _fits(fault: Fault, name: str) -> bool:
+    return fault.hits(name) or fault.hits(name.partition(" ")[0])
+
+
+class RewoundSource:
+    """A source whose splits may be opened elsewhere than at the position that was restored.
+
+    Positions are pairs: the inner one, and how many records of the split were read so far.
+    """
+
+    def __init__(self, source: Source, name: str, rewinds: Opportunities) -> None:
+        self._source, self._name, self._rewinds = source, name, rewinds
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """Those of the source."""
+        return self._source.splits(context)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """At ``position``, or ``amount`` records away from it."""
+        if position is None:
+            return _CountingReader(self._source.open_split(split, None, context), 0)
+        inner, number = position
+        fault = self._rewinds.strike(f"{self._name}/{split}")
+        if fault is None:
+            return _CountingReader(self._source.open_split(split, inner, context), number)
+        reader = _CountingReader(self._source.open_split(split, None, context), 0)
+        reader.skip(max(0, number + fault.amount))
+        return reader
+
+
+class _CountingReader:
+    def __init__(self, reader: SplitReader, number: int) -> None:
+        self._reader, self._number = reader, number
+
+    def skip(self, records: int) -> None:
+        """Read up to so many records for nothing."""
+        while records > 0:
+            batch = self.read(records)
+            if batch is None or not len(batch):
+                return
+            records -= len(batch)
+
+    def read(self, max_records: int) -> Batch | None:
+        """See the contract."""
+        batch = self._reader.read(max_records)
+        if batch is not None:
+            self._number += len(batch)
+        return batch
+
+    def position(self) -> Any:
+        """See :class:`RewoundSource`."""
+        return (self._reader.position(), self._number)
+
+    def available_at_ns(self, now_ns: int) -> int:
+        """That of the source."""
+        return self._reader.available_at_ns(now_ns)
+
+    def close(self) -> None:
+        """Close the inner reader."""
+        self._reader.close()

@@ -1,0 +1,170 @@
+"""Faults between tasks, and between a task and the job manager: what is under way comes late, twice or never.
+
+Rules.
+
+* A channel is a connection, as over TCP: whatever delays an element delays what is behind it, and nothing is lost or
+  overtaken. ``drop`` and ``reorder`` break that, on which every protocol builds; they must be asked for as unsound.
+* A message between job manager and task may be lost without the sender noticing, if the sender can live with that: a
+  lost trigger, acknowledgement or refusal ends in the timeout of the checkpoint; a lost notification is made up for by
+  the next one, or by the restore. Permission to finish is a call with an answer and is repeated until it arrives:
+  it may be late or come twice, and in a partition it arrives when that ends.
+* A clogged set of channels stops one after the other and comes back in another order (FoundationDB: swizzle-clogging);
+  where each stands follows from its name and the number of the fault, so that the fault says it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import ConfigurationError
+from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
+from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
+from engine.runtime.interference import DELIVERED, DROPPED, OVERTAKES
+from engine.runtime.kernel import START_NS
+
+if TYPE_CHECKING:
+    from engine.runtime.kernel import Kernel
+
+REPEATED = ("may_finish",)
+"""Messages that their sender repeats until they arrive."""
+
+_MESSAGE_KINDS = ("lose", "duplicate", "late", "partition")
+_ELEMENT_KINDS = ("delay", "clog", "drop", "reorder")
+_LOSABLE = _MESSAGE_KINDS
+_ONLY_LATE = ("duplicate", "late", "partition")
+
+
+class NetworkFaults:
+    """What befalls messages and elements in one case."""
+
+    def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck, *, unsound: bool = False) -> None:
+        """``unsound``: whether channels may lose and reorder.
+
+        :raises ConfigurationError: when a fault asks for that, and nobody has said that it may
+        """
+        if not unsound:
+            refuse_unsound(faults, mix)
+        self._struck = struck
+        self._kernel: Kernel | None = None
+        self._messages = Opportunities(_MESSAGE_KINDS, faults, mix, struck, details=self._details)
+        self._elements = Opportunities(_ELEMENT_KINDS, faults, mix, struck, details=self._details)
+        self._windows = Windows(("partition", "clog"), faults, struck)
+
+    def started(self, kernel: Kernel) -> None:
+        """A process begins, on this kernel."""
+        self._kernel = kernel
+
+    @property
+    def watches_elements(self) -> bool:
+        """Whether anything may befall elements: if not, channels need not ask."""
+        return self._elements.is_armed or self._windows.is_armed
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def fates(self, message: str, task: str) -> tuple[int, ...]:
+        """See :meth:`engine.runtime.interference.Interference.fates`."""
+        if self._windows.is_armed:
+            cut = self._windows.in_force("partition", task, self._now_ns)
+            if cut is not None:
+                return self._cut(cut, message)
+        if not self._messages.is_armed:
+            return DELIVERED
+        fault = self._messages.strike(f"{message} {task}", _ONLY_LATE if message in REPEATED else _LOSABLE)
+        if fault is None:
+            return DELIVERED
+        if fault.kind == "lose":
+            return ()
+        if fault.kind == "duplicate":
+            return (0, fault.for_ns)
+        if fault.kind == "late":
+            return (fault.for_ns,)
+        assert fault.kind == "partition", fault
+        # From the next instant on: of what is sent at this one some may have been sent already.
+        self._windows.begin(fault, plain_target(task), self._now_ns)
+        return DELIVERED
+
+    def _cut(self, partition: Fault, message: str) -> tuple[int, ...]:
+        if message not in REPEATED:
+            return ()
+        assert partition.at_ns is not None, partition
+        return (partition.at_ns + partition.for_ns - self._now_ns,)
+
+    # -- elements -----------------------------------------------------------------------------------------------
+
+    def element_delay_ns(self, channel: str, kind: str) -> int:
+        """See :meth:`engine.runtime.interference.Interference.element_delay_ns`."""
+        delay_ns = 0
+        if self._windows.is_armed:
+            clog = self._windows.in_force("clog", channel, self._now_ns)
+            if clog is not None:
+                delay_ns = max(0, clogged_until_ns(clog, channel) - self._now_ns)
+        if not self._elements.is_armed:
+            return delay_ns
+        fault = self._elements.strike(f"{channel} {kind}")
+        if fault is None:
+            return delay_ns
+        if fault.kind == "drop":
+            return DROPPED
+        if fault.kind == "reorder":
+            return OVERTAKES
+        if fault.kind == "delay":
+            return delay_ns + fault.for_ns
+        assert fault.kind == "clog", fault
+        self._windows.begin(fault, fault.target.partition(" ")[0], self._now_ns)
+        return delay_ns
+
+    # -- by chance ----------------------------------------------------------------------------------------------
+
+    def _details(self, fault: Fault) -> Fault:
+        struck, kind = self._struck, fault.kind
+        if kind in ("late", "delay"):
+            return replace(fault, for_ns=drawn_duration_ns(struck))
+        if kind == "duplicate":
+            return replace(fault, for_ns=struck.draw(2) and drawn_duration_ns(struck))
+        begins_ns = self._now_ns + 1
+        if kind == "partition":
+            task = plain_target(fault.target.partition(" ")[2])
+            return Fault(kind, task, at_ns=begins_ns, for_ns=drawn_duration_ns(struck))
+        if kind == "clog":
+            return Fault(kind, at_ns=begins_ns, for_ns=drawn_duration_ns(struck), amount=1 + struck.draw(8))
+        return fault
+
+    @property
+    def _now_ns(self) -> int:
+        return 0 if self._kernel is None else self._kernel.now_ns - START_NS
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Exact faults that have not struck."""
+        return (*self._messages.unused, *self._elements.unused, *self._windows.unused)
+
+    def fingerprint(self) -> object:
+        """What decides what strikes next."""
+        return (self._messages.fingerprint(), self._elements.fingerprint(), self._windows.fingerprint())
+
+
+def refuse_unsound(faults: Sequence[Fault], mix: FaultMix) -> None:
+    """Raise :class:`ConfigurationError` when a fault breaks what every protocol builds on."""
+    asked = [fault.kind for fault in faults] + [kind for kind, chance in mix.per_million.items() if chance]
+    for kind in asked:
+        if FAULT_KINDS[kind].unsound:
+            raise ConfigurationError(
+                f"fault {kind!r} ({FAULT_KINDS[kind].meaning}) breaks what every protocol builds on: channels keep"
+                " their elements and their order\n"
+                "  no engine survives it, so it finds no mistakes of one; say that an unsound network is meant, or"
+                " leave the fault out"
+            )
+
+
+def clogged_until_ns(clog: Fault, channel: str) -> int:
+    """When a clogged channel carries what is put on it while it stands: at once if it does not stand yet, or goes
+    again. Each stops within the first half of the fault and comes back within the second; in an order of its own."""
+    assert clog.at_ns is not None, clog
+    digest = blake2b(f"{clog.amount} {channel}".encode(), digest_size=8).digest()
+    half_ns = clog.for_ns // 2
+    stops_ns = clog.at_ns + int.from_bytes(digest[:4], "big") * half_ns // (1 << 32)
+    goes_ns = clog.at_ns + clog.for_ns - int.from_bytes(digest[4:], "big") * half_ns // (1 << 32)
+    return max(stops_ns, goes_ns)

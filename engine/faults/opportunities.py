@@ -1,0 +1,214 @@
+"""When a fault strikes: exactly, at the n-th opportunity of its kind, or by chance.
+
+Kinds that have their opportunities in common (all that may befall a message, say) are one family. Each time a family
+comes by a place, exact faults count that visit, and chance has its turn; what strikes by chance is noted as the exact
+fault that would have struck there, so that a run can be repeated without any chance.
+
+Chance is drawn as a distance: how many further opportunities pass by unharmed, equally likely between none and twice
+the mean. A run in which nothing strikes so costs one draw for each family, not one for each opportunity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.faults.fault import Fault, FaultMix
+
+if TYPE_CHECKING:
+    from engine.runtime.choices import ChoiceRecorder
+
+_MILLION = 1_000_000
+STREAM = "faults"
+"""The stream of choices that faults are drawn from."""
+
+
+class Struck:
+    """What has struck in one case, shared by all families: exact faults, in order; and whether more may by chance."""
+
+    def __init__(self, mix: FaultMix, choices: ChoiceRecorder) -> None:
+        self.faults: list[Fault] = []
+        self._most = mix.most
+        self._by_chance = 0
+        self._choices = choices
+        self._healed = False
+
+    def may_by_chance(self) -> bool:
+        """Whether one more may strike by chance: ``most`` is not reached, and the world is not healed."""
+        return not self._healed and self._by_chance < self._most
+
+    def heal(self) -> None:
+        """Nothing strikes by chance any more."""
+        self._healed = True
+
+    def draw(self, bound: int) -> int:
+        """A choice ``0 .. bound-1`` about faults."""
+        return self._choices.draw(STREAM, bound)
+
+    def note(self, fault: Fault, *, by_chance: bool = False) -> None:
+        """A fault has struck."""
+        self.faults.append(fault)
+        self._by_chance += by_chance
+
+    def fingerprint(self) -> object:
+        """What decides whether more may strike."""
+        return (self._most - self._by_chance, self._healed)
+
+
+class Opportunities:
+    """One family of kinds in one case."""
+
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        faults: Iterable[Fault],
+        mix: FaultMix,
+        struck: Struck,
+        *,
+        fits: Callable[[Fault, str], bool] | None = None,
+        details: Callable[[Fault], Fault] | None = None,
+    ) -> None:
+        """``fits``: whether an exact fault is meant for a name; by default its target says so. ``details``: draws what
+        else is to be known of a fault that strikes by chance: how long, how much. Faults that strike at an instant or
+        at a named point have no opportunities and are left to others."""
+        self._exact = [fault for fault in faults if fault.kind in kinds and fault.at_ns is None and fault.point is None]
+        self._seen = [0] * len(self._exact)
+        self._fits = fits
+        self._details = details
+        self._chances = {kind: mix.per_million[kind] for kind in kinds if mix.per_million.get(kind)}
+        self._total = sum(self._chances.values()) if mix.most else 0
+        self._struck = struck
+        self._left: int | None = None
+        """Opportunities that pass before chance strikes; ``None`` = not drawn yet."""
+        self._visits: dict[str, int] = {}
+        self.is_armed = bool(self._exact) or self._total > 0
+
+    def strike(self, name: str, among: Sequence[str] | None = None) -> Fault | None:
+        """``name`` comes by: the fault that befalls it, if one does. ``among``: the kinds that are possible here."""
+        found = self._exactly(name, among)
+        if not self._total:
+            return found
+        self._visits[name] = number = self._visits.get(name, 0) + 1
+        kind = None if found is not None else self._by_chance(among)
+        if kind is not None:
+            found = Fault(kind, plain_target(name), number=number)
+            if self._details is not None:
+                found = self._details(found)
+            self._struck.note(found, by_chance=True)
+        return found
+
+    def _exactly(self, name: str, among: Sequence[str] | None) -> Fault | None:
+        found = None
+        for at, fault in enumerate(self._exact):
+            if among is not None and fault.kind not in among:
+                continue
+            if fault.hits(name) if self._fits is None else self._fits(fault, name):
+                self._seen[at] += 1
+                if found is None and self._seen[at] == fault.number:
+                    found = fault
+        if found is not None:
+            self._struck.note(found)
+        return found
+
+    def _by_chance(self, among: Sequence[str] | None) -> str | None:
+        struck = self._struck
+        if not struck.may_by_chance():
+            return None
+        if self._left is None:
+            self._left = struck.draw(max(1, 2 * _MILLION // self._total))
+        if self._left:
+            self._left -= 1
+            return None
+        possible = [(kind, chance) for kind, chance in self._chances.items() if among is None or kind in among]
+        if not possible:
+            # Its time has come, but not here: it waits for the next opportunity.
+            return None
+        self._left = None
+        drawn = struck.draw(sum(chance for _, chance in possible))
+        for kind, chance in possible:
+            if drawn < chance:
+                return kind
+            drawn -= chance
+        raise AssertionError(f"drawn past the chances {possible}")
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Exact faults whose opportunity has not come yet."""
+        return tuple(
+            fault for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
+        )
+
+    def fingerprint(self) -> object:
+        """What decides what strikes next."""
+        waiting = tuple(
+            (str(fault), seen) for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
+        )
+        return (waiting, self._left)
+
+
+def plain_target(name: str) -> str:
+    """A name as the target of a fault: what its text form, or a shell pattern, gives a meaning stands for any
+    character."""
+    return "".join("?" if character in "@#~=*" else character for character in name).strip()
+
+
+class Windows:
+    """Faults that are in force for a while, as a function of time alone: whoever is asked at one instant gets one
+    answer, however often and in whatever order. What chance begins, it begins one ns later, for the same reason."""
+
+    def __init__(self, kinds: Sequence[str], faults: Iterable[Fault], struck: Struck) -> None:
+        self._struck = struck
+        self._windows = [fault for fault in faults if fault.kind in kinds and fault.at_ns is not None]
+        self._noted: list[Fault] = []
+        self.is_armed = bool(self._windows)
+
+    def begin(self, fault: Fault, target: str, now_ns: int) -> None:
+        """One more, noted already: it begins for ``target`` behind this instant, or when it says."""
+        window = replace(fault, target=target, at_ns=now_ns + 1 if fault.at_ns is None else fault.at_ns, number=1)
+        self._windows.append(window)
+        self._noted.append(window)
+        self.is_armed = True
+
+    def in_force(self, kind: str, name: str, now_ns: int) -> Fault | None:
+        """The first of a kind that is in force for a name; ``now_ns`` since the start of the case."""
+        for fault in self._windows:
+            assert fault.at_ns is not None, fault
+            if fault.kind == kind and fault.at_ns <= now_ns < fault.at_ns + fault.for_ns and fault.hits(name):
+                self.strikes(fault)
+                return fault
+        return None
+
+    def begun(self, kind: str, name: str, now_ns: int) -> list[Fault]:
+        """All of a kind that have begun for a name, whether they have a duration or not."""
+        found = [
+            fault
+            for fault in self._windows
+            if fault.kind == kind and fault.at_ns is not None and fault.at_ns <= now_ns and fault.hits(name)
+        ]
+        for fault in found:
+            self.strikes(fault)
+        return found
+
+    def strikes(self, fault: Fault) -> None:
+        """It has had an effect: note it, once."""
+        if not any(fault is one for one in self._noted):
+            self._noted.append(fault)
+            self._struck.note(fault)
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Those that have had no effect yet."""
+        return tuple(fault for fault in self._windows if not any(fault is one for one in self._noted))
+
+    def fingerprint(self) -> object:
+        """Which there are, and which have had an effect."""
+        return (tuple(map(str, self._windows)), len(self._noted))
+
+
+_DURATIONS_NS = (500, 2_000, 10_000, 50_000)
+
+
+def drawn_duration_ns(struck: Struck) -> int:
+    """How long a fault by chance lasts: from less than most steps of a small job take to more than its checkpoints."""
+    return _DURATIONS_NS[struck.draw(len(_DURATIONS_NS))]

@@ -1,0 +1,40 @@
+"""Rescaling: a job dies with two counters and goes on with one, or with three.
+
+Keyed state is divided by *key groups*: a key belongs to one of ``max_parallelism`` groups for ever, and each task owns
+a range of them. Another number of tasks means other ranges; each new task reads the parts of the old snapshots that
+fall into its range. Every group must have exactly one owner, and its timers and records in flight must move with it.
+
+The sinks change their number, too. What was pre-committed by a sink that is not there any more is in the state, and
+some other sink commits it; transactions that are in no state are aborted by whoever is in charge of their names.
+
+Try every schedule, with the job killed and brought back at another parallelism::
+
+    weir check examples/teaching/rescaling.py --mode aligned
+    weir run examples/teaching/rescaling.py --parallelism 3
+"""
+
+from __future__ import annotations
+
+from engine import Job, SequenceSource
+from operators.log_sink import LogSink
+
+SCENARIO = {
+    "batch_size": 1,
+    "checkpoint_interval": "2rec",
+    "cost.source_record_ns": 0,
+    "parallelism": 2,
+    "modes": ["aligned", "unaligned"],
+    "crashes": 1,
+    "checkpoints": 1,
+    "faults": ["rescale:process@after:notify.send#1=1", "rescale:process@before:notify.send#1=3"],
+    "promises": {"aligned": "exactly-once", "unaligned": "exactly-once"},
+}
+
+
+def job() -> Job:
+    """One source of four records; counters and sinks in the parallelism of the job; rows ``(key, how many so far)``."""
+    made = Job("rescaling", parallelism=2, max_parallelism=6)
+    numbers = made.source(SequenceSource(0, 4), name="numbers", uid="numbers", parallelism=1)
+    ones = numbers.key_by(lambda number: number % 2, value=lambda number: (number % 2, 1))
+    counts = ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count")
+    return counts.sink(LogSink("counts", partitions=2), name="out", uid="out")

@@ -1,0 +1,315 @@
+"""The sink into a transactional log (Flink: ``KafkaSink``), in three guarantees.
+
+``exactly-once``   transactions, committed when their checkpoint has completed: see :mod:`operators.two_phase_commit`;
+``at-least-once``  records are written as they come, and every answer is waited for: a failure repeats records, and so
+                   does a request that was carried out without an answer;
+``none``           records are written as they come, and nobody waits for an answer: they may also be lost.
+
+Transactional ids are ``{uid}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has names of its own, so that a
+zombie can never take a name from its successor, and uses as many as it has transactions at a time: the slot is free
+again once its transaction is committed. The successor of a subtask takes *all* names of older attempts over, except
+those that are pre-committed in the checkpoint it starts from; a zombie finds itself fenced. After a change of
+parallelism, names belong to the subtask with their number modulo the new parallelism (as in Flink).
+
+The number of the checkpoint is left with each commit. A restore that finds a higher one than its own would publish
+again what is published already, and a log takes nothing back: it is refused (``newer_commits="fail"``), for the
+checkpoint that covers it may only have been unreadable for a moment; or counted in ``numTransactionsPublishedAgain``
+(``"report"``). Nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.operator import Operator
+from operators.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
+from operators.sinks import SinkOperator
+from operators.transaction_log import (
+    LogTimeoutError,
+    Producer,
+    TransactionDescription,
+    TransactionGoneError,
+    TransactionLog,
+    TransactionLogError,
+)
+from operators.two_phase_commit import (
+    Transaction,
+    TransactionLostError,
+    TwoPhaseCommitSinkOperator,
+    check_timeouts,
+)
+
+EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
+DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
+
+PartitionFunction = Callable[[Any, int], int]
+"""``(record, number of partitions) -> partition``."""
+
+_T = TypeVar("_T")
+
+
+class LogSink:
+    """Describes a sink into a topic of a log.
+
+    ``log``          ``None`` = one in memory, of its own; it is not there any more when the process has ended;
+    ``partitions``   of the topic, which is made if it is not there;
+    ``partition``    where a record goes; by default a subtask writes to the partition of its number, modulo;
+    ``retries``      how often a request without an answer is repeated before the task fails;
+    ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
+    :mod:`operators.two_phase_commit`; ``newer_commits``: see the module.
+    """
+
+    name = "log-sink"
+
+    def __init__(
+        self,
+        topic: str = "out",
+        *,
+        log: TransactionLog | None = None,
+        partitions: int = 1,
+        partition: PartitionFunction | None = None,
+        delivery: str = EXACTLY_ONCE,
+        transaction_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
+        timeout_warning_ratio: float | None = None,
+        ignore_failures_after_transaction_timeout: bool = False,
+        newer_commits: str = "fail",
+        retries: int = 2,
+    ) -> None:
+        if delivery not in DELIVERIES:
+            raise ConfigurationError(f"delivery is {delivery!r}; it must be one of {', '.join(DELIVERIES)}")
+        if newer_commits not in ("fail", "report"):
+            raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail' or 'report'")
+        if type(retries) is not int or retries < 0:
+            raise ConfigurationError(f"retries is {retries!r}; it must be a whole number from 0")
+        check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
+        self.topic, self.partitions, self.partition = topic, partitions, partition
+        self.delivery, self.retries, self.newer_commits = delivery, retries, newer_commits
+        self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
+        self.ignores_timeouts = ignore_failures_after_transaction_timeout
+        self.log: TransactionLog = MemoryTransactionLog() if log is None else log
+        self.log.create_topic(topic, partitions)
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else _PlainLogSink(self)
+
+    def fresh(self) -> LogSink:
+        """Another one like it, with a log in memory of its own."""
+        return LogSink(
+            self.topic,
+            partitions=self.partitions,
+            partition=self.partition,
+            delivery=self.delivery,
+            transaction_timeout_ns=self.transaction_timeout_ns,
+            timeout_warning_ratio=self.timeout_warning_ratio,
+            ignore_failures_after_transaction_timeout=self.ignores_timeouts,
+            newer_commits=self.newer_commits,
+            retries=self.retries,
+        )
+
+    def committed_rows(self) -> list[str]:
+        """What is committed, as text: partition by partition, in the order of offsets. In a log in memory an open
+        transaction hides nothing behind it: sooner or later it is over."""
+        log = self.log
+        read = log.committed if isinstance(log, MemoryTransactionLog) else log.read
+        return [repr(record.value) for number in range(self.partitions) for record in read(self.topic, number)]
+
+
+class _Requests:
+    """Asks the log on behalf of one subtask: repeats what got no answer, and spreads batches over partitions."""
+
+    def __init__(self, spec: LogSink, operator: Operator) -> None:
+        self._spec, self._operator = spec, operator
+
+    def ask(self, request: Callable[[], _T]) -> _T:
+        """The answer; raises :class:`LogTimeoutError` when none came after all retries."""
+        for _ in range(self._spec.retries):
+            try:
+                return request()
+            except LogTimeoutError:
+                self._operator.context.metrics.count("numRequestsRetried")
+        return request()
+
+    def by_partition(self, batch: Batch) -> dict[int, list[Any]]:
+        """The values of a batch by the partition that they go to."""
+        spec, operator = self._spec, self._operator
+        choose, count = spec.partition, spec.partitions
+        if choose is None:
+            return {operator.context.subtask % count: batch.values}
+        chosen: dict[int, list[Any]] = {}
+        for value in batch.values:
+            try:
+                number = choose(value, count)
+                if type(number) is not int or not 0 <= number < count:
+                    raise ValueError(f"{number!r} is no partition of {count}")
+            except Exception as error:
+                raise operator.user_error("partition function", value, error) from error
+            chosen.setdefault(number, []).append(value)
+        return chosen
+
+
+class _PlainLogSink(SinkOperator):
+    """Without transactions."""
+
+    def __init__(self, spec: LogSink) -> None:
+        self._spec = spec
+        self._requests = _Requests(spec, self)
+
+    def process_batch(self, batch: Batch) -> None:
+        spec, now_ns = self._spec, self.context.processing_time_ns()
+        for number, values in self._requests.by_partition(batch).items():
+
+            def append(number: int = number, values: list[Any] = values) -> None:
+                spec.log.append(None, spec.topic, number, values, 0, now_ns)
+
+            if spec.delivery == AT_LEAST_ONCE:
+                self._requests.ask(append)
+                continue
+            try:
+                append()
+            except LogTimeoutError:
+                self.context.metrics.count("numRequestsUnanswered")
+
+
+class TransactionalLogSink(TwoPhaseCommitSinkOperator):
+    """A transaction is ``(transactional id, epoch)``."""
+
+    def __init__(self, spec: LogSink) -> None:
+        super().__init__(
+            transaction_timeout_ns=spec.transaction_timeout_ns,
+            timeout_warning_ratio=spec.timeout_warning_ratio,
+            ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
+        )
+        self._spec, self._log = spec, spec.log
+        self._requests = _Requests(spec, self)
+        self._written: dict[int, int] = {}
+        """Records in the current transaction, by partition."""
+        self._idle: dict[str, Producer] = {}
+        """Names whose transaction is committed."""
+
+    def _now_ns(self) -> int:
+        return self.context.processing_time_ns()
+
+    # --- names --------------------------------------------------------------------------------------------
+
+    @property
+    def _attempt(self) -> tuple[int, int]:
+        return self.context.incarnation, self.context.attempt
+
+    def _free_name(self) -> str:
+        context, slot = self.context, 0
+        taken = {transaction[0] for _, transaction, _ in self._pending}
+        stem = f"{context.uid}/{context.subtask}/{context.incarnation}.{context.attempt}"
+        while f"{stem}/{slot}" in taken:
+            slot += 1
+        return f"{stem}/{slot}"
+
+    def _mine_of_earlier(self) -> list[TransactionDescription]:
+        """What earlier attempts have left of which this subtask is in charge."""
+        context, prefix = self.context, f"{self.context.uid}/"
+        mine = []
+        for found in self._requests.ask(lambda: self._log.transactions(prefix, self._now_ns())):
+            subtask, attempt, _ = found.producer.transactional_id.removeprefix(prefix).split("/")
+            incarnation, _, number = attempt.partition(".")
+            if int(subtask) % context.parallelism == context.subtask and (
+                (int(incarnation), int(number)) < self._attempt
+            ):
+                mine.append(found)
+        return mine
+
+    # --- recovery -----------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        self._check_newer_commits()
+        super().initialize_state()
+
+    def _check_newer_commits(self) -> None:
+        restored = self.context.restored_checkpoint_id()
+        if restored is None:
+            return
+        newer = [one for one in self._mine_of_earlier() if one.newest_note is not None and one.newest_note > restored]
+        if not newer:
+            return
+        if self._spec.newer_commits == "report":
+            self.context.metrics.count("numTransactionsPublishedAgain", len(newer))
+            return
+        newest = max(newer, key=lambda one: one.newest_note or 0)
+        raise StorageError(
+            f"sink {self.context.name!r} starts from checkpoint {restored}, but transaction {newest.producer} of"
+            f" checkpoint {newest.newest_note} is committed in the log already: its records would appear twice\n"
+            f"  fix: start from checkpoint {newest.newest_note} or a newer one; to start from an older one all the"
+            " same, give the sink another uid and topic, or set newer_commits='report'"
+        )
+
+    def abort_lingering(self, spared: Sequence[Transaction]) -> None:
+        undecided = set(spared)
+        for found in self._mine_of_earlier():
+            # Not only what is open: a zombie between two transactions must not begin another one. And by epoch, not by
+            # name: behind a transaction that was pre-committed and is committed, its name may have begun the next.
+            if tuple(found.producer) not in undecided:
+                self._fence(found.producer.transactional_id)
+
+    def _fence(self, name: str) -> None:
+        self._init(name)
+        self.context.metrics.count("numTransactionalIdsFenced")
+
+    def _init(self, name: str) -> Producer:
+        timeout_ns = self._spec.transaction_timeout_ns
+        return self._requests.ask(lambda: self._log.init_transactions(name, timeout_ns, self._now_ns()))
+
+    # --- transactions -------------------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        name = self._free_name()
+        producer = self._idle.pop(name, None) or self._init(name)
+        self._requests.ask(lambda: self._log.begin(producer, self._now_ns()))
+        self._written = {}
+        return tuple(producer)
+
+    def invoke(self, transaction: Transaction, batch: Batch) -> None:
+        producer, topic, now_ns = Producer(*transaction), self._spec.topic, self._now_ns()
+        for number, values in self._requests.by_partition(batch).items():
+            sequence = self._written.get(number, 0)
+
+            def append(number: int = number, values: list[Any] = values, sequence: int = sequence) -> None:
+                self._log.append(producer, topic, number, values, sequence, now_ns)
+
+            self._requests.ask(append)
+            self._written[number] = sequence + len(values)
+
+    def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        producer = Producer(*transaction)
+        self._requests.ask(lambda: self._log.prepare(producer, self._now_ns(), checkpoint_id))
+
+    def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        following = self._commit(transaction, checkpoint_id)
+        self._idle[following.transactional_id] = following
+
+    def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
+        # The name belongs to an attempt that is over: no further transaction will bear it, not even a zombie's.
+        self._commit(transaction, checkpoint_id)
+        self._fence(transaction[0])
+
+    def _commit(self, transaction: Transaction, checkpoint_id: int | None) -> Producer:
+        producer = Producer(*transaction)
+        try:
+            return self._requests.ask(lambda: self._log.commit(producer, self._now_ns(), checkpoint_id))
+        except TransactionGoneError as error:
+            raise TransactionLostError(str(error)) from error
+
+    def abort(self, transaction: Transaction) -> None:
+        producer = Producer(*transaction)
+        self._requests.ask(lambda: self._log.abort(producer, self._now_ns()))
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except TransactionLogError:
+            # The next attempt aborts it, or its timeout does.
+            self.context.metrics.count("numAbortsFailed")
+
+    def fingerprint(self) -> object:
+        return super().fingerprint(), sorted(self._written.items()), sorted(self._idle.items())

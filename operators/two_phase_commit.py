@@ -1,0 +1,227 @@
+"""What every sink with transactions in another system has in common (Flink: ``TwoPhaseCommitSinkFunction``).
+
+Rules, with their reasons:
+
+* One transaction is current. A checkpoint *pre-commits* it: from then on the other system must be able to commit it
+  whatever happens to us. It becomes pending for that checkpoint, and the next one begins at once, even if nothing was
+  written. The state holds the new current transaction and everything pending.
+* Only when the checkpoint has completed are the pending transactions of it *and of all before it* committed: a
+  notification may never come, and the next one makes up for it. Committing with the barrier instead would publish what
+  the restore of an older checkpoint produces again.
+* A transaction leaves the pending ones even if its commit failed. The error fails the task, and the restored state has
+  it again.
+* A restore from checkpoint ``n`` commits everything that was pending in ``n``, for nobody knows whether the
+  notification came through: **commit must be idempotent**. It aborts the transaction that was current in ``n``: what
+  was written to it will come again, even if a later checkpoint, not completed, has pre-committed it.
+* Transactions that no state knows of are left by attempts that died: begun with a checkpoint that did not complete.
+  They block readers until they time out, and zombies may still write to them; ``abort_lingering`` takes care of them.
+  It must spare what *other* subtasks have pending, which is why everybody's pending transactions are in a union list.
+* After ``finish`` the last checkpoint pre-commits the last transaction, and none begins. Without checkpoints it is
+  committed at the end.
+* The other system gives transactions up that stay open for too long: its timeout must be longer than the longest
+  checkpoint together with the longest restart. A pending transaction that it has given up is *lost data*, which is an
+  error that no restart can help. ``ignore_failures_after_transaction_timeout`` lets a restore go on without it, if it
+  is older than the timeout, and counts it in ``numTransactionsLost``; never silently, and never in a notification.
+
+Source: ``TwoPhaseCommitSinkFunction`` and its tests; for lingering transactions KIP-664 and Flink's FLIP-511.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, DataLossError
+from operators.sinks import SinkOperator
+
+Transaction = tuple[Any, ...]
+"""Names a transaction in the other system: a tuple of plain values, which goes into the state."""
+
+
+class TransactionLostError(Exception):
+    """Raised by ``commit`` and ``recover_and_commit`` when the transaction can never be committed any more."""
+
+
+class TwoPhaseCommitSinkOperator(SinkOperator):
+    """Drives the transactions. Subclasses talk to the other system: ``begin``, ``invoke``, ``pre_commit``, ``commit``
+    and ``abort``, and those for recovery where it differs.
+
+    ``transaction_timeout_ns``  after which the other system gives a transaction up, ``None`` = never;
+    ``timeout_warning_ratio``   of it, from 0 to 1: a commit of an older transaction is counted in
+                                ``numTransactionsNearTimeout``, ``None`` = never;
+    ``ignore_failures_after_transaction_timeout``  see the rules.
+    """
+
+    def __init__(
+        self,
+        *,
+        transaction_timeout_ns: int | None = None,
+        timeout_warning_ratio: float | None = None,
+        ignore_failures_after_transaction_timeout: bool = False,
+    ) -> None:
+        check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
+        self._timeout_ns = transaction_timeout_ns
+        self._warning_ratio = timeout_warning_ratio
+        self._ignores_timeouts = ignore_failures_after_transaction_timeout
+        self._current: tuple[Transaction, int] | None = None
+        """And when it was begun, in ns."""
+        self._pending: list[tuple[int, Transaction, int]] = []
+        """By checkpoint, in the order of pre-commits."""
+        self._finished = False
+
+    # --- the other system ---------------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        """Begin a transaction."""
+        raise TypeError(f"{type(self).__name__} says not how to begin a transaction")
+
+    def invoke(self, transaction: Transaction, batch: Batch) -> None:
+        """Write records to the transaction."""
+        raise TypeError(f"{type(self).__name__} says not how to write to a transaction")
+
+    def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        """Make sure that the transaction can be committed from now on; an error declines the checkpoint."""
+        raise TypeError(f"{type(self).__name__} says not how to pre-commit a transaction")
+
+    def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        """Make it visible; idempotent. Raises :class:`TransactionLostError` when that is impossible for ever."""
+        raise TypeError(f"{type(self).__name__} says not how to commit a transaction")
+
+    def abort(self, transaction: Transaction) -> None:
+        """Take it back; idempotent."""
+        raise TypeError(f"{type(self).__name__} says not how to abort a transaction")
+
+    def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
+        """Commit a transaction of an earlier attempt."""
+        self.commit(transaction, checkpoint_id)
+
+    def recover_and_abort(self, transaction: Transaction) -> None:
+        """Abort a transaction of an earlier attempt."""
+        self.abort(transaction)
+
+    def abort_lingering(self, spared: Sequence[Transaction]) -> None:
+        """Abort what earlier attempts of this subtask have left in the other system, except ``spared``."""
+
+    # --- life cycle ---------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        """Everything of earlier attempts is decided here, before the first transaction of this one."""
+        backend = self.context.operator_backend()
+        self._state = backend.list_state("transactions")
+        self._everybodys = backend.union_list_state("pre-committed-transactions")
+        for current, pending in self._state.get():
+            for checkpoint_id, transaction, begun_ns in pending:
+                self._recover_and_commit(checkpoint_id, tuple(transaction), begun_ns)
+            if current is not None:
+                self.recover_and_abort(tuple(current[0]))
+        self.abort_lingering([tuple(transaction) for transaction in self._everybodys.get()])
+
+    def _recover_and_commit(self, checkpoint_id: int, transaction: Transaction, begun_ns: int) -> None:
+        self._warn_if_old(begun_ns)
+        try:
+            self.recover_and_commit(transaction, checkpoint_id)
+        except TransactionLostError as error:
+            timeout_ns = self._timeout_ns
+            late = timeout_ns is not None and self._age_ns(begun_ns) > timeout_ns
+            if not (late and self._ignores_timeouts):
+                raise self._data_loss(checkpoint_id, error) from error
+            self.context.metrics.count("numTransactionsLost")
+        else:
+            self.context.metrics.count("numTransactionsRecovered")
+
+    def open(self) -> None:
+        """The first transaction."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._current = (self.begin(), self.context.processing_time_ns())
+
+    def process_batch(self, batch: Batch) -> None:
+        """Into the current transaction."""
+        assert self._current is not None, "records after finish"
+        self.invoke(self._current[0], batch)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """Pre-commit what is current, and begin the next."""
+        if self._current is not None:
+            transaction, begun_ns = self._current
+            self.pre_commit(transaction, checkpoint_id)
+            self._pending.append((checkpoint_id, transaction, begun_ns))
+            self._current = None
+            if not self._finished:
+                self._begin()
+        self._state.update([(self._current, list(self._pending))])
+        self._everybodys.update([transaction for _, transaction, _ in self._pending])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Commit what this checkpoint covers."""
+        covered = [one for one in self._pending if one[0] <= checkpoint_id]
+        self._pending = [one for one in self._pending if one[0] > checkpoint_id]
+        first_error: Exception | None = None
+        for pending_id, transaction, begun_ns in covered:
+            self._warn_if_old(begun_ns)
+            try:
+                self.commit(transaction, pending_id)
+            except TransactionLostError as error:
+                loss = self._data_loss(pending_id, error)
+                loss.__cause__ = error
+                first_error = first_error or loss
+            except Exception as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+    def finish(self) -> None:
+        """No records follow."""
+        self._finished = True
+        if not self.context.checkpointing_enabled and self._current is not None:
+            transaction, _ = self._current
+            self._current = None
+            self.pre_commit(transaction, None)
+            self.commit(transaction, None)
+
+    def close(self) -> None:
+        """Abort what is current; pending transactions are for the next attempt."""
+        if self._current is not None:
+            transaction, _ = self._current
+            self._current = None
+            self.abort(transaction)
+
+    def fingerprint(self) -> object:
+        """The transactions, without their times."""
+        return (
+            None if self._current is None else self._current[0],
+            [(checkpoint_id, transaction) for checkpoint_id, transaction, _ in self._pending],
+            self._finished,
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _age_ns(self, begun_ns: int) -> int:
+        return self.context.processing_time_ns() - begun_ns
+
+    def _warn_if_old(self, begun_ns: int) -> None:
+        timeout_ns, ratio = self._timeout_ns, self._warning_ratio
+        if timeout_ns is not None and ratio is not None and self._age_ns(begun_ns) > timeout_ns * ratio:
+            self.context.metrics.count("numTransactionsNearTimeout")
+
+    def _data_loss(self, checkpoint_id: int, error: TransactionLostError) -> DataLossError:
+        return DataLossError(
+            f"sink {self.context.name!r} cannot commit what it has pre-committed for checkpoint {checkpoint_id}: "
+            f"{error}\n"
+            "  its records are lost: the checkpoint is completed, and sources will not read them again\n"
+            "  fix: set a transaction timeout longer than the longest checkpoint and restart together; to go on"
+            " without these records, resume from an older savepoint or set"
+            " ignore_failures_after_transaction_timeout"
+        )
+
+
+def check_timeouts(transaction_timeout_ns: int | None, timeout_warning_ratio: float | None) -> None:
+    """Raises :class:`ConfigurationError` unless the two make sense."""
+    if transaction_timeout_ns is not None and (type(transaction_timeout_ns) is not int or transaction_timeout_ns < 1):
+        raise ConfigurationError(
+            f"transaction_timeout_ns is {transaction_timeout_ns!r}; it must be a whole number of ns above 0, or None"
+        )
+    if timeout_warning_ratio is not None and not 0 <= timeout_warning_ratio <= 1:
+        raise ConfigurationError(f"timeout_warning_ratio is {timeout_warning_ratio!r}; it must be from 0 to 1, or None")

@@ -1,0 +1,1 @@
+"""The engine with one safeguard taken away, and the search that must notice."""

@@ -1,0 +1,40 @@
+"""The jobs that mutants are searched in: each small, each with what one kind of mistake needs to show."""
+
+from __future__ import annotations
+
+from engine.explore.subject import Subject
+from engine.graph.job import Job
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+
+RECORDS, KEYS = 40, 5
+
+
+def _counting(parallelism: int | None, records: int = RECORDS) -> Job:
+    """Two sources, counts in two subtasks, a transactional sink."""
+    job = Job("counting", max_parallelism=8)
+    numbers = job.source(SequenceSource(0, records, splits=2), name="numbers", parallelism=2)
+    pairs = numbers.key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
+    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
+    counted.collect(CollectedResults(), name="out", parallelism=1, chain=False)
+    return job
+
+
+def counting() -> Subject:
+    """Two sources, counts in two subtasks, a transactional sink."""
+    return Subject(_counting, label="counting")
+
+
+def _spread(parallelism: int | None) -> Job:
+    """Records spread by hand over subtasks that pass them on."""
+    job = Job("spread", max_parallelism=8)
+    numbers = job.source(SequenceSource(0, RECORDS, splits=2), name="numbers", parallelism=2)
+    spread = numbers.partition_custom(lambda number, channels: number % channels)
+    passed = spread.map(lambda number: number, name="pass", parallelism=parallelism or 3)
+    passed.collect(CollectedResults(), name="out", parallelism=1, chain=False)
+    return job
+
+
+def spread() -> Subject:
+    """Records spread by hand over subtasks that pass them on."""
+    return Subject(_spread, label="spread")

@@ -1,0 +1,66 @@
+"""A mutant: the engine with one mistake that somebody really made, switched on for the length of a ``with``.
+
+The switch replaces functions of the shipped code from outside; nothing in the shipped code knows of it. A mutant says
+what it was made after, how a search for it looks (a job and a mix of cases), and which invariants may name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.explore.case import Setting
+from engine.explore.subject import Subject
+
+Patch = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake.
+
+    ``mistake``    what the engine does now, in a sentence; ``safeguard``: what is taken away;
+    ``source``     who made it, or warns of it;
+    ``subject``    the job that is searched; ``config``: settings of every case;
+    ``kinds``      kinds of faults that the search mixes in (with their chance in millionths), and ``most`` of them;
+    ``caught_by``  invariants one of which must be what the search reports.
+    """
+
+    name: str
+    mistake: str
+    safeguard: str
+    source: str
+    patch: Patch
+    subject: Callable[[], Subject]
+    caught_by: frozenset[str]
+    config: Mapping[str, Setting] = field(default_factory=dict)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    most: int = 2
+
+
+@contextmanager
+def replaced(owner: Any, **members: Any) -> Iterator[None]:
+    """``owner`` (a class or module) with other members, put back afterwards."""
+    missing = object()
+    before = {name: vars(owner).get(name, missing) for name in members}
+    try:
+        for name, value in members.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is missing:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+@contextmanager
+def together(*patches: AbstractContextManager[None]) -> Iterator[None]:
+    """Several replacements as one."""
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
