@@ -88,6 +88,8 @@ class _FileSinkOperator(SinkOperator):
         self._spec = spec
         self._buckets: dict[str, Bucket] = {}
         self._max_counter = 0
+        self._lagging: dict[tuple[int, str], int] = {}
+        """By subtask and bucket: counters in the restored checkpoint below the greatest one of the subtask."""
         self._finished = False
         self._name = re.compile(rf"{re.escape(spec.prefix)}-(\d+)-(\d+){re.escape(spec.suffix)}")
         self._hidden_name = re.compile(rf"\.{self._name.pattern}\.inprogress\.(\d+)-(\d+)")
@@ -101,8 +103,11 @@ class _FileSinkOperator(SinkOperator):
         self._bucket_state = backend.list_state("buckets")
         self._counter_state = backend.union_list_state("part-counters")
         counters: dict[int, int] = {}
-        for subtask, counter in self._counter_state.get():
+        self._lagging = {}
+        # (Checkpoints of older versions do not say which buckets lag.)
+        for subtask, counter, *lagging in self._counter_state.get():
             counters[subtask] = max(counter, counters.get(subtask, 0))
+            self._lagging.update(((subtask, bucket), lower) for pairs in lagging for bucket, lower in pairs)
         self._max_counter = max(counters.values(), default=0)
         with self._storage_errors():
             restored = [
@@ -122,8 +127,8 @@ class _FileSinkOperator(SinkOperator):
         """Bring the directory back to what the restored checkpoint covers; its pending files are left alone.
 
         Part ``c`` of subtask ``s`` was opened behind the checkpoint if ``c`` is at least the counter of
-        ``s`` in it. A subtask that is not in it existed before (then ``c`` is below all counters) or later
-        (then above).
+        ``s`` in it; in a bucket that was open then, at least the bucket's own counter, which may be lower. A subtask
+        that is not in it existed before (then ``c`` is below all counters) or later (then above).
         """
         context = self.context
         if not context.checkpointing_enabled:
@@ -134,20 +139,21 @@ class _FileSinkOperator(SinkOperator):
         for relative in self._files.files():
             name = posixpath.basename(relative)
             if match := self._name.fullmatch(name):
-                if self._opened_behind(match, counters):
+                if self._opened_behind(relative, match, counters):
                     if begins:
                         raise name_taken(self._files.path(relative))
                     self._files.hide(relative, self._attempt)
                     context.metrics.count("numCommittedFilesRetracted")
             elif match := self._hidden_name.fullmatch(name):
                 earlier = (int(match[3]), int(match[4])) < (context.incarnation, context.attempt)
-                if earlier and self._opened_behind(match, counters):
+                if earlier and self._opened_behind(relative, match, counters):
                     self._files.delete(relative)
 
-    def _opened_behind(self, match: re.Match[str], counters: dict[int, int]) -> bool:
+    def _opened_behind(self, relative: str, match: re.Match[str], counters: dict[int, int]) -> bool:
         subtask, counter = int(match[1]), int(match[2])
         mine = subtask % self.context.parallelism == self.context.subtask
-        return mine and counter >= counters.get(subtask, self._max_counter)
+        first = self._lagging.get((subtask, posixpath.dirname(relative)))
+        return mine and counter >= (counters.get(subtask, self._max_counter) if first is None else first)
 
     # --- records ------------------------------------------------------------------------------------------
 
@@ -228,7 +234,9 @@ class _FileSinkOperator(SinkOperator):
                 if bucket.pending_by_checkpoint
             ]
         )
-        self._counter_state.update([(self.context.subtask, self._max_counter)])
+        lagging = [(bucket.id, bucket.next_counter) for _, bucket in sorted(self._buckets.items())]
+        lagging = [(bucket, counter) for bucket, counter in lagging if counter < self._max_counter]
+        self._counter_state.update([(self.context.subtask, self._max_counter, lagging)])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         with self._storage_errors():

@@ -47,6 +47,7 @@ from operators.transaction_log import (
     Request,
     TransactionDescription,
     TransactionGoneError,
+    TransactionLogError,
 )
 
 DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER = (
@@ -218,9 +219,7 @@ class MemoryTransactionLog:
         fate = self._arrives(request)
         result = self._carry_out_end(producer, COMMITTED, note)
         if result in (LOST, REFUSED):
-            outcome = self.outcome(producer, now_ns)
-            self._record(request, fate, result)
-            raise TransactionGoneError(producer, outcome)
+            self._refuse(request, fate, TransactionGoneError(producer, self._outcome(producer)), result)
         self._answers(request, fate, result)
         return producer._replace(epoch=producer.epoch + 1)
 
@@ -230,13 +229,16 @@ class MemoryTransactionLog:
         fate = self._arrives(request)
         result = self._carry_out_end(producer, ABORTED, None)
         if result == REFUSED:
-            self._refuse(request, fate, f"{producer} aborts, but its transaction is {self.outcome(producer, now_ns)}")
+            self._refuse(request, fate, f"{producer} aborts, but its transaction is {self._outcome(producer)}")
         self._answers(request, fate, result)
         return producer._replace(epoch=producer.epoch + 1)
 
     def outcome(self, producer: Producer, now_ns: int) -> str:
         """See the port."""
         self.expire(now_ns)
+        return self._outcome(producer)
+
+    def _outcome(self, producer: Producer) -> str:
         name = self._names.get(producer.transactional_id)
         if name is None:
             return UNKNOWN
@@ -306,9 +308,13 @@ class MemoryTransactionLog:
     def _record(self, request: Request, fate: str, result: str) -> None:
         self.history.append(Exchange(len(self.history), request, fate, result))
 
-    def _refuse(self, request: Request, fate: str, why: str) -> NoReturn:
-        self._record(request, fate, REFUSED)
-        raise InvalidTransactionError(why)
+    def _refuse(
+        self, request: Request, fate: str, why: str | TransactionLogError, result: str = REFUSED
+    ) -> NoReturn:
+        self._record(request, fate, result)
+        if fate == ANSWER_LOST:
+            raise LogTimeoutError(f"no answer to: {request.name}")
+        raise InvalidTransactionError(why) if isinstance(why, str) else why
 
     def _current(self, request: Request, producer: Producer, fate: str) -> _Name:
         """The name of a producer whose epoch is the current one."""
@@ -316,10 +322,10 @@ class MemoryTransactionLog:
         if name is None or producer.epoch > name.epoch:
             self._refuse(request, fate, f"the log has never heard of {producer}")
         if producer.epoch < name.epoch:
-            self._record(request, fate, REFUSED_AS_FENCED)
             ended = name.ended.get(producer.epoch)
             why = "has been taken over" if ended is None else f"has ended: its transaction is {ended.outcome}"
-            raise ProducerFencedError(f"{request.kind} of {producer}: the epoch {why}; the newest is {name.epoch}")
+            error = ProducerFencedError(f"{request.kind} of {producer}: the epoch {why}; the newest is {name.epoch}")
+            self._refuse(request, fate, error, REFUSED_AS_FENCED)
         return name
 
     def _carry_out_end(self, producer: Producer, outcome: str, note: int | None) -> str:

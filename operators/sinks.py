@@ -39,20 +39,50 @@ class CollectedResults:
     With ``transactional`` (the default) records appear when a checkpoint that covers them completes, each
     exactly once whatever fails; when a job runs without checkpoints, when it ends. Otherwise they appear as
     they arrive, and again after a failure: that is what at-least-once output looks like.
+
+    A job that goes back to an older checkpoint, because the newer ones cannot be read, takes back what those had
+    committed, as the file sink does; it will come again. (Not from a list that somebody else has changed.)
     """
 
     def __init__(self, into: list[Any] | None = None, *, transactional: bool = True) -> None:
         self.records: list[Any] = [] if into is None else into
         self.transactional = transactional
         self._committed: dict[tuple[str, int, int], None] = {}
+        self._not_ours = len(self.records)
+        self._pieces: list[tuple[tuple[str, int, int] | None, int]] = []
+        """What ``records`` is made of, behind what was there before: transactions and their numbers of records."""
 
     def commit(self, transaction: tuple[str, int, int], records: list[Any]) -> bool:
         """Append ``records`` unless ``transaction`` (uid, subtask, checkpoint) was committed before."""
         if transaction in self._committed:
             return False
         self._committed[transaction] = None
+        self._pieces.append((transaction, len(records)))
         self.records.extend(records)
         return True
+
+    def retract(self, uid: str, subtask: int, parallelism: int, behind: int) -> int:
+        """Take back what ``subtask`` (of ``parallelism`` now; those that are gone count for one that is left) has
+        committed with checkpoints behind this one. Returns how many records that were."""
+        gone = {
+            one
+            for one in self._committed
+            if one[0] == uid and one[1] % parallelism == subtask and one[2] > behind
+        }
+        if not gone or len(self.records) != self._not_ours + sum(count for _, count in self._pieces):
+            return 0
+        kept: list[Any] = self.records[: self._not_ours]
+        at = self._not_ours
+        for transaction, count in self._pieces:
+            if transaction not in gone:
+                kept.extend(self.records[at : at + count])
+            at += count
+        retracted = len(self.records) - len(kept)
+        self.records[:] = kept
+        self._pieces = [piece for piece in self._pieces if piece[0] not in gone]
+        for transaction in gone:
+            del self._committed[transaction]
+        return retracted
 
     def begin(self, uid: str, subtask: int) -> None:
         """A subtask starts from nothing: no transaction of its run has been committed yet (the same job may be
@@ -66,6 +96,7 @@ class CollectedResults:
 
     def append(self, records: list[Any]) -> None:
         """Append ``records`` without a transaction."""
+        self._pieces.append((None, len(records)))
         self.records.extend(records)
 
     def fingerprint(self) -> object:
@@ -130,8 +161,13 @@ class _TransactionalCollect(SinkOperator):
 
     def initialize_state(self) -> None:
         self._state = self.context.operator_backend().list_state("pending-records")
-        if self.context.restored_checkpoint_id() is None:
-            self._results.begin(self.context.uid, self.context.subtask)
+        context, restored_id = self.context, self.context.restored_checkpoint_id()
+        if restored_id is None:
+            self._results.begin(context.uid, context.subtask)
+        else:
+            retracted = self._results.retract(context.uid, context.subtask, context.parallelism, restored_id)
+            if retracted:
+                context.metrics.count("numCommittedRecordsRetracted", retracted)
         for subtask, checkpoint_id, records in self._state.get():
             # In the state of a completed checkpoint, so committed, whether or not the notification arrived.
             self._results.commit((self.context.uid, subtask, checkpoint_id), records)

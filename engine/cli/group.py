@@ -17,6 +17,10 @@ from engine.elements.errors import EXIT_TOOL_ERROR, MissingDependencyError
 _VERBS = {
     "run": "engine.cli.run_verb",
     "resume": "engine.cli.resume_verb",
+    "explore": "engine.cli.explore_verb",
+    "replay": "engine.cli.replay_verb",
+    "shrink": "engine.cli.shrink_verb",
+    "diff": "engine.cli.diff_verb",
     "inspect": "engine.cli.inspect_verb",
     "savepoint": "engine.cli.savepoint_verb",
 }
@@ -30,6 +34,10 @@ Examples:
   weir run wordcount.py --kill 'count[1]@3ms'   crash a subtask, see it recover
   weir run wordcount.py --storage state/        keep checkpoints on disk
   weir resume state/                            go on after a crash
+  weir explore wordcount.py --runs 10000        break it in every way, and judge each run
+  weir replay weir1.…                           make one of those runs again
+  weir shrink weir1.… --out failure/            make a failing one small, and explain it
+  weir diff weir1.…                             compare it with the nearest run that passes
   weir inspect state/                           look into the newest checkpoint
   weir savepoint state/                         copy it to where nothing deletes it
 """

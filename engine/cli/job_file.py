@@ -65,6 +65,23 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
         return LoadedJob(job, absolute, dict(params), getattr(module, "SCENARIO", {}))
 
 
+def load_builder(path: str, params: Mapping[str, str]) -> tuple[Callable[[int | None], Job], LoadedJob]:
+    """Load a job file once, for whoever builds its job with several parallelisms; and the job with its own.
+
+    Raises what :func:`load_job` raises.
+    """
+    from engine.graph.job import parallelism_override
+
+    absolute = _absolute(path)
+    module = _load(absolute)
+
+    def build(parallelism: int | None) -> Job:
+        with parallelism_override(parallelism):
+            return _build(module, absolute, params, parallelism)
+
+    return build, LoadedJob(build(None), absolute, dict(params), getattr(module, "SCENARIO", {}))
+
+
 def _absolute(path: str) -> str:
     file = Path(path)
     if not file.exists():

@@ -11,7 +11,9 @@ Rules.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -196,33 +198,35 @@ class Explorer:
     def chunk(self, first: int, count: int) -> Chunk:
         """Make some runs in a row; unless the campaign goes on behind failures, the first one ends them."""
         chunk = Chunk(first)
-        for number in range(first, first + count):
-            failure = self._run(number, chunk.coverage)
-            if failure is not None:
-                chunk.failures.append(failure)
-                if not self._order.keep_going:
-                    break
+        with _garbage_kept():
+            for number in range(first, first + count):
+                failure = self._run(number, chunk.coverage)
+                if failure is not None:
+                    chunk.failures.append(failure)
+                    if not self._order.keep_going:
+                        break
         return chunk
 
     def _run(self, number: int, coverage: Coverage) -> Failure | None:
         seed = f"{self._order.seed}/{number}"
         case = draw_case(self._order.swarm, self.measure, seed)
-        made = self._made(case, number)
+        twice = number % CHUNK_RUNS == 0
+        made = self._made(case, number, whole=twice)
         coverage.add(made.finished, made.footprint["trace"], made.invariants, sometimes(made.invariants))
         violations = list(made.finished.violations)
-        if not violations and number % CHUNK_RUNS == 0:
+        if twice and not violations:
             coverage.checked += 1
-            violations += _differences(made, self._made(case, number))
+            violations += _differences(made, self._made(case, number, whole=True))
         if not violations:
             return None
-        replays = [self._made(case, number) for _ in range(REPLAYS)]
+        replays = [self._made(case, number, whole=twice) for _ in range(REPLAYS)]
         others = [replay for replay in replays if replay.footprint != made.footprint]
         if others and violations[0].invariant != DETERMINISM:
             violations += _differences(made, others[0])
         digest = made.footprint["trace"]
         return Failure(number, seed, case, tuple(map(_portable, violations)), digest, REPLAYS - len(others))
 
-    def _made(self, case: Case, number: int) -> _Made:
+    def _made(self, case: Case, number: int, *, whole: bool) -> _Made:
         tape, invariants = TraceTape(), invariants_for(self._order.promise)
         root = None if self._order.files is None else f"{self._order.files}/run-{number}"
         world = self._world(root)
@@ -230,7 +234,10 @@ class Explorer:
             finished = run_case(
                 self._subject, case, invariants, world=world, instruments=[tape.append], bounds=self._order.bounds
             )
-            return _Made(finished, invariants, _footprint(finished, tape))
+            footprint = {"trace": tape.digest()}
+            if whole:
+                footprint |= _rest_of_footprint(finished)
+            return _Made(finished, invariants, footprint)
         finally:
             if self._files is not None and root is not None:
                 self._files.delete_tree(root)
@@ -241,24 +248,37 @@ class Explorer:
         return World(RootedFileSystem(self._files, f"{root}/storage"), RootedFileSystem(self._files, f"{root}/files"))
 
 
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Runs leave a few megabytes behind, all of it garbage: to look for it once is cheaper than all the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+            gc.collect(1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A run that was made, and what it left behind."""
+    """A run that was made, and digests of what it did: two runs of one case have the same ones."""
 
     finished: FinishedCase
     invariants: Sequence[Invariant]
     footprint: Mapping[str, str]
 
 
-def _footprint(finished: FinishedCase, tape: TraceTape) -> dict[str, str]:
-    """Digests of all that a run is: two runs of one case have the same ones."""
+def _rest_of_footprint(finished: FinishedCase) -> dict[str, str]:
+    """What a run drew, and what it left behind."""
     choices = blake2b(repr(finished.choices).encode(), digest_size=16)
     files = blake2b(repr(sorted(finished.committed.items())).encode(), digest_size=16)
     world = finished.view.world
     for file_system in (world.checkpoints, world.files):
         for path in file_system.walk_files("/"):
             files.update(path.encode() + b"\0" + file_system.read_bytes(path))
-    return {"trace": tape.digest(), "choices": choices.hexdigest(), "files and output": files.hexdigest()}
+    return {"choices": choices.hexdigest(), "files and output": files.hexdigest()}
 
 
 def _differences(first: _Made, second: _Made) -> list[Violation]:
@@ -271,7 +291,8 @@ def _differences(first: _Made, second: _Made) -> list[Violation]:
 
 def _portable(violation: Violation) -> Violation:
     """Without what only means something in the process that saw it."""
-    return Violation(violation.invariant, violation.text, violation.at_ns)
+    details = {name: value for name, value in violation.details.items() if isinstance(value, str | int | None)}
+    return Violation(violation.invariant, violation.text, violation.at_ns, details)
 
 
 def _listed(names: Sequence[str]) -> str:

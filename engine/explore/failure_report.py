@@ -101,8 +101,10 @@ class FailureReport:
         if difference is not None and difference.change is not None:
             text = difference.describe("this run", "passing")
             sections.append((f"The nearest passing run: {difference.change.text}", text))
-        if self.shrunk is not None:
-            sections.append(("How small it is", self.shrunk.describe()))
+        shrunk = "not shrunk" if self.shrunk is None else self.shrunk.describe()
+        if self.case.scheduler != FIFO:
+            shrunk = "not shrunk: its choices could not be spelled out so that the run stays the same"
+        sections.append(("How small it is", shrunk))
         return sections
 
     def _case_lines(self) -> list[str]:

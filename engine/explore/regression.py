@@ -7,6 +7,7 @@ invariant any more.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,9 @@ _WIDTH = 112
 def regression_test(subject: Subject, case: Case, violation: Violation, *, promise: str | None = None) -> str:
     """The source of a test module with one test. ``promise``: what the output is judged by, ``None`` = what the mode
     promises. A job that comes from no file is asked for as a fixture named ``subject``."""
-    from_file = subject.path is not None
-    imports = ["from engine.explore import Case, parse_fault, run_case"] if case.faults else [
-        "from engine.explore import Case, run_case"
-    ]
-    if not from_file:
-        imports = [f"{imports[0]}, Subject"]
+    path = _shortest(subject.path)
+    from_file = path is not None
+    names = ["Case", *([] if from_file else ["Subject"]), *(["parse_fault"] if case.faults else []), "run_case"]
     name = f"test_{_name(subject.label)}_keeps_{_name(violation.invariant)}"
     lines = [
         f'"""A case that has broken {violation.invariant} once, with every choice spelled out."""',
@@ -37,13 +35,13 @@ def regression_test(subject: Subject, case: Case, violation: Violation, *, promi
         "from __future__ import annotations",
         "",
         *(["from engine.cli.subjects import load_subject"] if from_file else []),
-        *imports,
+        f"from engine.explore import {', '.join(names)}",
         "from engine.explore.invariants import invariants_for",
         "",
         "",
         f"def {name}({'' if from_file else 'subject: Subject'}) -> None:",
         f'    """{_claim(violation)}"""',
-        *([f"    subject = load_subject({subject.path!r}, {dict(subject.params)!r})"] if from_file else []),
+        *([f"    subject = load_subject({path!r}, {dict(subject.params)!r})"] if from_file else []),
         *_indented(case_source(case)),
         "",
         f"    finished = run_case(subject, case, invariants_for({'' if promise is None else repr(promise)}))",
@@ -71,6 +69,14 @@ def case_source(case: Case) -> list[str]:
     if case.scheduler == FIFO and case.schedule:
         lines += _keyword("schedule", dict(sorted(case.schedule.items())))
     return [*lines, ")"]
+
+
+def _shortest(path: str | None) -> str | None:
+    """As seen from here when it lies below: a test that is kept is run from the same place on another machine."""
+    if path is None:
+        return None
+    seen = os.path.relpath(path)
+    return path if seen.startswith(os.pardir) else seen
 
 
 def _keyword(name: str, value: Mapping[Any, Any] | Sequence[Any]) -> list[str]:

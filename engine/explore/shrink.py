@@ -28,7 +28,9 @@ from engine.explore.invariant import Invariant, Violation
 from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.explore.witness import Witness
+from engine.observe.events import CheckpointTriggered
 from engine.observe.points import POINTS
+from engine.runtime.kernel import START_NS
 
 InvariantsFactory = Callable[[Case], Sequence[Invariant]]
 """Fresh invariants for one case: what is expected of it may depend on its input and settings."""
@@ -204,6 +206,7 @@ class _Search:
         self.runs = 0
         self.verified = 0
         self.records: dict[str, int] = {}
+        self._instants: tuple[int, ...] = ()
 
     @property
     def elapsed_s(self) -> float:
@@ -220,7 +223,7 @@ class _Search:
         if not self._fails_now(case):
             return False
         self._original = self.violation
-        self._count_records()
+        self._look()
         return True
 
     def search(self) -> tuple[str, ...]:
@@ -268,14 +271,16 @@ class _Search:
                 return True
         return False
 
-    def _count_records(self) -> None:
-        """How many records each split has: as many as the case reads, or leaves out."""
+    def _look(self) -> None:
+        """How many records each split has (as many as the case reads, or leaves out), and when checkpoints begin."""
         witness = Witness(self._subject)
         self.runs += 1
         self._run(witness.subject, self.case, [witness])
         for key, ranges in self.case.dropped.items():
             witness.records[key] = max(witness.records.get(key, 0), ranges[-1][1] if ranges else 0)
         self.records = witness.records
+        triggers = [one.time_ns - START_NS for one in witness.trace if isinstance(one, CheckpointTriggered)]
+        self._instants = tuple(dict.fromkeys(triggers))
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
@@ -283,6 +288,7 @@ class _Search:
         while True:
             before = self.case
             self._fails(replace(self.case, schedule={}))
+            self._name_checkpoints()
             self._simplify_settings()
             self._remove_records()
             self._remove_faults()
@@ -293,6 +299,12 @@ class _Search:
             self._simplify_choices()
             if self.case is before:
                 return
+
+    def _name_checkpoints(self) -> None:
+        """Checkpoints at instants, where an interval triggers them: only these can be taken away one by one."""
+        if self.case.checkpoints is None:
+            config = {name: value for name, value in self.case.config.items() if name != "checkpoint_interval"}
+            self._fails(replace(self.case, config=config, checkpoints=self._instants))
 
     def _simplify_settings(self) -> None:
         config = self.case.config

@@ -77,8 +77,7 @@ class Arrow:
 @dataclass(slots=True)
 class Step:
     """``phrases``: what was done, and to whom or what, in order; ``first`` and ``end``: which trace events the step
-    tells of, by number; ``sent`` and ``taken``: arrows that begin and end here; ``blocked``: whose channel is blocked.
-    """
+    tells of, by number; ``sent`` and ``taken``: arrows that begin and end here; ``dies``: somebody does."""
 
     number: int
     time_ns: int
@@ -89,7 +88,6 @@ class Step:
     end: int
     sent: list[Arrow] = field(default_factory=list)
     taken: list[Arrow] = field(default_factory=list)
-    blocked: list[str] = field(default_factory=list)
     dies: bool = False
 
     @property
@@ -105,6 +103,12 @@ class Step:
                 word = _PLURAL.get(verb, verb) if len(self.actors) > 1 else verb
                 said.append(f"{word} {', '.join(shown)}" if shown else word)
         return f"{', '.join(self.actors)}: {', '.join(said)}"
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a channel is blocked here, and stays so."""
+        unblocked = self._objects("unblocks")
+        return any(one not in unblocked for one in self._objects("blocks"))
 
     def _objects(self, verb: str) -> list[str]:
         return [one for other, objects in self.phrases if other == verb for one in objects]
@@ -195,7 +199,6 @@ class _Saying:
     what: str = ""
     sent: Arrow | None = None
     taken: Arrow | None = None
-    blocked: str | None = None
     dies: bool = False
 
 
@@ -249,7 +252,7 @@ class _Teller:
         say = self._sayings.get(entry.__class__)
         if say is not None:
             for saying in say(entry):
-                self._add(saying)
+                self._add(saying, self._number + is_traced)
         if is_traced:
             self._number += 1
             if self._steps and isinstance(entry, _ALONG):
@@ -262,20 +265,19 @@ class _Teller:
             step.number = number
         return Story(tuple(steps), (*self._tasks, MANAGER))
 
-    def _add(self, saying: _Saying) -> None:
+    def _add(self, saying: _Saying, end: int) -> None:
         last = self._steps[-1] if self._steps else None
         if last is not None and last.actors == [saying.actor] and last.time_ns == self._time_ns:
             step = last
             step.kind = min(step.kind, saying.kind, key=_KINDS.index)
         else:
-            step = Step(0, self._time_ns, [saying.actor], saying.kind, [], self._number, self._number + 1)
+            step = Step(0, self._time_ns, [saying.actor], saying.kind, [], self._number, end)
             self._steps.append(step)
-        step.end = self._number + 1
+        step.end = end
         step.say(saying.verb, saying.what)
         step.dies |= saying.dies
         step.sent += [saying.sent] if saying.sent is not None else []
         step.taken += [saying.taken] if saying.taken is not None else []
-        step.blocked += [saying.blocked] if saying.blocked is not None else []
 
     # -- processes and attempts ---------------------------------------------------------------------------------------
 
@@ -391,7 +393,7 @@ class _Teller:
 
     def _blocked(self, event: ChannelBlocked) -> Iterator[_Saying]:
         sender, receiver = self._ends[event.channel]
-        yield _Saying(receiver, "blocks", BARRIER, sender, blocked=sender)
+        yield _Saying(receiver, "blocks", BARRIER, sender)
 
     def _resumed(self, event: ChannelResumed) -> Iterator[_Saying]:
         sender, receiver = self._ends[event.channel]

@@ -165,7 +165,7 @@ class _Drawing:
     def _topology(self) -> None:
         if self._measure.scales:
             self._set("parallelism", (None, None, 1, 2, 3))
-        self._set("batch_size", (1, 1, 2, 3, 8, 50))
+        self._set("batch_size", (1, 2, 3, 5, 10, 50))
         self._set("channel_capacity", (None, None, 1, 2, 5, 30))
         self._set("output_capacity", (0, 0, 0, 4))
         self._set("failover", ("full", "full", "region"))
@@ -182,7 +182,7 @@ class _Drawing:
 
     def _checkpoints(self, mode: str) -> None:
         duration_ns, records = self._measure.duration_ns, self._measure.records
-        part = self._one_of((2, 3, 4, 6, 10))
+        part = self._one_of((2, 2, 3, 3, 4, 7))
         in_records = self._chance(3)
         interval_ns = max(1_000, duration_ns // part)
         text = f"{max(1, records // part)}rec" if in_records else f"{interval_ns}ns"
@@ -198,7 +198,7 @@ class _Drawing:
         if mode == ALIGNED_TIMEOUT:
             self._set("aligned_timeout_ns", (1, interval_ns // 8 + 1, interval_ns))
         if self._chance(8):
-            self._set("debloat_target_ns", (2_000, 20_000))
+            self._set("debloat_target_ns", (duration_ns // 10 + 1, duration_ns))
 
     def _state(self) -> None:
         self._set("state_backend", ("heap", "heap", "heap", "heap", "heap", "lsm", "changelog", "changelog:lsm"))

@@ -26,6 +26,7 @@ from engine.explore.story import (
     Story,
     time_text,
 )
+from engine.explore.witness import RECORDS
 
 _LANE, _ROW, _TOP, _LEFT = 118, 26, 46, 112
 _STUB = 16
@@ -151,7 +152,7 @@ class _Picture:
 
     def _sign(self, step: Step, x: int, y: int) -> str:
         sign = _SIGNS.get(CRASH if step.dies else step.kind)
-        block = f"<rect class='block' x='{x - 13}' y='{y - 7}' width='4' height='14'/>" if step.blocked else ""
+        block = f"<rect class='block' x='{x - 13}' y='{y - 7}' width='4' height='14'/>" if step.blocks else ""
         if sign is None:
             return f"{block}<circle class='dot' cx='{x}' cy='{y}' r='3.2'/>"
         return f"{block}<text class='sign {CRASH if step.dies else step.kind}' x='{x}' y='{y + 5}'>{sign}</text>"
@@ -161,7 +162,7 @@ class _Picture:
         drawn: list[str] = []
         for step in self._story.steps:
             for arrow in step.sent:
-                kind = "barrier" if arrow.is_barrier else "records"
+                kind = "barrier" if arrow.is_barrier else RECORDS
                 x, y = self._x[step.actors[0]], self._y(step)
                 end = taken.get(arrow.element)
                 if end is None:
@@ -179,12 +180,13 @@ class _Picture:
         way = 1 if x2 > x1 else -1
         tip = x2 - 6 * way
         shown = label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
-        # Near its end, where arrows to one lane lie apart; in the middle they would cover each other.
+        # Near its end, where arrows to one lane lie apart; in the middle they would cover each other. Which barrier it
+        # is stands in the row, for several of them go the same way at a time.
         at_x, at_y = x2 - (x2 - x1) * 0.36, y2 - (y2 - y1) * 0.36 - 3
+        text = f"<text class='label' x='{at_x:.0f}' y='{at_y:.0f}'>{escape(shown)}</text>" if kind == RECORDS else ""
         return (
             f"<g><title>{escape(label)}</title><line class='{kind}' x1='{x1}' y1='{y1}' x2='{tip}' y2='{y2}'/>"
-            f"<path class='tip-{kind}' d='M{x2 - 3 * way},{y2} l{-8 * way},-4 v8 z'/>"
-            f"<text class='label' x='{at_x:.0f}' y='{at_y:.0f}'>{escape(shown)}</text></g>"
+            f"<path class='tip-{kind}' d='M{x2 - 3 * way},{y2} l{-8 * way},-4 v8 z'/>{text}</g>"
         )
 
 

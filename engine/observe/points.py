@@ -3,6 +3,11 @@
 A point is named after the step in the code (as in sled's fail points), so that a search can shrink over *which* of
 its visits fails. Whether anything happens there is for whoever listens: the runtime only says that it has come there,
 and says nothing when nobody does.
+
+The points ``user.*`` are the places where a user's function may raise (Flink tests four of them, and the commit). They
+lie inside of the steps that they belong to.
+
+A file of state is written under its own name from the beginning, so that it gets that name when it is created.
 """
 
 from __future__ import annotations
@@ -57,5 +62,13 @@ POINTS: Mapping[str, Point] = {
     "restore.recover-and-commit": Point(TASK, "an operator takes over its state; sinks commit what it covers"),
     "timer.fire": Point(TASK, "a timer fires"),
     "rescale.split": Point(MASTER, "state is divided among another number of subtasks"),
+    "snapshot.async.step": Point(TASK, "one step of the asynchronous part of a snapshot"),
+    "background.step": Point(TASK, "one step of what a state backend does beside its task"),
+    "user.process": Point(TASK, "a user's functions take records"),
+    "user.snapshot": Point(TASK, "an operator brings its state up to date for a snapshot"),
+    "user.restore": Point(TASK, "an operator takes over its state"),
+    "user.notify": Point(TASK, "an operator hears that a checkpoint is complete, or given up"),
+    "user.commit": Point(TASK, "a sink hears that a checkpoint is complete"),
+    "user.close": Point(TASK, "an operator releases what it holds"),
 }
 """Every point by its name."""

@@ -16,6 +16,8 @@ from engine.checkpoint.messages import Acknowledge, SubtaskCheckpointMetrics
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
 from engine.observe import provenance
+from engine.observe.points import AFTER, BEFORE
+from engine.runtime.interference import StruckDown
 from engine.runtime.shared_files import shared_state
 from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
 from state_backends.errors import StateBackendError, StateSerializationError
@@ -124,6 +126,8 @@ class AsyncSnapshot:
     cancelled: bool = False
     waits: bool = False
     """Everything else is written; the channel state has not ended yet."""
+    steps: int = 0
+    """Steps that the pieces have taken together."""
     persisted_bytes: int = 0
     local: LocalSnapshot | None = None
     """The copy that is kept beside the task, if one is."""
@@ -143,8 +147,11 @@ class AsyncSnapshot:
         self.started_ns = self.sync_ended_ns = self.task.kernel.now_ns
         try:
             for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
-                operator.snapshot_state(self.barrier.checkpoint_id)
+                self.task.snapshot_operator(operator, self.barrier.checkpoint_id)
                 self._prepare(context.uid, context.name)
+        except StruckDown:
+            # A dead process cleans up nothing.
+            raise
         except BaseException:
             self.cancel()
             raise
@@ -236,8 +243,19 @@ class AsyncSnapshot:
 
     def step(self, _payload: None = None) -> None:
         """One bounded piece of the asynchronous part (kernel event)."""
+        task = self.task
         if self.cancelled:
             return
+        if task.pause is not None:
+            task.pause.hold(self, "step", None)
+        elif task.environment.interference is None:
+            self._step()
+        else:
+            task.visit("snapshot.async.step", BEFORE)
+            self._step()
+            task.visit("snapshot.async.step", AFTER)
+
+    def _step(self) -> None:
         if self.position == len(self.pieces) and self.channel_state is not None:
             if self.channel_state.is_failed(self.barrier.checkpoint_id):
                 self.cancel()
@@ -251,6 +269,7 @@ class AsyncSnapshot:
             return
         piece = self.pieces[self.position]
         try:
+            self.steps += 1
             piece.result = piece.task.step()
         except AssertionError:
             raise
@@ -345,7 +364,7 @@ class AsyncSnapshot:
 
     def fingerprint(self) -> object:
         """How far the asynchronous part is."""
-        return (self.barrier, self.position, self.cancelled, self.waits, self.channel_state is None)
+        return (self.barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
 
 
 def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:

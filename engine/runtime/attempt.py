@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.messages import TaskId
 from engine.graph.partitioner import RouterContext
+from engine.observe.points import AFTER, BEFORE
 from engine.runtime.channel import Channel
+from engine.runtime.interfered_task import InterferedSourceTask, InterferedTask
+from engine.runtime.interference import StruckDown
 from engine.runtime.loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.outputs import RecordWriter
 from engine.runtime.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.source_task import SourceTask
-from engine.runtime.task import Task
+from engine.runtime.task import CREATED, Task
 from engine.runtime.watched import WatchedRouter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from engine.graph.plan import ExecutionPlan
+    from engine.graph.plan import ExecutionPlan, SubtaskPlan
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.restored_state import RestoredJob
 
@@ -38,9 +41,7 @@ def build_tasks(
     """
     chosen = frozenset(only) if only is not None else None
     tasks = [
-        (SourceTask if plan.vertices[subtask.vertex].is_source else Task)(
-            subtask, plan.vertices[subtask.vertex], environment
-        )
+        _task_class(plan, subtask, environment)(subtask, plan.vertices[subtask.vertex], environment)
         for subtask in plan.subtasks
         if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
@@ -79,6 +80,13 @@ def build_tasks(
     return by_id
 
 
+def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan, environment: TaskEnvironment) -> type[Task]:
+    is_source = plan.vertices[subtask.vertex].is_source
+    if environment.interference is not None:
+        return InterferedSourceTask if is_source else InterferedTask
+    return SourceTask if is_source else Task
+
+
 def _restore_channels(
     plan: ExecutionPlan,
     tasks: list[Task],
@@ -88,12 +96,29 @@ def _restore_channels(
 ) -> None:
     for vertex, key_type in restored.key_types.items():
         environment.key_type_agreement(vertex).adopt(key_type)
+    receivers = {channel.index: task for task in tasks for channel in task.inputs}
     for channel in channels.values():
         in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
+        receiver = receivers[channel.index]
+        is_watched = isinstance(receiver, InterferedTask) and in_flight is not NOTHING_IN_FLIGHT
+        if is_watched:
+            _visit_replay(receiver, BEFORE)
         channel.restore(in_flight.inputs, in_flight.outputs)
+        if is_watched:
+            _visit_replay(receiver, AFTER)
     for task in tasks:
         if task.inputs:
             task.gate.recover()
+
+
+def _visit_replay(receiver: Task, phase: str) -> None:
+    assert isinstance(receiver, InterferedTask), receiver
+    if receiver.state == CREATED:
+        try:
+            receiver.visit("restore.replay-channel", phase)
+        except StruckDown as struck:
+            # The others are deployed nevertheless: each in a process of its own.
+            receiver.struck_down(struck)
 
 
 def _writers(

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from engine.observe.events import BackgroundWorkDone
+from engine.observe.points import AFTER, BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +66,17 @@ class TaskExecutor:
         """One bounded piece of the oldest work (kernel event)."""
         if self._is_closed:
             return
+        task = self._task
+        if task.pause is not None:
+            task.pause.hold(self, "step", None)
+        elif task.environment.interference is None:
+            self._step()
+        else:
+            task.visit("background.step", BEFORE)
+            self._step()
+            task.visit("background.step", AFTER)
+
+    def _step(self) -> None:
         work = self._queue[0]
         try:
             moved = work.step()
@@ -98,6 +110,11 @@ class TaskExecutor:
         self._is_closed = True
         while self._queue:
             self._queue.popleft().cancel()
+
+    def perish(self) -> None:
+        """The process of the task is gone: nothing is done any more, and nothing cancelled."""
+        self._is_closed = True
+        self._queue.clear()
 
     def fingerprint(self) -> object:
         """What is still to be done."""

@@ -48,7 +48,9 @@ from engine.observe.events import (
     ReportIgnored,
     TraceEvent,
 )
+from engine.observe.points import AFTER, BEFORE
 from engine.runtime.async_snapshot import TaskSnapshot
+from engine.runtime.interference import JOB_MANAGER
 from state_backends.errors import StateBackendError
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class CheckpointDriver:
             NotifyCoordinatorsComplete: self._notify_coordinators_complete,
             NotifyCoordinatorsAborted: self._notify_coordinators_aborted,
             DiscardPendingCheckpoint: self._discard,
-            DiscardCheckpoint: self._discard,
+            DiscardCheckpoint: self._delete_subsumed,
             RequestCompleted: self._request_completed,
             RequestFailed: self._request_failed,
             FailJob: self._fail_job,
@@ -146,7 +148,13 @@ class CheckpointDriver:
         reason = CheckpointFailureReason.IO_EXCEPTION
         self.execute(coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
 
+    def _visit(self, point: str, phase: str) -> None:
+        interference = self._manager.interference
+        if interference is not None:
+            interference.at(point, phase, JOB_MANAGER)
+
     def _write_metadata(self, instruction: WriteMetadata) -> None:
+        self._visit("complete.decide", BEFORE)
         manager, now, checkpoint_id = self._manager, self._kernel.now_ns, instruction.checkpoint_id
         snapshots: dict[TaskId, TaskSnapshot] = {}
         for acknowledgement in instruction.acknowledgements:
@@ -162,6 +170,7 @@ class CheckpointDriver:
             # fails too, the job manager settles it before the next attempt.
             manager.failover.unsettled[checkpoint_id] = None
         self._answer("metadata_answered", checkpoint_id, error)
+        self._visit("complete.decide", AFTER)
 
     def metadata_answered(self, answer: tuple[int, Exception | None]) -> None:
         """A snapshot is durable, or could not be made so (kernel event)."""
@@ -190,6 +199,11 @@ class CheckpointDriver:
         else:
             manager.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
         self.execute(manager.coordinator.on_discarded(checkpoint_id, self._kernel.now_ns))
+
+    def _delete_subsumed(self, instruction: DiscardCheckpoint) -> None:
+        self._visit("subsume.delete", BEFORE)
+        self._discard(instruction)
+        self._visit("subsume.delete", AFTER)
 
     def _discard_shared(self, instruction: DiscardSharedState) -> None:
         error = _try_io(lambda: self._manager.files.delete_shared(instruction.handles))
@@ -264,16 +278,18 @@ class CheckpointDriver:
         self._mail_to(instruction.tasks, "trigger_checkpoint", barrier)
 
     def _notify_complete(self, instruction: NotifyComplete) -> None:
+        self._visit("notify.send", BEFORE)
         arguments = (instruction.checkpoint_id, instruction.last_subsumed_id)
         self._mail_to(instruction.tasks, "notify_checkpoint_complete", *arguments)
         self._manager.checkpoint_completed(instruction.checkpoint_id)
+        self._visit("notify.send", AFTER)
 
     def _notify_aborted(self, instruction: NotifyAborted) -> None:
         now, attempt = self._kernel.now_ns, self._manager.attempt
         self._trace(CheckpointAborted(now, attempt, instruction.checkpoint_id, instruction.reason.name))
         arguments = (instruction.checkpoint_id, instruction.latest_completed_id)
         self._mail_to(instruction.tasks, "notify_checkpoint_aborted", *arguments)
-        self._manager.checkpoint_aborted()
+        self._manager.checkpoint_aborted(instruction.reason)
 
     def _message_ignored(self, instruction: MessageIgnored) -> None:
         message, kind = instruction.message, type(instruction.message).__name__.lower()

@@ -19,7 +19,9 @@ from engine.checkpoint.messages import FinishedState, TaskId, WriteMetadata
 from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
+from engine.observe.points import AFTER, BEFORE
 from engine.runtime.async_snapshot import TaskSnapshot
+from engine.runtime.interference import JOB_MANAGER
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
 from state_backends.errors import CorruptStateError, StateBackendError
@@ -36,6 +38,8 @@ from state_backends.storage import (
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
+    from engine.observe.provenance import Provenance
+    from engine.runtime.interference import Interference
     from state_backends.filesystem import FileSystem
 
 KIND, FORMAT, STOP = "kind", "format", "stop"
@@ -96,6 +100,8 @@ class CheckpointFiles:
         self._file_system = file_system
         self._state_backend = state_backend
         self._provenance = provenance
+        self.interference: Interference | None = None
+        """Who is asked what goes wrong while state is read and assigned, if anybody is."""
         self._adopted: dict[int, _Adopted] = {}
         self._undeleted: dict[int, None] = {}
         """Checkpoints whose deletion has failed: while they may still exist, what they refer to stays."""
@@ -316,12 +322,17 @@ class CheckpointFiles:
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state, and
         :class:`StorageError` when the directory cannot be read.
         """
+        self._visit("restore.read", BEFORE)
         try:
             metadata, problems = self._newest_usable(known)
         except OSError as error:
             raise unusable_storage(self.storage.job_dir, error) from error
+        self._visit("restore.read", AFTER)
         if metadata is None:
             return None, tuple(problems)
+        points = ("restore.assign-keys", "rescale.split") if self._rescales(metadata) else ("restore.assign-keys",)
+        for point in points:
+            self._visit(point, BEFORE)
         restored = RestoredJob.assign(
             metadata,
             self.plan,
@@ -330,8 +341,18 @@ class CheckpointFiles:
             state_backend=self._state_backend,
             provenance=self._provenance,
         )
+        for point in reversed(points):
+            self._visit(point, AFTER)
         self.plan = self.plan if restored.plan is None else restored.plan
         return restored, tuple(problems)
+
+    def _visit(self, point: str, phase: str) -> None:
+        if self.interference is not None:
+            self.interference.at(point, phase, JOB_MANAGER)
+
+    def _rescales(self, metadata: CheckpointMetadata) -> bool:
+        parallelism = {operator.uid: vertex.parallelism for vertex, operator in self.plan.operators()}
+        return any(parallelism.get(one.uid, one.parallelism) != one.parallelism for one in metadata.operators)
 
     def _verified(self, checkpoint_id: int) -> CheckpointMetadata:
         location = self.location(checkpoint_id)

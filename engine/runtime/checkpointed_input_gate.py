@@ -45,7 +45,9 @@ from engine.elements.events import (
     EndOfChannelState,
     EndOfPartition,
 )
+from engine.observe.points import AFTER, BEFORE
 from engine.runtime.channel import Channel
+from engine.runtime.interference import StruckDown
 from engine.runtime.output_queue import Element
 
 if TYPE_CHECKING:
@@ -82,6 +84,9 @@ class GateOwner(Protocol):
     def input_recovered(self) -> None:
         """All restored records in flight are behind us."""
 
+    def struck_down(self, struck: StruckDown) -> None:
+        """The task dies while a record arrives, in a step of whoever sent it."""
+
 
 HandlerFactory = Callable[[int, InputCapture], BarrierHandler]
 """Makes the handler for a number of channels and their capture."""
@@ -115,6 +120,8 @@ class CheckpointedInputGate:
         self._priority: deque[Channel] = deque()
         self._recovery: UpstreamRecoveryTracker | None = None
         self._undrained = 0
+        self.visit: Callable[[str, str], None] | None = None
+        """Told at which named point the task is, and in which phase of it, where something may go wrong."""
         self.debloater: TaskDebloater | None = None
         """Learns when there is nothing to read."""
         self._back_edges = [self.channels[index] for index in sorted(back_edges)]
@@ -151,12 +158,22 @@ class CheckpointedInputGate:
     def capture(self, channel: Channel, batches: Sequence[Batch]) -> None:
         """Records arrived on ``channel`` while it captures."""
         assert channel.capture is not None
-        self._add_input(channel.capture.last, channel, batches)
+        try:
+            self._add_input(channel.capture.last, channel, batches)
+        except StruckDown as struck:
+            # The sender's step goes on.
+            self._owner.struck_down(struck)
 
     def _add_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
+        is_open = self.state.is_open(checkpoint_id)
+        visit = self.visit if is_open and batches else None
+        if visit is not None:
+            visit("channel-state.append", BEFORE)
         self.state.add_input(checkpoint_id, channel.index, batches)
-        if self.state.is_open(checkpoint_id):
+        if is_open:
             channel.trace_captured(checkpoint_id, "input", batches)
+        if visit is not None:
+            visit("channel-state.append", AFTER)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -266,7 +283,7 @@ class CheckpointedInputGate:
                         # A chained source, held back by one checkpoint and at once by the next.
                         del resumed[index]
                     else:
-                        channels[index].block()
+                        self._block(channels[index])
                 case ResumeChannels(indices):
                     resumed.update(dict.fromkeys(indices))
                 case TriggerSnapshot():
@@ -285,8 +302,23 @@ class CheckpointedInputGate:
                     owner.alignment_finished(instruction)
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
-        for index in resumed:
-            channels[index].resume()
+        if resumed:
+            self._resume([channels[index] for index in resumed])
+
+    def _block(self, channel: Channel) -> None:
+        if self.visit is not None:
+            self.visit("align.block", BEFORE)
+        channel.block()
+        if self.visit is not None:
+            self.visit("align.block", AFTER)
+
+    def _resume(self, channels: Iterable[Channel]) -> None:
+        if self.visit is not None:
+            self.visit("align.release", BEFORE)
+        for channel in channels:
+            channel.resume()
+        if self.visit is not None:
+            self.visit("align.release", AFTER)
 
     def _start_capture(self, checkpoint_id: int) -> None:
         self.state.open(checkpoint_id)

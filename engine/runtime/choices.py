@@ -37,6 +37,9 @@ class Choice(NamedTuple):
     bound: int
 
 
+_new_tuple = tuple.__new__
+
+
 class _SplitMix64:
     """Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (OOPSLA 2014), the 64-bit mixer."""
 
@@ -61,6 +64,10 @@ class ChoiceRecorder:
         self.log: list[Choice] = []
         self._generators: dict[str, _SplitMix64] = {}
         self._replay = None if replay is None else iter(replay)
+        self._schedule_generator: _SplitMix64 | None = None
+        # Only here: a subclass that reads draws another way means its draws of the schedule, too.
+        if replay is None and type(self) is ChoiceRecorder:
+            self._schedule_generator = self._generators[SCHEDULE] = _SplitMix64(seed, SCHEDULE)
 
     def draw(self, stream: str, bound: int) -> int:
         """A value in ``0 .. bound-1``. A bound of 1 is no choice: nothing is drawn or recorded.
@@ -76,7 +83,14 @@ class ChoiceRecorder:
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
         """Which of the ready kernel events goes next, as its position; 0 is the oldest."""
-        return self.draw(SCHEDULE, len(ready))
+        bound = len(ready)
+        schedule = self._schedule_generator
+        if bound == 1 or schedule is None:
+            return self.draw(SCHEDULE, bound)
+        # What every event of a run comes by, written out: the same as a draw.
+        value = schedule.below(bound)
+        self.log.append(_new_tuple(Choice, (SCHEDULE, value, bound)))
+        return value
 
     def _generate(self, stream: str, bound: int) -> int:
         generator = self._generators.get(stream)

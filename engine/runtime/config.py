@@ -43,6 +43,7 @@ DEFAULT_ALIGNED_TIMEOUT_NS = 10_000_000
 DEFAULT_RESTARTS = 3
 DEFAULT_RESTART_DELAY_NS = 10_000_000
 DEFAULT_MASTER_RECOVERY_NS = 10_000_000
+DEFAULT_HEARTBEAT_TIMEOUT_NS = 50_000_000_000
 DEFAULT_FINAL_CHECKPOINT_ATTEMPTS = 10
 DEFAULT_MATERIALIZATION_NS = 600_000_000_000
 
@@ -110,6 +111,7 @@ _LEAST = (
     ("aligned_timeout_ns", 1),
     ("interval_during_backlog_ns", 0),
     ("master_recovery_ns", 0),
+    ("heartbeat_timeout_ns", 1),
     ("final_checkpoint_attempts", 1),
     ("debloat_target_ns", 1),
     ("debloat_period_ns", 1),
@@ -184,6 +186,7 @@ class RunConfig:
     ``failover``                 ``full``: a failed task takes all others with it; ``region``: only those that it is
                                  connected with by channels, however many tasks away;
     ``master_recovery_ns``       time between the death of the job manager and its successor;
+    ``heartbeat_timeout_ns``     a task of which nothing is heard for longer counts as dead (Flink: 50 s);
     ``final_checkpoint_attempts``  failures in a row of the last checkpoint of a job that fail the job;
     ``debloat_target_ns``        buffer debloating: the credit of channels is cut to what their task takes in this time;
                                  ``None`` = it is always ``channel_capacity``;
@@ -224,6 +227,7 @@ class RunConfig:
     random_first_delay: bool = False
     failover: str = "full"
     master_recovery_ns: int = DEFAULT_MASTER_RECOVERY_NS
+    heartbeat_timeout_ns: int = DEFAULT_HEARTBEAT_TIMEOUT_NS
     final_checkpoint_attempts: int = DEFAULT_FINAL_CHECKPOINT_ATTEMPTS
     debloat_target_ns: int | None = None
     debloat_period_ns: int | None = None

@@ -21,7 +21,8 @@ from state_backends.state_backend import StateBackend
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.observe.provenance import Provenance
-    from engine.runtime.interference import Interference
+    from engine.runtime.interfered_task import InterferedTask, Pause
+    from engine.runtime.interference import Interference, StruckDown
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.task import Task
     from state_backends.local_recovery import LocalStateStores
@@ -66,6 +67,15 @@ class Master(Protocol):
 
     def note(self, text: str) -> None:
         """Something a user should know that is no error."""
+
+    def task_struck(self, task: Task, struck: StruckDown) -> None:
+        """The task dies in the middle of somebody else's step."""
+
+    def task_paused(self, task: InterferedTask, pause: Pause) -> None:
+        """The task does nothing for a while."""
+
+    def condemn(self, target: str, cause: str) -> None:
+        """Somebody dies as soon as the present event is over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from engine.elements.events import SavepointFormat, StopMode
 from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
+from engine.runtime.interference import JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
 from engine.runtime.job_manager import JobManager, Restore
 from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS, Kernel
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from state_backends.filesystem import FileSystem
 
 _PROGRESS_EVERY_EVENTS = 2_000
-
-JOB_MANAGER = "job manager"
-"""What a kill calls the job manager."""
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -159,6 +156,8 @@ class Execution:
         self._restore_from = restore_from
         self._orders: list[tuple[int, str, object]] = []
         """What is to happen to the job manager: when, which operation, with what payload."""
+        self._appointments: list[tuple[int, str, Any, object]] = []
+        """What else is to happen: when on the virtual clock, which operation, of whom, with what payload."""
 
     def kill(self, target: str, at_ns: int, cause: str = "killed") -> None:
         """Kill tasks, or the job manager, ``at_ns`` after the start of the run.
@@ -211,6 +210,21 @@ class Execution:
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise ConfigurationError(f"there is no task {target!r}{hint} Tasks: {shown}; or {JOB_MANAGER!r}")
 
+    def appoint(self, time_ns: int, operation: str, target: Any, payload: object = None) -> None:
+        """Have ``target.operation(payload)`` called when the virtual clock shows ``time_ns``; never when the run begins
+        later than that. ``target`` has a ``name``. For faults; call it before the run."""
+        self._appointments.append((time_ns, operation, target, payload))
+
+    def condemn(self, target: str, cause: str) -> None:
+        """Have ``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) die as soon as the present event is
+        over, before anything else happens. For faults; see :mod:`engine.runtime.interference`."""
+        self.manager.condemn(target, cause)
+
+    def pause(self, target: str, for_ns: int) -> None:
+        """Have tasks, those of a name or of ``worker[i]``, do nothing from the end of the present step on."""
+        for task in self.manager.interfered_tasks(target):
+            task.begin_pause(for_ns)
+
     def run(self, progress: Callable[[Progress], None] | None = None) -> ExecutionResult:
         """Run to the end. A failed job is a result, not an exception; a bug of Weir is an ``AssertionError``."""
         manager, kernel = self.manager, self.kernel
@@ -246,10 +260,26 @@ class Execution:
         )
         for at_ns, operation, payload in self._orders:
             kernel.schedule(started_ns + at_ns, operation, manager, payload)
-        manager.start(restored, problems)
+        for time_ns, operation, target, payload in self._appointments:
+            if time_ns >= started_ns:
+                kernel.schedule(time_ns, operation, target, payload)
+        try:
+            manager.start(restored, problems)
+        except StruckDown as struck:
+            self.settle(struck)
         return started_ns
 
     def _starting_point(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
+        while True:
+            try:
+                return self._newest_state()
+            except StruckDown as struck:
+                if struck.target != JOB_MANAGER:
+                    raise ProcessDiedError(struck.cause, self.kernel.now_ns) from struck
+                # Nothing was begun: its successor begins like it.
+                struck.is_over = True
+
+    def _newest_state(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
         files, gone = self.manager.files, []
         if self._restore_from is not None:
             try:
@@ -269,12 +299,54 @@ class Execution:
     def _run_kernel(self, progress: Callable[[Progress], None] | None) -> None:
         # Reports come between events, never as events: whoever watches must not change what happens.
         if progress is None:
-            self.kernel.run()
+            self.run_events()
             return
-        while self.kernel.run(_PROGRESS_EVERY_EVENTS) == _PROGRESS_EVERY_EVENTS and not self.kernel.stopped:
+        while self.run_events(_PROGRESS_EVERY_EVENTS) == _PROGRESS_EVERY_EVENTS and not self.manager.is_over:
             manager = self.manager
             completed = manager.coordinator.statistics.completed
             progress(Progress(self.kernel.now_ns, manager.source_records, completed, manager.attempt))
+
+    def run_events(self, max_events: int | None = None) -> int:
+        """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed; whoever is
+        struck down meanwhile dies. Returns the number of events.
+
+        Raises :class:`ProcessDiedError` when that is the whole process.
+        """
+        kernel, manager = self.kernel, self.manager
+        before = kernel.executed
+        self.settle()
+        while True:
+            try:
+                kernel.run(None if max_events is None else max_events - (kernel.executed - before))
+            except StruckDown as struck:
+                self.settle(struck)
+            else:
+                if not manager.condemned:
+                    break
+                self.settle()
+            if manager.is_over:
+                break
+        return kernel.executed - before
+
+    def settle(self, struck: StruckDown | None = None) -> None:
+        """Between two events: let those die whom the last one struck down or condemned.
+
+        Raises :class:`ProcessDiedError` when that is the whole process.
+        """
+        manager, now = self.manager, self.kernel.now_ns
+        if struck is not None:
+            struck.is_over = True
+            manager.condemned.insert(0, (struck.target, struck.cause))
+        while manager.condemned:
+            target, cause = manager.condemned.pop(0)
+            if target == PROCESS:
+                raise ProcessDiedError(cause, now) from struck
+            try:
+                manager.strike(target, cause)
+            except StruckDown as another:
+                # Only the whole process dies while somebody else does; see InterferedTask.
+                another.is_over = True
+                raise ProcessDiedError(another.cause, now) from another
 
     def _result(self, started_ns: int) -> ExecutionResult:
         manager = self.manager

@@ -49,6 +49,12 @@ class TaskKilledError(WeirError):
     exit_code = JobFailedError.exit_code
 
 
+class HeartbeatTimeoutError(WeirError):
+    """Nothing was heard of a task for too long: it counts as dead, whatever it does."""
+
+    exit_code = JobFailedError.exit_code
+
+
 class FinalCheckpointError(WeirError):
     """The last checkpoint of a job cannot be completed."""
 
@@ -229,7 +235,7 @@ class Failover:
 
     def job_is_over(self, _payload: None = None) -> None:
         """Nothing more can come of the last checkpoint (kernel event)."""
-        self._kernel.stop()
+        self._manager.end_run()
 
     # -- failures of the job manager --------------------------------------------------------------------------------
 
@@ -238,8 +244,13 @@ class Failover:
         manager, now = self._manager, self._kernel.now_ns
         if manager.state in ENDED:
             manager.note(f"nothing to kill at {manager.elapsed}: the job is {manager.state}")
+            if not self.waits("job_is_over", None):
+                manager.end_run()
             return
         died = manager.coordinator
+        for task in manager.tasks.values():
+            # Who does nothing hears of nothing.
+            task.disowned = task.disowned or task.pause is not None
         manager.cancel_tasks()
         manager.state = RECOVERING
         self._failures += 1

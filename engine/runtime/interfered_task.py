@@ -7,23 +7,20 @@ Rules.
 
 * A point is visited before and after its step. Who is struck down there is dead at that very instruction: nothing of it
   is closed, deleted or said, as when its process is killed.
-* A paused task does nothing from the end of the present step on: what comes for it is held, in its order. A step has no
-  duration, so that what has begun is done, but for notifications and acknowledgements: in the middle of these it stops.
-* A task that the job manager has given up on is a *zombie* when it goes on: its mail is gone, but what it was about to do
-  it still does. Then it learns that nobody waits for it, and ends (Flink: a task manager whose heartbeat timed out).
+* A paused task does nothing from the end of the present step on: what comes for it is held, in its order. A step has
+  no duration, so that what has begun is done, but for notifications and acknowledgements: in these it stops midway.
+* A task that the job manager has given up on is a *zombie* when it goes on: its mail is gone, but what it was about to
+  do it still does. Then it learns that nobody waits for it, and ends (Flink: a task manager whose heartbeat timed out).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.instructions import (
-    NotifyOperatorsAborted,
-    NotifyOperatorsComplete,
-    NotifyOperatorsSubsumed,
-)
+from engine.checkpoint.instructions import NotifyOperatorsAborted, NotifyOperatorsComplete
 from engine.elements.events import CheckpointBarrier
 from engine.observe.points import AFTER, BEFORE
+from engine.runtime.disturbed_task import DisturbedTask
 from engine.runtime.interference import PROCESS, StruckDown
 from engine.runtime.source_task import SourceTask
 from engine.runtime.task import CANCELED, CREATED, FAILED, FINISHED, RUNNING, Task
@@ -36,9 +33,7 @@ if TYPE_CHECKING:
     from engine.runtime.channel import Channel
     from engine.runtime.output_queue import Element
     from engine.runtime.outputs import RecordWriter
-
-Notification = NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed
-
+    from engine.runtime.task_steps import Notification
 
 class Pause:
     """A while in which a task does nothing. ``held``: the events that have come meanwhile, as ``(target, operation,
@@ -59,7 +54,7 @@ class Pause:
         return (self.until_ns - now_ns, tuple((operation, str(payload)) for _, operation, payload in self.held))
 
 
-class InterferedTask(Task):
+class InterferedTask(DisturbedTask):
     """A task that may be struck down and paused."""
 
     _is_reached = False
@@ -159,10 +154,6 @@ class InterferedTask(Task):
         for context in self.contexts:
             context.perish()
 
-    def struck_down(self, struck: StruckDown) -> None:
-        """It dies in the middle of a step of somebody else, who goes on."""
-        self.environment.master.task_struck(self, struck)
-
     def _abandon(self) -> None:
         try:
             super()._abandon()
@@ -221,6 +212,14 @@ class InterferedTask(Task):
             self.pause.hold(self, "go_on", rest)
         else:
             super().receive_mail(rest)
+
+    def notify_rest(self, notification: Notification, first: int) -> None:
+        """The operators from ``first`` on hear of a checkpoint, behind a pause."""
+        self.checkpointing.notify_rest(notification, first)
+
+    def acknowledge_late(self, checkpoint_id: int) -> None:
+        """Acknowledge a checkpoint, behind a pause."""
+        self.checkpointing.acknowledge_late(checkpoint_id)
 
     def run(self, _payload: None = None) -> None:
         """See the base class."""

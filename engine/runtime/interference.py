@@ -27,7 +27,7 @@ one in front of it."""
 
 
 PROCESS, JOB_MANAGER, WORKER = "process", "job manager", "worker"
-"""Who may die besides single tasks. ``worker[1]``: all subtasks of that index, which share a slot (Flink: slot sharing)."""
+"""Who may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""
 
 ZOMBIE = "zombie "
 """What is in front of the name of a task that was declared dead and goes on nevertheless."""
@@ -47,8 +47,8 @@ class StruckDown(BaseException):
 
 
 class ProcessDiedError(StruckDown):
-    """The whole process of a run is dead, at ``at_ns`` of virtual time: nothing was closed, ended or deleted. What is in
-    files is all there is to go on from."""
+    """The whole process of a run is dead, at ``at_ns`` of virtual time: nothing was closed, ended or deleted. What is
+    in files is all there is to go on from."""
 
     def __init__(self, cause: str, at_ns: int) -> None:
         super().__init__(PROCESS, cause)

@@ -29,8 +29,9 @@ from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
 from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
-from engine.runtime.failover import Failover, FinalCheckpointError, TaskKilledError
-from engine.runtime.interference import DELIVERED, MESSAGES
+from engine.runtime.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
+from engine.runtime.interfered_task import InterferedTask, Pause
+from engine.runtime.interference import DELIVERED, JOB_MANAGER, MESSAGES, PROCESS, WORKER, StruckDown
 from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
 from engine.runtime.local_files import LocalFiles
 from engine.runtime.operator_coordinators import OperatorCoordinators
@@ -100,6 +101,7 @@ class JobManager:
             self._state_backend.name,
             provenance,
         )
+        self.files.interference = interference
         self.incarnation = incarnation
         self.instrument = instrument
         self.attempt = 0
@@ -124,6 +126,10 @@ class JobManager:
         self._output_dir = output_dir
         self.choices = choices
         self.failover = Failover(self)
+        self.is_over = False
+        """Whether nothing more can come of the job."""
+        self.condemned: list[tuple[str, str]] = []
+        """Who dies as soon as the present event is over, and why."""
         interval = config.checkpoint_interval
         self._records_interval = None if interval is None else interval.records
         self._records_to_trigger = self._records_interval or 0
@@ -228,17 +234,28 @@ class JobManager:
         else:
             self.coordinators.subtasks_reset(ids, checkpoint_id)
         for task in tasks.values():
+            if task.state != "created":
+                # It has died while records in flight were put back.
+                continue
             if restored is not None and task.plan.vertex in restored.finished_vertices:
                 task.start_finished()
                 continue
-            uids = {context.uid for context in task.contexts}
-            task.start({} if restored is None else restored.for_task(task.plan.subtask, uids), checkpoint_id)
+            self._start(task, restored)
         self.coordinators.deployed(ids)
         for task in tasks.values():
             # A task with restored records in flight does not run yet: it could not say which of them its state holds.
             if task.state == "finished" or (task.state == "running" and task.gate.is_recovered):
                 self._runs(task)
         self._begin_to_checkpoint()
+
+    def _start(self, task: Task, restored: RestoredJob | None) -> None:
+        uids = {context.uid for context in task.contexts}
+        checkpoint_id = None if restored is None else restored.checkpoint_id
+        try:
+            task.start({} if restored is None else restored.for_task(task.plan.subtask, uids), checkpoint_id)
+        except StruckDown as struck:
+            # The others are deployed nevertheless: each in a process of its own.
+            self.task_struck(task, struck)
 
     def tasks_down(self, ids: Region) -> None:
         """These tasks are to be deployed anew."""
@@ -300,7 +317,12 @@ class JobManager:
         self.driver.execute(self.coordinator.shut_down(status, self.kernel.now_ns))
         self.coordinators.close()
         if not self.failover.waits("job_is_over", None):
-            self.kernel.stop()
+            self.end_run()
+
+    def end_run(self) -> None:
+        """Nothing more can come of the job."""
+        self.is_over = True
+        self.kernel.stop()
 
     def replace_coordinator(self) -> None:
         """The job manager has died: its successor remembers nothing."""
@@ -340,12 +362,14 @@ class JobManager:
 
     def task_recovered(self, task: Task) -> None:
         """All restored records in flight are behind a task; when that is true of all, checkpoints begin."""
-        if self.state == RUNNING and task.state == "running":
+        if not task.disowned and self.state == RUNNING and task.state == "running":
             self._runs(task)
             self._begin_to_checkpoint()
 
     def task_reached_end(self, task: Task) -> None:
         """All input of a task has ended."""
+        if task.disowned:
+            return
         self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)
         if self.end.all_ended:
             self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.deployment)
@@ -368,6 +392,8 @@ class JobManager:
 
     def task_finished(self, task: Task) -> None:
         """A task is closed; when all are, the job has finished."""
+        if task.disowned:
+            return
         self.end.task_finished(task.task_id)
         self.coordinator.on_task_status(task.task_id, TaskStatus.FINISHED)
         if self.end.all_finished:
@@ -393,7 +419,7 @@ class JobManager:
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
-        if task.state in ("created", "running") and self.state == RUNNING:
+        if task.state in ("created", "running") and self.state == RUNNING and not task.disowned:
             now = self.kernel.now_ns
             self.driver.execute(self.coordinator.on_backlog(task.task_id, is_backlog, now))
 
@@ -411,10 +437,12 @@ class JobManager:
         if deployment == self.deployment and self.state == RUNNING:
             self.driver.execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
 
-    def checkpoint_aborted(self) -> None:
+    def checkpoint_aborted(self, reason: CheckpointFailureReason) -> None:
         """With an interval in records: try again a little later. There may be no record left to trigger the next one,
-        whose barriers alone free what some tasks hold back for the barriers of this one that will never come."""
-        if self._records_interval is not None:
+        whose barriers alone free what some tasks hold back for the barriers of this one that will never come. The same
+        when nothing but somebody's wish triggers checkpoints, and this one has got lost on its way."""
+        is_lost = reason is CheckpointFailureReason.CHECKPOINT_EXPIRED
+        if self._records_interval is not None or (self.config.checkpoint_interval is None and is_lost):
             self.kernel.schedule(self.kernel.now_ns + _FINAL_RETRY_NS, "records_interval_over", self, self.deployment)
 
     def slice_records(self) -> int:
@@ -450,6 +478,59 @@ class JobManager:
     def kill_master(self, cause: str) -> None:
         """Kill the job manager itself (kernel event of a fault plan)."""
         self.failover.kill_master(cause)
+
+    # -- deaths and silences -----------------------------------------------------------------------------------------
+
+    def condemn(self, target: str, cause: str) -> None:
+        """``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) dies as soon as the present event is over,
+        before anything else happens: it was not the one who was at work."""
+        self.condemned.append((target, cause))
+        self.kernel.stop()
+
+    def strike(self, target: str, cause: str) -> None:
+        """The job manager, a task or all tasks of a worker are dead."""
+        if target == JOB_MANAGER:
+            self.failover.kill_master(cause)
+            return
+        for task in self.interfered_tasks(target):
+            task.die(TaskKilledError(f"{task.name} was {cause}"))
+
+    def interfered_tasks(self, target: str) -> list[InterferedTask]:
+        """The tasks that go by a name, or that a worker holds, of those that the job manager still counts upon."""
+        found = []
+        for task in self.tasks.values():
+            names = (f"{WORKER}[{task.plan.subtask}]", task.name, *task.vertex.names_of(task.plan.subtask))
+            if target in names and isinstance(task, InterferedTask) and not task.disowned:
+                found.append(task)
+        return found
+
+    def task_struck(self, task: Task, struck: StruckDown) -> None:
+        """A task dies in the middle of a step of somebody else, who goes on, unless the whole process dies."""
+        if struck.target == PROCESS:
+            raise struck
+        assert isinstance(task, InterferedTask), task.name
+        struck.is_over = True
+        task.die(TaskKilledError(f"{task.name} was {struck.cause}"))
+        if struck.target != task.name:
+            self.condemn(struck.target, struck.cause)
+
+    def task_paused(self, task: InterferedTask, pause: Pause) -> None:
+        """A task has fallen silent: its heartbeat is missed if that lasts too long."""
+        timeout_ns = self.config.heartbeat_timeout_ns
+        if pause.until_ns - self.kernel.now_ns > timeout_ns:
+            self.kernel.schedule(self.kernel.now_ns + timeout_ns, "heartbeat_missed", self, (task, pause))
+
+    def heartbeat_missed(self, silence: tuple[InterferedTask, Pause]) -> None:
+        """A task has been silent for too long (kernel event), if it still is."""
+        task, pause = silence
+        if task.pause is pause:
+            self.declare_dead(task, f"nothing was heard of it for {self.config.heartbeat_timeout_ns} ns")
+
+    def declare_dead(self, task: Task, why: str) -> None:
+        """Give up on a task that cannot be reached. If it lives on nevertheless, nobody listens to it any more."""
+        if self.state == RUNNING and task.state == "running" and self.tasks.get(task.task_id) is task:
+            task.disowned = True
+            self.failover.task_failed(task.attempt, task.name, HeartbeatTimeoutError(f"{task.name}: {why}"))
 
     def trigger_savepoint(self, number: int) -> None:
         """The time of an order of a savepoint has come (kernel event)."""

@@ -36,6 +36,7 @@ from engine.runtime.output_queue import Element
 from engine.runtime.outputs import ChainOutput, RecordWriter
 from engine.runtime.task_checkpoint import TaskCheckpointing
 from engine.runtime.task_context import TaskOperatorContext
+from engine.runtime.task_steps import TaskSteps
 from engine.runtime.watched import WatchedChain
 from engine.runtime.watermark_valve import WatermarkValve
 
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
     from engine.checkpoint.instructions import AbortCheckpoint, AlignmentFinished, TriggerSnapshot
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.environment import TaskEnvironment
-    from engine.runtime.interference import Interference
+    from engine.runtime.interference import StruckDown
     from engine.runtime.loops import Loop
     from engine.runtime.restored_state import RestoredOperator
 
 CREATED, RUNNING, FINISHED, FAILED, CANCELED = "created", "running", "finished", "failed", "canceled"
 
 
-class Task:
+class Task(TaskSteps):
     """One subtask in one attempt. Driven by kernel events; see the module's theory of operation."""
 
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
@@ -104,8 +105,6 @@ class Task:
         self._half_done_ns = 0
         self._resting_until_ns = 0
         self._interference = environment.interference
-        self._kept_back: list[tuple[int, Watermark | WatermarkStatus]] = []
-        """What a fault keeps from the task for a while: input channel and element."""
         self._timers: list[tuple[int, int]] = []
         self._registered: set[tuple[int, int]] = set()
         """The same as ``_timers``, to be asked for members only."""
@@ -177,7 +176,7 @@ class Task:
                 context.restore(restored.get(context.uid), checkpoint_id)
             # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
             for operator in reversed(self.operators):
-                operator.initialize_state()
+                self.initialize(operator)
             for operator in reversed(self.operators):
                 operator.open()
         except AssertionError:
@@ -188,6 +187,10 @@ class Task:
         self._set_state(RUNNING)
         self._debloat_later()
         self.wake()
+
+    def struck_down(self, struck: StruckDown) -> None:
+        """The task dies in the middle of a step of somebody else, who goes on."""
+        self.environment.master.task_struck(self, struck)
 
     # -- waking up and choosing an element --------------------------------------------------------------------
 
@@ -210,7 +213,7 @@ class Task:
     def run(self, _payload: None = None) -> None:
         """Handle one element, if there is one and it may be started."""
         self._woken = False
-        if self.state is not RUNNING:
+        if self.state != RUNNING:
             return
         if self.is_stopping:
             self._await_barriers_coming_back()
@@ -221,26 +224,16 @@ class Task:
             self._woken = True
             self.kernel.schedule(self._resting_until_ns, "run", self)
             return
-        if self._interference is not None and self._is_held(self._interference):
-            return
         try:
             if self._slice_records:
                 # Between two records: what is over of the slice is handled first.
                 self.interrupt()
-            if self.state is RUNNING:
+            if self.state == RUNNING:
                 self._run_once()
         except AssertionError:
             raise
         except Exception as error:
             self.fail(error)
-
-    def _is_held(self, interference: Interference) -> bool:
-        hold_ns = interference.hold_ns(self.name, self.vertex.is_source)
-        if hold_ns:
-            self.rest(hold_ns)
-            self._woken = True
-            self.kernel.schedule(self._resting_until_ns, "run", self)
-        return bool(hold_ns)
 
     def _run_once(self) -> None:
         channel = self.gate.next_channel()
@@ -276,7 +269,7 @@ class Task:
 
     def end_slice(self, number: int) -> None:
         """The slice is over (kernel event); void when mail has cut the slice meanwhile."""
-        if number != self._slice_number or self.state is not RUNNING:
+        if number != self._slice_number or self.state != RUNNING:
             return
         records, self._slice_records = self._slice_records, 0
         try:
@@ -320,8 +313,7 @@ class Task:
         index, now = channel.input_index, self.kernel.now_ns
         match event:
             case Watermark() | WatermarkStatus():
-                if self._interference is None or not self._keeps_back(self._interference, index, event):
-                    self._take_time(index, event)
+                self.take_time(index, event)
             case EndOfData():
                 # On a back edge it has gone round.
                 if channel not in self._back_edges:
@@ -338,25 +330,8 @@ class Task:
             case _:
                 self.gate.handle(channel, event, now)
 
-    def _keeps_back(self, interference: Interference, index: int, event: Watermark | WatermarkStatus) -> bool:
-        if not self._kept_back:
-            delay_ns = interference.watermark_delay_ns(self.name)
-            if not delay_ns:
-                return False
-            self.kernel.schedule(self.kernel.now_ns + delay_ns, "receive_mail", self, ("release_watermarks", ()))
-        self._kept_back.append((index, event))
-        if event == Watermark(MAX_TIMESTAMP_MS):
-            # The end of data is behind it: what it lets happen must have happened by then.
-            self.release_watermarks()
-        return True
-
-    def release_watermarks(self) -> None:
-        """What was kept from the task comes now (mail)."""
-        kept_back, self._kept_back = self._kept_back, []
-        for index, event in kept_back:
-            self._take_time(index, event)
-
-    def _take_time(self, index: int, event: Watermark | WatermarkStatus) -> None:
+    def take_time(self, index: int, event: Watermark | WatermarkStatus) -> None:
+        """Event time of the input at ``index`` goes on, or stops to count."""
         if isinstance(event, Watermark):
             self._take_watermark(index, event.timestamp_ms)
             return
@@ -490,7 +465,7 @@ class Task:
 
     def finish(self) -> None:
         """Nothing more will come and nothing more is expected: close, and end the outputs."""
-        if self.state is not RUNNING:
+        if self.state != RUNNING:
             return
         if self.environment.protocol.takes_checkpoints and not (
             self._may_finish and self.checkpointing.final_checkpoint_completed
@@ -534,7 +509,7 @@ class Task:
         self.checkpointing.abandon()
         try:
             for operator in self.operators:
-                operator.close()
+                self.close_operator(operator)
         except AssertionError:
             raise
         except Exception as error:
@@ -573,14 +548,14 @@ class Task:
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
         """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``."""
         operation, arguments = mail
-        if self.state is not RUNNING:
-            if operation == "trigger_checkpoint" and self.state is FINISHED:
+        if self.state != RUNNING:
+            if operation == "trigger_checkpoint" and self.state == FINISHED:
                 # It finished while the trigger was on its way: nobody else would ever say that it takes no part.
                 self.checkpointing.trigger_refused(arguments[0].checkpoint_id, is_closing=True)
             return
         try:
             self.interrupt()
-            if self.state is RUNNING:
+            if self.state == RUNNING:
                 getattr(self, operation)(*arguments)
         except AssertionError:
             raise
@@ -642,9 +617,13 @@ class Task:
             due_ns = self.kernel.now_ns + time_ns - clock_ns
             self.kernel.schedule(due_ns, "receive_mail", self, ("fire_timers", (time_ns,)))
 
+    def is_timer_due(self, time_ns: int) -> bool:
+        """Whether a timer has yet to fire that is due at ``time_ns``."""
+        return bool(self._timers) and self._timers[0][0] <= time_ns
+
     def fire_timers(self, time_ns: int) -> None:
         """Fire every timer due at ``time_ns``."""
-        while self._timers and self._timers[0][0] <= time_ns and self.state is RUNNING:
+        while self._timers and self._timers[0][0] <= time_ns and self.state == RUNNING:
             entry = heappop(self._timers)
             self._registered.discard(entry)
             due_ns, position = entry
@@ -683,7 +662,7 @@ class Task:
         for operator in self.operators:
             # The task is dead already; what closing still complains about must not hide why.
             try:
-                operator.close()
+                self.close_operator(operator)
             except AssertionError:
                 raise
             except Exception as error:
@@ -710,8 +689,7 @@ class Task:
     @property
     def clock_ns(self) -> int:
         """What the processing-time clock of the task shows: virtual time, unless a fault has set it wrong."""
-        now = self.kernel.now_ns
-        return now if self._interference is None else now + self._interference.clock_skew_ns(self.name)
+        return self.kernel.now_ns
 
     @property
     def watermark_ms(self) -> int:
@@ -745,7 +723,6 @@ class Task:
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             self._half_done_ns if self._interrupted_at_ns == now else 0,
             max(0, self._resting_until_ns - now),
-            tuple(self._kept_back),
             tuple(sorted((time_ns - now, position) for time_ns, position in self._timers)),
             self.gate.fingerprint(),
             self._valve.fingerprint(),

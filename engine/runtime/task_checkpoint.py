@@ -36,6 +36,7 @@ from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.errors import WeirError
 from engine.elements.events import CancelCheckpointMarker
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
+from engine.observe.points import AFTER, BEFORE
 from engine.runtime.async_snapshot import AsyncSnapshot
 from engine.runtime.operator_coordinators import BarrierProcessed
 
@@ -70,6 +71,7 @@ class TaskCheckpointing:
 
     def __init__(self, task: Task, restored_checkpoint_id: int | None) -> None:
         self._task = task
+        self._interference = task.environment.interference
         self.channel_state = ChannelStateWriter()
         self._protocol = TaskCheckpointProtocol(restored_checkpoint_id)
         self.local: TaskLocalRecovery | None = None
@@ -185,6 +187,12 @@ class TaskCheckpointing:
             snapshot.cancel()
         self._running.clear()
 
+    def perish(self) -> None:
+        """The process of the task is gone: what runs ends, and nobody cleans up behind it."""
+        for snapshot in self._running.values():
+            snapshot.cancelled = True
+        self._running.clear()
+
     def _abandon_channel_state(self, checkpoint_id: int) -> None:
         self.channel_state.abort(checkpoint_id)
         for channel in self.output_channels():
@@ -221,16 +229,23 @@ class TaskCheckpointing:
             task.snapshots_written()
 
     def _notify(
-        self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed
+        self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int = 0
     ) -> None:
-        """Operator by operator, each behind its state backend (Flink: ``AbstractUdfStreamOperator``)."""
+        """Operator by operator from the ``first`` on, each behind its state backend (Flink:
+        ``AbstractUdfStreamOperator``)."""
         checkpoint_id, local = instruction.checkpoint_id, self.local
-        if local is not None:
+        if local is not None and not first:
             if isinstance(instruction, NotifyOperatorsComplete):
                 local.confirm(checkpoint_id)
             elif isinstance(instruction, NotifyOperatorsAborted):
                 local.abort(checkpoint_id)
-        for operator, context in zip(self._task.operators, self._task.contexts, strict=True):
+        task = self._task
+        for position in range(first, len(task.operators)):
+            operator, context = task.operators[position], task.contexts[position]
+            if not task.may_notify(instruction, operator):
+                assert task.pause is not None, task.name
+                task.pause.hold(task, "go_on", ("notify_rest", (instruction, position)))
+                return
             match instruction:
                 case NotifyOperatorsComplete():
                     if context.keyed is not None:
@@ -243,6 +258,13 @@ class TaskCheckpointing:
                 case NotifyOperatorsSubsumed():
                     if context.keyed is not None:
                         context.keyed.notify_checkpoint_subsumed(checkpoint_id)
+            task.notified(instruction, operator)
+
+    def notify_rest(
+        self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int
+    ) -> None:
+        """Those operators hear of a checkpoint that had not heard of it when the task was paused."""
+        self._notify(instruction, first)
 
     @property
     def running_ids(self) -> tuple[int, ...]:
@@ -278,8 +300,12 @@ class TaskCheckpointing:
         # It is open already where records that come back are logged, whatever form the barrier has.
         has_state = needs_channel_state(options) or self.channel_state.is_open(checkpoint_id)
         state = self._open_channel_state(barrier) if has_state else None
+        if self._interference is not None:
+            task.visit("barrier.forward", BEFORE)
         for writer in task.writers:
             writer.broadcast_barrier(barrier.with_options(options), state)
+        if self._interference is not None:
+            task.visit("barrier.forward", AFTER)
         if state is not None:
             if options.timeoutable and options.aligned_timeout_ns is not None:
                 due_ns = max(task.kernel.now_ns, barrier.timestamp_ns + options.aligned_timeout_ns)
@@ -295,7 +321,11 @@ class TaskCheckpointing:
                     now, task.attempt, checkpoint_id, task.name, metrics.alignment_ns, metrics.start_delay_ns
                 )
             )
+        if self._interference is not None:
+            task.visit("snapshot.sync", BEFORE)
         snapshot.start()
+        if self._interference is not None:
+            task.visit("snapshot.sync", AFTER)
         if any(plan.create_coordinator is not None for plan in task.vertex.operators):
             processed = BarrierProcessed(checkpoint_id, task.task_id, task.attempt)
             task.environment.send_to_master("barrier_processed", processed)
@@ -310,8 +340,20 @@ class TaskCheckpointing:
             state.finish_input(checkpoint_id)
         return state
 
+    def acknowledge_late(self, checkpoint_id: int) -> None:
+        """Acknowledge behind a pause, if the snapshot is still wanted."""
+        if checkpoint_id in self._running:
+            self._acknowledge(checkpoint_id)
+            if not self._running:
+                self._task.snapshots_written()
+
     def _acknowledge(self, checkpoint_id: int) -> None:
         task = self._task
+        if self._interference is not None:
+            task.visit("ack.send", BEFORE)
+            if task.pause is not None:
+                task.pause.hold(task, "go_on", ("acknowledge_late", (checkpoint_id,)))
+                return
         snapshot = self._running.pop(checkpoint_id)
         message = snapshot.acknowledgement()
         if task.environment.instrument is not None:
@@ -320,6 +362,8 @@ class TaskCheckpointing:
                 SnapshotAcknowledged(task.kernel.now_ns, task.attempt, checkpoint_id, task.name, size)
             )
         task.environment.send_to_master("receive_acknowledge", message)
+        if self._interference is not None:
+            task.visit("ack.send", AFTER)
 
     def fingerprint(self) -> object:
         """The protocol's state and the snapshots under way."""

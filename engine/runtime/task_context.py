@@ -182,6 +182,12 @@ class TaskOperatorContext:
         for directory in self._working_dirs:
             self._task.environment.local_file_system.delete_tree(directory)
 
+    def perish(self) -> None:
+        """The process of the task is gone, and local files are left as they are until they are swept."""
+        self._is_closed = True
+        if self._executor is not None:
+            self._executor.perish()
+
     def operator_backend(self) -> OperatorStateBackend:
         """Operator state, with what was restored."""
         if self.operator is None:

@@ -242,8 +242,6 @@ def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
     role, exposes = PLAIN, AT_ONCE
     if isinstance(operator, SourceOperator):
         role = SOURCE
-    elif plan.keyed:
-        role = KEYED
     elif not plan.chained_outputs and not plan.edge_outputs:
         # A sink that keeps its count, say, in the state commits nothing, but goes back with the checkpoint.
         kind = type(operator)
@@ -252,6 +250,8 @@ def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
             exposes = COMMITS
         elif kind.snapshot_state is not Operator.snapshot_state:
             role = STATE
+    elif plan.keyed:
+        role = KEYED
     elif type(operator).snapshot_state is not Operator.snapshot_state:
         role = STATE
     return OperatorFacts(plan.uid, plan.name, role, exposes, plan.key_type)

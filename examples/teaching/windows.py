@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine import CollectionSource, Job, ProcessWindowFunction, TumblingEventTimeWindows, WatermarkStrategy
+from engine import CollectionSource, Job, ProcessWindowFunction, TimeWindow, TumblingEventTimeWindows, WatermarkStrategy
 from operators.log_sink import LogSink
 from operators.window_functions import WindowContext
 
@@ -42,6 +42,7 @@ class HowMany(ProcessWindowFunction):
 
     def process(self, key: Any, ctx: WindowContext, elements: Sequence[Any]) -> Iterable[tuple[Any, int, int]]:
         """The window is complete."""
+        assert isinstance(ctx.window, TimeWindow)
         return ((key, ctx.window.start, len(elements)),)
 
 

@@ -177,3 +177,26 @@ def test_the_directory_fsync_is_needed() -> None:
         except AssertionError:
             losses += 1
     assert losses
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["hidden", "visible"])
+def test_a_part_behind_the_checkpoint_goes_whatever_its_bucket_had_counted(committed: bool) -> None:
+    """A bucket that had opened fewer parts than another goes on with its own, lower number: its part is taken back
+    like any other."""
+    disk = MemoryFileSystem()
+    sink = FileSink("rows", bucket=lambda number: "often" if number < 100 else "rare")
+    harness = Harness(sink.create_operator(), fs=disk, incarnation=1, attempt=1)
+    harness.process([100, 1])
+    harness.snapshot(1)
+    harness.process([2])
+    restored = harness.snapshot(2)
+    harness.process([101])
+    harness.snapshot(3)
+    if committed:
+        harness.complete(3)
+    harness.operator.close()
+
+    Harness(sink.create_operator(), fs=disk, restored=restored, incarnation=2, attempt=1)
+
+    assert read_committed(disk, "/out/rows") == {"often": ["1", "2"], "rare": ["100"]}
+    assert [path for path in disk.walk_files("/out/rows") if ".inprogress." in path] == []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import AttemptStarted, CheckpointCompleted
     from engine.protocols.interface import CheckpointProtocol
+    from state_backends.checkpoint_metadata import CheckpointMetadata
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
 PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)
@@ -78,6 +79,8 @@ class Shared:
     """The newest completed checkpoint behind which the job has not gone back."""
     went_back: bool = False
     """Whether an attempt began from an older checkpoint than the newest completed one."""
+    metadata: dict[bytes, CheckpointMetadata] = field(default_factory=dict)
+    """What was read from the metadata of snapshots, by what is written in it."""
     _reference: Reference | None = None
 
     def process_started(self, view: CaseView) -> None:

@@ -38,7 +38,7 @@ class PromisedOutput(Watcher):
     name = "V1"
     title = "The committed output is what was promised: exactly-once = the rows of a run without faults, each as often."
     reason = "It is what users are promised, and the only thing that the outside world sees of all this machinery."
-    source = "Flink: exactly-once ITCases; Veresov et al., Failure Transparency in Stateful Dataflow Systems, ECOOP 2024"
+    source = "Flink: exactly-once ITCases; Veresov et al., Failure Transparency in Stateful Dataflow, ECOOP 2024"
 
     def __init__(self, shared: Shared | None = None, row_key: Callable[[str], str | None] | None = None) -> None:
         """``row_key``: takes the key from a row; the rows of a key must then come in the reference's order, too."""
@@ -96,8 +96,8 @@ class PromisedOutput(Watcher):
             for number, (row, found) in enumerate(zip(by_key[key], found_by_key[key], strict=True), start=1):
                 if row != found:
                     self.violated(
-                        f"output {partition!r}: the rows of key {key} come in another order: number {number} is {found},"
-                        f" and {row} in the reference",
+                        f"output {partition!r}: the rows of key {key} come in another order: number {number} is"
+                        f" {found}, and {row} in the reference",
                         None,
                         partition=partition,
                         key=key,
@@ -120,7 +120,7 @@ class FailureTransparency(Watcher):
     name = "V2"
     title = "At every moment readers see only rows that a run without faults commits, and never fewer than before."
     reason = "A row that is taken back was wrong when somebody acted on it; the end alone would not show that."
-    source = "Veresov et al., ECOOP 2024: failure transparency; Flink: read-committed consumers of two-phase-commit sinks"
+    source = "Veresov et al., ECOOP 2024: failure transparency; Flink: read-committed consumers"
 
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)

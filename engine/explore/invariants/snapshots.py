@@ -6,9 +6,10 @@ crash at this very instant would leave them.
 
 from __future__ import annotations
 
+import io
 import posixpath
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.subject import CHECKPOINTS_DIR
@@ -19,8 +20,9 @@ from engine.observe.events import (
     SnapshotAcknowledged,
     TaskState,
 )
+from state_backends.checkpoint_metadata import CheckpointMetadata
 from state_backends.encoding import default_codec
-from state_backends.errors import StateBackendError
+from state_backends.errors import CorruptStateError, StateBackendError
 from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.memory_filesystem import MemoryFileSystem
 from state_backends.offline_reader import write_in_full
@@ -28,7 +30,7 @@ from state_backends.storage import CheckpointLocation, CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase
-    from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot
+    from state_backends.checkpoint_metadata import OperatorSnapshot
     from state_backends.filesystem import FileSystem
 
 _MAY_EXIST = "FINALIZE_CHECKPOINT_FAILURE"
@@ -48,15 +50,46 @@ def after_a_crash(files: FileSystem) -> FileSystem:
     return files.survivors() if isinstance(files, MemoryFileSystem) else files
 
 
-def location_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> CheckpointLocation:
-    """Where a snapshot lies: in checkpoint storage, or with the files of the job when it is a savepoint."""
+class Snapshot(NamedTuple):
+    """One snapshot, and the files that it lies on."""
+
+    files: FileSystem
+    location: CheckpointLocation
+
+    def content(self) -> bytes:
+        """Its metadata, as written.
+
+        :raises OSError: when there is none
+        """
+        return self.files.read_bytes(self.location.metadata_path)
+
+
+def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> Snapshot:
+    """A snapshot in checkpoint storage, or with the files of the job when it is a savepoint."""
     files = view.world.checkpoints
-    location = storage_of(view, after_a_crash(files) if durable else files).location(checkpoint_id)
+    location = storage_of(view, files).location(checkpoint_id)
     said = view.execution.manager.files.location(checkpoint_id)
+    if said.directory != location.directory:
+        files = view.world.files
+    files = after_a_crash(files) if durable else files
     if said.directory == location.directory:
-        return location
-    files = view.world.files
-    return CheckpointLocation(after_a_crash(files) if durable else files, checkpoint_id, said.directory, None)
+        return Snapshot(files, storage_of(view, files).location(checkpoint_id))
+    return Snapshot(files, CheckpointLocation(files, checkpoint_id, said.directory, None))
+
+
+def read_metadata(shared: Shared, snapshot: Snapshot) -> CheckpointMetadata:
+    """What a snapshot consists of. Equal bytes are read once: several invariants ask.
+
+    :raises CorruptStateError: when they are damaged, or belong to another checkpoint
+    :raises OSError: when there are none
+    """
+    content, path = snapshot.content(), snapshot.location.metadata_path
+    metadata = shared.metadata.get(content)
+    if metadata is None:
+        metadata = shared.metadata[content] = CheckpointMetadata.from_file(io.BytesIO(content), path)
+    if metadata.checkpoint_id != snapshot.location.checkpoint_id:
+        raise CorruptStateError(path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
+    return metadata
 
 
 class CompleteMeansWhole(Watcher):
@@ -118,19 +151,21 @@ class CompleteMeansWhole(Watcher):
             self.violated(text, now_ns, checkpoint_id=number)
         if number in self._aborted:
             self.violated(f"checkpoint {number} is complete, but was aborted before", now_ns, checkpoint_id=number)
-        location = location_of(self.view, number, durable=True)
+        snapshot = snapshot_of(self.view, number, durable=True)
         if "delete-referenced" not in self._damage:
-            self._verify(location, now_ns, "is complete, but would not survive a crash now")
-        if posixpath.dirname(location.directory) == storage_of(self.view).job_dir:
+            self._verify(snapshot, now_ns, "is complete, but would not survive a crash now")
+        if posixpath.dirname(snapshot.location.directory) == storage_of(self.view).job_dir:
             self._newest = max(self._newest, number)
 
     def _is_finished(self, task: str) -> bool:
         return task in self._finished and self._finished[task] >= self._running.get(task, 0)
 
-    def _verify(self, location: CheckpointLocation, now_ns: int | None, what: str) -> None:
-        number = location.checkpoint_id
+    def _verify(self, snapshot: Snapshot, now_ns: int | None, what: str) -> None:
+        number, reader = snapshot.location.checkpoint_id, snapshot.location.reader()
         try:
-            metadata = location.verify()
+            metadata = read_metadata(self.shared, snapshot)
+            for stream in metadata.streams():
+                reader.verify(stream)
         except (StateBackendError, OSError) as error:
             self.violated(f"checkpoint {number} {what}: {error}", now_ns, checkpoint_id=number)
             return
@@ -157,9 +192,10 @@ class CompleteMeansWhole(Watcher):
         """What is retained can be restored."""
         if self._damage:
             return
-        storage = storage_of(self.view, after_a_crash(self.view.world.checkpoints))
+        files = after_a_crash(self.view.world.checkpoints)
+        storage = storage_of(self.view, files)
         for number in storage.list_checkpoints():
-            self._verify(storage.location(number), None, "is retained, but cannot be restored")
+            self._verify(Snapshot(files, storage.location(number)), None, "is retained, but cannot be restored")
 
 
 class CanonicalBytes(Watcher):
@@ -178,17 +214,17 @@ class CanonicalBytes(Watcher):
         if not faults_possible(self.view).isdisjoint(DAMAGE):
             self.skipped = "files may be damaged"
             return
-        location = location_of(self.view, event.checkpoint_id, durable=False)
+        snapshot = snapshot_of(self.view, event.checkpoint_id, durable=False)
         try:
-            self._check(location, event)
+            self._check(snapshot, event)
         except (StateBackendError, OSError) as error:
             text = f"checkpoint {event.checkpoint_id} cannot be read: {error}"
             self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id)
 
-    def _check(self, location: CheckpointLocation, event: CheckpointCompleted) -> None:
-        metadata = location.read_metadata()
+    def _check(self, snapshot: Snapshot, event: CheckpointCompleted) -> None:
+        metadata = read_metadata(self.shared, snapshot)
         number = event.checkpoint_id
-        if metadata.to_bytes() != _bytes_of(self.view, location):
+        if metadata.to_bytes() != snapshot.content():
             text = f"the metadata of checkpoint {number} is not what is written for what was read from it"
             self.violated(text, event.time_ns, checkpoint_id=number)
         found = _one_state(metadata, number)
@@ -196,20 +232,15 @@ class CanonicalBytes(Watcher):
         if found is None or self.view.config.snapshot_compression != "none":
             return
         operator, subtask, handle = found
-        reader = location.reader()
+        reader = snapshot.location.reader()
         with reader.open(handle.stream) as file:
             written = file.read()
         again = CheckpointStorage(MemoryFileSystem(), "/", "again").initialize_location(1)
         copied = write_in_full(handle, reader, operator.max_parallelism, default_codec(), again.stream_factory("again"))
         with again.reader().open(copied.stream) if copied is not None else reader.open(handle.stream) as file:
             if copied is None or file.read() != written:
-                text = f"the state of {operator.name}[{subtask}] in checkpoint {number} gives other bytes when it is read"
-                self.violated(f"{text} and written again", event.time_ns, checkpoint_id=number)
-
-
-def _bytes_of(view: CaseView, location: CheckpointLocation) -> bytes:
-    path, world = location.metadata_path, view.world
-    return (world.checkpoints if world.checkpoints.exists(path) else world.files).read_bytes(path)
+                text = f"the state of {operator.name}[{subtask}] in checkpoint {number}, read and written again, is"
+                self.violated(f"{text} other bytes", event.time_ns, checkpoint_id=number)
 
 
 def _one_state(metadata: CheckpointMetadata, number: int) -> tuple[OperatorSnapshot, int, FullKeyedStateHandle] | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.explore.invariants.base import Shared, Watcher
+from engine.explore.invariants.base import Shared, Watcher, faults_possible
 from engine.observe.events import Send, TimerFired
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView
+
+_OTHER_CLOCKS = frozenset(("clock-jump", "skew"))
+"""Faults that tear the clock of a task from the one that its timers are called by."""
 
 
 class TimeGoesOn(Watcher):
@@ -52,6 +55,8 @@ class TimeGoesOn(Watcher):
             self._watermarks[event.channel] = (event.attempt, event.detail)
 
     def _on_timer(self, event: TimerFired) -> None:
+        if not faults_possible(self.view).isdisjoint(_OTHER_CLOCKS):
+            return
         who = (event.task, event.operator)
         attempt, last_ns = self._fired.get(who, (0, -1))
         if event.due_ns > event.time_ns:
@@ -60,8 +65,8 @@ class TimeGoesOn(Watcher):
         # One that is due now may have been registered again by the call: then it is another one.
         if event.attempt == attempt and event.due_ns <= last_ns and event.due_ns < event.time_ns:
             self.violated(
-                f"the timer of {event.operator} in {event.task} that was due at {event.due_ns} ns is called again, behind"
-                f" the one due at {last_ns} ns",
+                f"the timer of {event.operator} in {event.task} that was due at {event.due_ns} ns is called behind the"
+                f" one due at {last_ns} ns",
                 event.time_ns,
                 task=event.task,
             )

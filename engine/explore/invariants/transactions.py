@@ -21,7 +21,7 @@ from engine.observe.events import (
     TaskState,
 )
 from operators.memory_transaction_log import MemoryTransactionLog
-from operators.transaction_log import COMMITTED, DATA, OK, REPEATED, Exchange, Producer
+from operators.transaction_log import DATA, OK, REPEATED, Exchange, Producer
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase
@@ -162,7 +162,7 @@ class CommitOnCompletion(Watcher):
                 prepared[producer] = request.note or 0
             elif request.kind == "expire" or exchange.fate in _TAKEN_AWAY:
                 gone.add(producer)
-            elif request.kind in ("commit", "late") and exchange.result == OK:
+            elif request.kind == "commit" and exchange.result == OK:
                 committed.add(producer)
                 if producer not in covered:
                     self._too_early(uid, exchange, prepared.get(producer))
@@ -189,8 +189,8 @@ class CommitOnCompletion(Watcher):
     def _too_early(self, uid: str, exchange: Exchange, note: int | None) -> None:
         what = "without having been pre-committed" if note is None else f"pre-committed for checkpoint {note}"
         self.violated(
-            f"sink {uid!r} commits transaction {exchange.request.transactional_id}, {what}, but no checkpoint that holds"
-            " it is complete",
+            f"sink {uid!r} commits transaction {exchange.request.transactional_id}, {what}, but no checkpoint that"
+            " holds it is complete",
             exchange.request.at_ns,
             uid=uid,
             checkpoint_id=note,
@@ -264,8 +264,8 @@ class Fencing(Watcher):
             current = self._current.get(task, 0)
             if current not in attempts and (task, current) not in self._finished:
                 self.violated(
-                    f"checkpoint {number} is complete with what {task} acknowledged in attempt {max(attempts)}, which is"
-                    f" over: it runs in attempt {current}",
+                    f"checkpoint {number} is complete with what {task} acknowledged in attempt {max(attempts)}, which"
+                    f" is over: it runs in attempt {current}",
                     event.time_ns,
                     checkpoint_id=number,
                     task=task,
@@ -360,7 +360,7 @@ class LogChecks(Watcher):
         problems += [f"{producer} never appended what is there" for producer in sorted(written)]
         seen = [record.producer for record in log.read(*place) if record.producer is not None]
         unseen = {one for one in seen if one not in committed}
-        problems += [f"records of {one} are read, which is {log.outcome(one, 0)}" for one in sorted(unseen)]
+        problems += [f"records of {one} are read, which nobody has committed" for one in sorted(unseen)]
         stable = log.last_stable_offset(*place)
         due = Counter(
             one.producer for one in entries if one.kind == DATA and one.producer in committed and one.offset < stable
@@ -383,6 +383,6 @@ def _asked(log: MemoryTransactionLog) -> tuple[dict[tuple[Producer, str, int], i
         if request.kind == "append" and request.topic is not None and request.records:
             key = (producer, request.topic, request.partition)
             appended[key] = appended.get(key, 0) + request.records
-        elif request.kind in ("commit", "late") and log.outcome(producer, request.at_ns) == COMMITTED:
+        elif request.kind == "commit":
             committed.add(producer)
     return appended, committed

@@ -17,165 +17,61 @@ all processes of a run, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from engine.explore.ledger.ranges import Effects
-from engine.observe.events import (
-    AttemptStarted,
-    CheckpointCompleted,
-    RunEnded,
-    RunStarted,
-    TaskState,
+from engine.explore.ledger.entries import (
+    OUTPUT,
+    CheckpointPart,
+    Exposed,
+    Origin,
+    Place,
+    RecordCause,
+    Restart,
+    TaskPart,
 )
-from engine.observe.provenance import COMMITS, KEYED, SINK, SOURCE, STATE, OperatorFacts, TaskFacts
-from state_backends.key_groups import key_group_for, operator_index_for_key_group
+from engine.explore.ledger.ranges import Effects
+from engine.explore.ledger.task_book import TaskBook
+from engine.explore.ledger.words import checkpoint_text, since_start
+from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, RunStarted, TaskState
+from engine.observe.provenance import AT_ONCE, SINK
 
 if TYPE_CHECKING:
     from engine.observe.events import TraceEvent
-
-RecordCause = tuple[int, int]
-"""``(origin, number)``: the origin by its place in :attr:`EffectLedger.origins`."""
-
-
-class Origin(NamedTuple):
-    """Where causes come from. A split of a source; or an operator's state: of a key, perhaps of a window (``namespace``),
-    or all of a subtask (then ``split`` is its number)."""
-
-    uid: str
-    split: str | None
-    key: Any = None
-    namespace: Any = None
-
-    @property
-    def is_source(self) -> bool:
-        """Whether its numbers are those of records."""
-        return self.split is not None and not self.split.startswith(_SUBTASK)
-
-
-_SUBTASK = "\0subtask "
-
-
-class Place(NamedTuple):
-    """What records have effects on. ``kind``: ``key``, ``state`` or ``output``."""
-
-    uid: str
-    kind: str
-    key: Any = None
-
-
-KEY, WHOLE, OUTPUT = "key", "state", "output"
-
-
-class Cell:
-    """Effects on one cell, and how often its operator has emitted on its account, by namespace. ``version`` counts the
-    effects; ``epoch`` says between which snapshots of the task it was last changed."""
-
-    __slots__ = ("effects", "emitted", "epoch", "version")
-
-    def __init__(self, epoch: int) -> None:
-        self.effects = Effects()
-        self.emitted: dict[Any, int] = {}
-        self.version = 0
-        self.epoch = epoch
-
-    def copy(self, epoch: int) -> Cell:
-        """The same, to be changed."""
-        other = Cell(epoch)
-        other.effects, other.emitted, other.version = self.effects.copy(), dict(self.emitted), self.version
-        return other
-
-    def fingerprint(self) -> object:
-        """Equal for equal content."""
-        return self.effects.fingerprint(), tuple(self.emitted.items())
-
-
-@dataclass(slots=True)
-class Exposed:
-    """What readers were shown at once: ``checkpoint_id`` covers it, ``None`` = it was shown as it came, or at the end of
-    a job without checkpoints. ``era``: how many restarts there had been. ``rows``: ``(cause, value)`` in their order."""
-
-    uid: str
-    task: str
-    incarnation: int
-    attempt: int
-    checkpoint_id: int | None
-    era: int
-    effects: Effects = field(default_factory=Effects)
-    rows: list[tuple[RecordCause, Any]] = field(default_factory=list)
-
-    def fingerprint(self) -> object:
-        """Equal for equal content."""
-        return (self.uid, self.task, self.attempt, self.checkpoint_id, self.effects.fingerprint())
-
-
-@dataclass(slots=True)
-class TaskPart:
-    """What a checkpoint holds of one task. Cells in it are not changed any more."""
-
-    facts: TaskFacts
-    cells: dict[Place, Cell]
-    read: dict[int, int]
-    pending: tuple[Exposed, ...]
-
-
-@dataclass(slots=True)
-class CheckpointPart:
-    """What a checkpoint holds: of each task, and in flight (by side, edge, sender and receiver)."""
-
-    tasks: dict[str, TaskPart] = field(default_factory=dict)
-    in_flight: dict[tuple[str, str, int, int], list[RecordCause]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Restart:
-    """Tasks have begun anew: in ``attempt``, from ``checkpoint_id`` or from nothing, because of ``cause``.
-
-    ``part``: what the checkpoint holds; ``tasks``: which were deployed; ``is_known``: whether the ledger has seen the
-    checkpoint being taken.
-    """
-
-    number: int
-    incarnation: int
-    attempt: int
-    time_ns: int
-    checkpoint_id: int | None
-    cause: str
-    part: CheckpointPart
-    is_known: bool = True
-    tasks: list[str] = field(default_factory=list)
-
-    def read(self, origin: int, default: int = 0) -> int:
-        """From which record of a split on it is read again; for other origins, the emission."""
-        return max((part.read.get(origin, default) for part in self.part.tasks.values()), default=default)
+    from engine.observe.provenance import TaskFacts
 
 
 class EffectLedger:
     """Implements :class:`engine.observe.provenance.Provenance`.
 
-    ``keeps_rows``: whether the value of each record that reaches a sink is kept, to be compared with what readers see.
+    ``keeps_rows``: whether the value of each record that reaches a sink is kept, to be compared with what readers see;
+    ``retains``: from how many of the newest completed checkpoints the run may start again.
     """
 
-    def __init__(self, *, keeps_rows: bool = True) -> None:
+    def __init__(self, *, keeps_rows: bool = True, retains: int = 10) -> None:
         self.keeps_rows = keeps_rows
+        self._retains = retains
         self.origins: list[Origin] = []
         self.names: dict[str, str] = {}
         """By uid: what the job calls the operator."""
+        self.shown_at_once: dict[str, None] = {}
+        """Sinks that show what comes as it comes."""
         self.restarts: list[Restart] = []
         self.exposed: list[Exposed] = []
         """What readers were shown, oldest first."""
         self.withdrawn: list[tuple[Exposed, str]] = []
         """What reached a sink and must not be shown, and why."""
+        self.versions: dict[RecordCause, int] = {}
+        """By emission of a cell: how many effects the cell had seen by then."""
         self.started_ns = 0
         self.state: str | None = None
         self._origin_numbers: dict[Origin, int] = {}
         self._tasks: dict[str, TaskBook] = {}
         self._checkpoints: dict[int, CheckpointPart] = {}
+        self._completed_ids: list[int] = []
         self._incarnation = 0
-        self._attempt = 0
+        self._epoch = 0
         self._failures: list[str] = []
-        self._now_ns = 0
 
     # --- the port -----------------------------------------------------------------------------------------------
 
@@ -183,6 +79,8 @@ class EffectLedger:
         """A task is built."""
         for operator in facts.operators:
             self.names[operator.uid] = operator.name
+            if operator.role == SINK and operator.exposes == AT_ONCE:
+                self.shown_at_once[operator.uid] = None
         return TaskBook(self, facts)
 
     def in_flight(self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int) -> Sequence[RecordCause]:
@@ -199,13 +97,13 @@ class EffectLedger:
             case CheckpointCompleted():
                 self._completed(event.checkpoint_id)
             case TaskState(state="failed"):
-                self._failures.append(f"{event.task} failed ({event.cause})")
+                self._failures.append(self._failure(event))
             case TaskState(state="finished"):
                 self._finished(event.task, event.attempt)
             case RunStarted():
                 self._incarnation = event.incarnation
-                self._attempt = 0
                 self.state = None
+                self._failures.clear()
                 if not self.restarts:
                     self.started_ns = event.time_ns
             case RunEnded():
@@ -214,8 +112,8 @@ class EffectLedger:
                 pass
 
     def _attempt_started(self, event: AttemptStarted) -> None:
-        self._attempt = event.attempt
-        part = CheckpointPart() if event.restored_checkpoint is None else self._checkpoints.get(event.restored_checkpoint)
+        restored = event.restored_checkpoint
+        part = CheckpointPart() if restored is None else self._checkpoints.get(restored)
         cause = "; ".join(self._failures)
         if not cause:
             later = event.attempt > 1
@@ -227,26 +125,38 @@ class EffectLedger:
                 self._incarnation,
                 event.attempt,
                 event.time_ns,
-                event.restored_checkpoint,
+                restored,
                 cause,
                 CheckpointPart() if part is None else part,
                 part is not None,
             )
         )
 
+    def _failure(self, event: TaskState) -> str:
+        _, _, message = (event.cause or "").partition(": ")
+        what = message if message.startswith(event.task) else f"{event.task} failed ({event.cause})"
+        return f"{what} at {since_start(self, event.time_ns)}"
+
     def _completed(self, checkpoint_id: int) -> None:
+        part = self._checkpoint(checkpoint_id)
         for book in self._tasks.values():
+            if book.has_finished and book.facts.task not in part.tasks:
+                # It takes no part any more, and what it has done stays done.
+                part.tasks[book.facts.task] = book.part()
             for one in book.take_pending(checkpoint_id):
-                one.era = len(self.restarts)
-                self.exposed.append(one)
+                self.show(one)
+        self._completed_ids.append(checkpoint_id)
+        oldest = sorted(self._completed_ids)[-self._retains :][0]
+        for old in [one for one in self._checkpoints if one < oldest]:
+            del self._checkpoints[old]
 
     def _finished(self, task: str, attempt: int) -> None:
         book = self._tasks.get(task)
         if book is not None and book.facts.attempt == attempt:
+            book.has_finished = True
             # Nothing is left when there are checkpoints: the last one is behind the end of the input.
             for one in book.take_open():
-                one.era = len(self.restarts)
-                self.exposed.append(one)
+                self.show(one)
 
     # --- what task books ask ------------------------------------------------------------------------------------
 
@@ -275,15 +185,20 @@ class EffectLedger:
     def starts(self, book: TaskBook, checkpoint_id: int | None) -> None:
         """A task begins: what it had before that no checkpoint has made visible is void."""
         restart = self.restarts[-1]
+        for part in self.part_of(book.facts, checkpoint_id):
+            for one in part.pending:
+                # In the state of a completed checkpoint: sinks commit it now, whether or not they were told before.
+                self.show(one)
         restart.tasks.append(book.facts.task)
         before = self._tasks.get(book.facts.task)
-        why = f"attempt {restart.attempt} began from " + _checkpoint_text(checkpoint_id)
+        why = f"attempt {restart.attempt} began from {checkpoint_text(checkpoint_id)}"
         if before is not None:
-            self.withdrawn += [(one, why) for one in before.unseen()]
+            self.withdrawn += [(one, why) for one in before.unseen() if not one.shown]
         kept: list[Exposed] = []
         for one in self.exposed:
             # Committed behind the checkpoint that the run has gone back to: it is not part of this history any more.
-            if one.checkpoint_id is not None and one.task == book.facts.task and one.checkpoint_id > (checkpoint_id or 0):
+            is_behind = one.checkpoint_id is not None and one.checkpoint_id > (checkpoint_id or 0)
+            if is_behind and one.task == book.facts.task:
                 self.withdrawn.append((one, why))
             else:
                 kept.append(one)
@@ -305,6 +220,48 @@ class EffectLedger:
         return part
 
     def show(self, exposed: Exposed) -> None:
-        """Something is seen at once."""
-        exposed.era = len(self.restarts)
-        self.exposed.append(exposed)
+        """Readers see something from now on, if they have not before."""
+        if not exposed.shown:
+            exposed.shown, exposed.era = True, len(self.restarts)
+            self.exposed.append(exposed)
+
+    def next_epoch(self) -> int:
+        """A number that no cell has yet."""
+        self._epoch += 1
+        return self._epoch
+
+    # --- what has come of it ------------------------------------------------------------------------------------
+
+    def effects(self) -> dict[Place, Effects]:
+        """All effects that stand: on cells, and on what readers were shown."""
+        found: dict[Place, Effects] = {}
+        for book in self._tasks.values():
+            for place, cell in book.cells.items():
+                if cell.effects:
+                    found.setdefault(place, Effects()).add_all(cell.effects)
+        for one in self.exposed:
+            found.setdefault(Place(one.uid, OUTPUT), Effects()).add_all(one.effects)
+        return found
+
+    def version(self, origin: Origin, number: int) -> int | None:
+        """How many effects a cell had seen when it emitted; ``None`` for records of a source."""
+        return self.versions.get((self._origin_numbers.get(origin, -1), number))
+
+    def unseen(self) -> list[Exposed]:
+        """What has reached sinks and no checkpoint has made visible."""
+        return [one for book in self._tasks.values() for one in book.unseen() if not one.shown]
+
+    def size_bytes(self) -> int:
+        """What the ranges of cells and output take, those of checkpoints not counted."""
+        cells = sum(cell.effects.size_bytes() for book in self._tasks.values() for cell in book.cells.values())
+        return cells + sum(one.effects.size_bytes() for one in self.exposed)
+
+    def fingerprint(self) -> object:
+        """Equal for ledgers that will say the same of the same future."""
+        return (
+            tuple(self.origins),
+            tuple((name, book.fingerprint()) for name, book in sorted(self._tasks.items())),
+            tuple(one.fingerprint() for one in self.exposed),
+            tuple((one.attempt, one.checkpoint_id) for one in self.restarts),
+            tuple(sorted(self._checkpoints)),
+        )

@@ -1,0 +1,160 @@
+"""What ``weir explore`` shows: progress, coverage, and the summary in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+from rich.progress import SpinnerColumn, TextColumn
+from rich.table import Table
+
+import engine
+from engine.cli.terminal import say
+from engine.observe.points import POINTS
+from engine.report.units import format_count, plural
+
+if TYPE_CHECKING:
+    from engine.explore.campaign import CampaignReport, Failure
+    from engine.explore.coverage import Coverage
+    from engine.explore.subject import Subject
+
+SCHEMA = "weir-explore-1"
+
+_SAY_EVERY_SECONDS = 10
+
+
+@contextmanager
+def progress_of(console: Console) -> Iterator[Callable[[Coverage, float], None]]:
+    """Gives the function that is told how far a search is: a line that changes, or one now and then in a log."""
+    if not console.is_terminal:
+        told = [0.0]
+
+        def tell(coverage: Coverage, seconds: float) -> None:
+            if seconds - told[0] >= _SAY_EVERY_SECONDS:
+                told[0] = seconds
+                say(console, _how_far(coverage, seconds))
+
+        yield tell
+        return
+    with ProgressBar(SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console,
+                     transient=True) as bar:  # fmt: skip
+        line = bar.add_task("starting", total=None)
+
+        def show(coverage: Coverage, seconds: float) -> None:
+            bar.update(line, description=_how_far(coverage, seconds))
+
+        yield show
+
+
+def _how_far(coverage: Coverage, seconds: float) -> str:
+    struck, reachable = coverage.crash_points
+    return (
+        f"{plural(coverage.runs, 'run')} in {seconds:.0f} s ({_per_second(coverage.runs, seconds)}/s),"
+        f" {format_count(len(coverage.behaviours))} distinct,"
+        f" {plural(sum(coverage.faults.values()), 'fault')}, crash points {struck}/{reachable}"
+    )
+
+
+def _per_second(runs: int, seconds: float) -> str:
+    return f"{runs / seconds:.0f}" if seconds > 0 else "0"
+
+
+def summary_line(report: CampaignReport) -> str:
+    """The whole search in one line of ``key=value``."""
+    coverage = report.coverage
+    struck, reachable = coverage.crash_points
+    happened = sum(1 for name in coverage.applied if coverage.happened[name])
+    values: dict[str, object] = {
+        "runs": coverage.runs,
+        "seconds": f"{report.seconds:.1f}",
+        "runs_per_s": _per_second(coverage.runs, report.seconds),
+        "jobs": report.order.jobs,
+        "distinct": len(coverage.behaviours),
+        "run_twice": coverage.checked,
+        "min_choices": coverage.choices.least,
+        "avg_choices": coverage.choices.mean,
+        "max_choices": coverage.choices.greatest,
+        "events": coverage.events.total,
+        "processes": coverage.processes,
+        "faults": sum(coverage.faults.values()),
+        "fault_kinds": len(coverage.faults),
+        "crash_points": f"{struck}/{reachable}",
+        "sometimes": f"{happened}/{len(coverage.applied)}",
+        "failures": len(report.failures),
+        "verdict": report.verdict[0],
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def coverage_table(coverage: Coverage) -> Table:
+    """One row for each named point that was visited: in how many runs, and in how many something struck there."""
+    table = Table(title="Named points", title_justify="left")
+    for name in ("point", "step"):
+        table.add_column(name, no_wrap=name == "point")
+    for name in ("phase", "runs", "struck"):
+        table.add_column(name, justify="right")
+    for point, phase in coverage.reachable:
+        visited, struck = coverage.visited[point, phase], coverage.struck[point, phase]
+        table.add_row(point, POINTS[point].meaning, phase, format_count(visited), format_count(struck) if struck else "–")
+    return table
+
+
+def sometimes_table(coverage: Coverage) -> Table:
+    """What should happen in some run, and in how many of those in which it could it did."""
+    table = Table(title="Sometimes", title_justify="left")
+    table.add_column("what")
+    table.add_column("runs", justify="right")
+    table.add_column("possible in", justify="right")
+    for name in sorted(coverage.applied):
+        happened = coverage.happened[name]
+        table.add_row(name, format_count(happened) if happened else "never", format_count(coverage.applied[name]))
+    for reason, runs in sorted(coverage.skipped.items()):
+        table.add_row(f"not judged: {reason}", format_count(runs), format_count(coverage.runs))
+    return table
+
+
+def report_plain(
+    report: CampaignReport, subject: Subject, tokens: Sequence[str], written: Sequence[str]
+) -> dict[str, Any]:
+    """The whole report as plain data, for JSON."""
+    name, reason, exit_code = report.verdict
+    order = report.order
+    return {
+        "schema": SCHEMA,
+        "weir_version": engine.__version__,
+        "job": {"name": subject.label, "file": subject.path, "params": dict(subject.params)},
+        "order": {
+            "seed": order.seed,
+            "runs": order.runs,
+            "seconds": order.seconds,
+            "jobs": order.jobs,
+            "modes": list(order.swarm.modes),
+            "settings": dict(order.swarm.fixed),
+            "fault_kinds": None if order.swarm.kinds is None else list(order.swarm.kinds),
+            "promise": order.promise,
+            "keep_going": order.keep_going,
+        },
+        "seconds": round(report.seconds, 3),
+        "coverage": report.coverage.as_plain(),
+        "order_dependent": report.order_dependent,
+        "failures": [_failure(one, token) for one, token in zip(report.failures, tokens, strict=True)],
+        "written": list(written),
+        "verdict": {"name": name, "reason": reason, "exit_code": exit_code},
+    }
+
+
+def _failure(failure: Failure, token: str) -> dict[str, Any]:
+    from engine.explore.codec import case_to_plain
+
+    return {
+        "number": failure.number,
+        "seed": failure.seed,
+        "token": token,
+        "replayed": failure.replayed,
+        "trace_digest": failure.digest,
+        "violations": [{"invariant": one.invariant, "text": one.text, "at_ns": one.at_ns} for one in failure.violations],
+        "case": case_to_plain(failure.case),
+    }

@@ -1,0 +1,252 @@
+"""``weir explore``: run a job thousands of times, each time with other schedules, settings and faults."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+import engine
+from engine.cli.explore_text import coverage_table, progress_of, report_plain, sometimes_table, summary_line
+from engine.cli.options import modes as mode_names
+from engine.cli.options import parse_params
+from engine.cli.run_directory import report_json
+from engine.cli.subjects import load_subject, load_subject_and_scenario
+from engine.cli.terminal import error_console, say
+from engine.elements.errors import ConfigurationError
+from engine.runtime.config import parse_duration_ns
+
+if TYPE_CHECKING:
+
+    from engine.explore.campaign import CampaignOrder, CampaignReport, Failure
+    from engine.explore.case import Setting
+    from engine.explore.scenario import Scenario
+    from engine.explore.subject import Subject
+    from engine.explore.swarm import Swarm
+
+_HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
+judge each run by every invariant.
+
+Every run has a seed of its own. The first failure ends the search: it is replayed, shrunk and explained, with a token
+that weir replay takes.
+
+\b
+Examples:
+  weir explore wordcount.py
+  weir explore wordcount.py --runs 100000 --jobs 8
+  weir explore wordcount.py --time 10m --mode aligned --mode unaligned --seed nightly
+  weir explore wordcount.py --fault crash --fault rescale
+  weir explore wordcount.py --set batch_size=1 --set checkpoint_interval=5rec
+"""
+
+DEFAULT_RUNS = 1_000
+
+TMPFS = "/dev/shm"
+
+
+@click.command("explore", help=_HELP)
+@click.argument("job_file", metavar="JOB")
+@click.option("--runs", type=click.IntRange(min=1), help=f"Runs to make. [default: {DEFAULT_RUNS}, without --time]")
+@click.option("--time", "duration", metavar="TIME", help="Stop after this long by the wall clock, e.g. 90s or 10m.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that make runs.")
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(mode_names()),
+    help="How checkpoints are taken: each run has one of these. Repeatable. [default: all that take checkpoints]",
+)
+@click.option("--seed", default="0", show_default=True, help="Seed of the search: a number or any text.")
+@click.option(
+    "--promise",
+    type=click.Choice(["exactly-once", "at-least-once", "at-most-once", "none"]),
+    help="What the output is judged by. [default: what the mode of a run promises]",
+)
+@click.option(
+    "--fault",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only faults of this kind. Repeatable; 'none' for no faults. [default: every kind that the job can have]",
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
+@click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
+@click.option(
+    "--files",
+    metavar="tmpfs|DIR",
+    help="Real files, in memory or below DIR, instead of simulated ones: slower, and what is not fsynced is not lost.",
+)
+@click.option("--out", metavar="DIR", help="Write the report of a failure to DIR.")
+@click.option("--shrink/--no-shrink", default=True, help="Whether a failure is shrunk before it is reported.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
+def command(
+    job_file: str,
+    runs: int | None,
+    duration: str | None,
+    jobs: int,
+    modes: tuple[str, ...],
+    seed: str,
+    promise: str | None,
+    kinds: tuple[str, ...],
+    settings: tuple[str, ...],
+    params: tuple[str, ...],
+    keep_going: bool,
+    files: str | None,
+    out: str | None,
+    shrink: bool,
+    as_json: bool,
+) -> int:
+    """See the help text."""
+    from engine.explore.campaign import CampaignOrder, explore
+
+    console = error_console()
+    named = parse_params(params)
+    subject, scenario = load_subject_and_scenario(job_file, named)
+    assert subject.path is not None
+    seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
+    swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
+    say(
+        console,
+        f"weir {engine.__version__} (Python {platform.python_version()}): exploring job {subject.label}, seed {seed}",
+    )
+    with _files(files) as directory:
+        order = CampaignOrder(
+            seed=seed,
+            runs=DEFAULT_RUNS if runs is None and seconds is None else runs,
+            seconds=seconds,
+            jobs=jobs,
+            swarm=swarm,
+            promise=promise,
+            keep_going=keep_going,
+            files=directory,
+        )
+        with progress_of(console) as progress:
+            report = explore(partial(load_subject, subject.path, named), order, progress)
+    return _tell(subject, report, as_json=as_json, out=out, shrink=shrink)
+
+
+def _swarm(
+    scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]
+) -> Swarm:
+    """What the command line says comes first, then what the job file says."""
+    from engine.explore.swarm import Swarm
+
+    if not modes:
+        modes = scenario.modes if len(scenario.modes) > 1 else Swarm().modes
+    asked = kinds or tuple(text for text in scenario.faults if ":" not in text)
+    if asked == ("none",):
+        return Swarm(modes, fixed, (), scenario.config)
+    return Swarm(modes, fixed, asked or None, scenario.config)
+
+
+def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
+    """``('batch_size=1', …)`` as settings of a case: whole numbers, ``true``, ``false``, ``none``, else text.
+
+    Raises :class:`ConfigurationError` on another form, or an unknown name.
+    """
+    from engine.explore.case import Case
+    from engine.explore.runner import run_config
+
+    settings: dict[str, Setting] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--set {text!r} is not of the form NAME=VALUE; e.g. --set batch_size=1")
+        settings[name] = _setting(value)
+    run_config(Case(config=settings))
+    return settings
+
+
+def _setting(text: str) -> Setting:
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return {"true": True, "false": False, "none": None}.get(text, text)
+
+
+@contextmanager
+def _files(asked: str | None) -> Iterator[str | None]:
+    """The directory for real files, gone again afterwards; ``None`` = no real files."""
+    if asked is None:
+        yield None
+        return
+    parent = TMPFS if asked == "tmpfs" else os.path.abspath(asked)
+    if not os.path.isdir(parent):
+        raise ConfigurationError(f"--files {asked}: there is no directory {parent}\n  fix: name one that exists")
+    with tempfile.TemporaryDirectory(prefix="weir-explore-", dir=parent) as directory:
+        yield directory
+
+
+# -- the report ---------------------------------------------------------------------------------------------------
+
+
+def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str | None, shrink: bool) -> int:
+    console = error_console()
+    console.print(coverage_table(report.coverage))
+    console.print(sometimes_table(report.coverage))
+    tokens = [token_of(subject, report.order, failure) for failure in report.failures]
+    written: list[str] = []
+    for number, failure in enumerate(report.failures):
+        if number == 0:
+            written = _explain(subject, report.order, failure, out, shrink)
+        else:
+            say(console, f"run {failure.seed}: {failure.violation}\n  weir replay {tokens[number]}")
+    say(console, summary_line(report))
+    plain = report_plain(report, subject, tokens, written)
+    if out is not None:
+        os.makedirs(out, exist_ok=True)
+        with open(os.path.join(out, "explore.json"), "w", encoding="utf-8") as file:
+            file.write(report_json(plain))
+    if as_json:
+        click.echo(report_json(plain))
+    name, reason, exit_code = report.verdict
+    say(console, f"{name}: {reason}. Next: {_next_command(subject, report, tokens)}")
+    return exit_code
+
+
+def _explain(subject: Subject, order: CampaignOrder, failure: Failure, out: str | None, shrink: bool) -> list[str]:
+    """Print the report of a failure; the files that were written."""
+    from engine.explore.concrete import concretised
+    from engine.explore.failure_report import failure_report
+    from engine.explore.invariants import invariants_for
+    from engine.explore.runner import run_case
+
+    console = error_console()
+    say(console, f"run {failure.seed} failed; {failure.replayed} of 3 replays did the same. Explaining it …")
+    finished = run_case(subject, failure.case, invariants_for(order.promise), bounds=order.bounds)
+    report = failure_report(subject, concretised(finished), failure.violation, promise=order.promise, shrinking=shrink)
+    if report is None:
+        say(console, f"{failure.violation}\n  (it could not be made again one choice at a time)")
+        return []
+    say(console, report.text)
+    return report.write(out) if out is not None else []
+
+
+def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> str:
+    """The token of a failed run: its seed, and what could be drawn."""
+    from engine.explore.token import Drawn, Token
+
+    drawn = Drawn(failure.seed, order.swarm)
+    return str(Token.of(subject, drawn, promise=order.promise, digest=failure.digest))
+
+
+def _next_command(subject: Subject, report: CampaignReport, tokens: list[str]) -> str:
+    """What to type next."""
+    assert subject.path is not None
+    if tokens:
+        return f"weir replay {tokens[0]}"
+    command = ["weir", "explore", subject.path]
+    for name, value in subject.params.items():
+        command += ["--param", f"{name}={value}"]
+    runs = report.coverage.runs * 10
+    if report.verdict[0] == "unknown" and report.order_dependent is not None:
+        return shlex.join([*command, "--promise", "none"])
+    return shlex.join([*command, "--runs", str(runs), "--seed", f"{report.order.seed}-2"])

@@ -1,0 +1,24 @@
+"""Jobs under test, made from job files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.cli.job_file import load_builder
+from engine.explore.scenario import Scenario, read_scenario
+from engine.explore.subject import Subject
+
+
+def load_subject(path: str, params: Mapping[str, str]) -> Subject:
+    """The job of a file as a job under test.
+
+    Raises :class:`engine.elements.errors.JobFileError` when the file cannot be loaded or defines no job.
+    """
+    return load_subject_and_scenario(path, params)[0]
+
+
+def load_subject_and_scenario(path: str, params: Mapping[str, str]) -> tuple[Subject, Scenario]:
+    """The same, and what the file says about how the job is to be searched."""
+    build, loaded = load_builder(path, params)
+    subject = Subject(build, label=loaded.job.name, path=loaded.path, params=loaded.params)
+    return subject, read_scenario(loaded.scenario, loaded.path)

@@ -1,0 +1,133 @@
+"""What must hold of every case, as instruments: ``invariants_for`` makes a fresh set of them for one case.
+
+Rules. An invariant reads and never changes a run; it is silent on every healthy run, whatever its schedule: a false
+alarm is worse than none. It says what happened in the words of the job. Where it cannot judge it says why
+(``skipped``). The table of all of them is in ``docs/invariants.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.invariant import Invariant
+from engine.explore.invariants import footprint
+from engine.explore.invariants.assertions import Assertions
+from engine.explore.invariants.barriers import Alignment, ConsistentCut, OrderOfCheckpoints
+from engine.explore.invariants.base import PROMISES, Shared, Watcher, check_promise, promise_of
+from engine.explore.invariants.ending import Liveness, Quiescence
+from engine.explore.invariants.footprint import Footprint
+from engine.explore.invariants.happenings import SOMETIMES, Sometimes
+from engine.explore.invariants.output import FailureTransparency, PromisedOutput
+from engine.explore.invariants.rescaling import WholeAfterRestore
+from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
+from engine.explore.invariants.times import TimeGoesOn
+from engine.explore.invariants.transactions import CommitOnCompletion, Fencing, LogChecks
+
+__all__ = [
+    "CATALOGUE",
+    "PROMISES",
+    "SOMETIMES",
+    "Footprint",
+    "InvariantText",
+    "Sometimes",
+    "Watcher",
+    "check_between_events",
+    "invariants_for",
+    "promise_of",
+    "skipped",
+    "sometimes",
+]
+
+_CLASSES: tuple[type[Watcher], ...] = (
+    PromisedOutput,
+    FailureTransparency,
+    ConsistentCut,
+    Alignment,
+    OrderOfCheckpoints,
+    CompleteMeansWhole,
+    CommitOnCompletion,
+    Fencing,
+    LogChecks,
+    WholeAfterRestore,
+    TimeGoesOn,
+    CanonicalBytes,
+    Liveness,
+    Quiescence,
+    Sometimes,
+    Assertions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantText:
+    """What must hold, why it must, and where the rule or the mistake that it catches comes from."""
+
+    name: str
+    title: str
+    reason: str
+    source: str
+
+
+CATALOGUE: Mapping[str, InvariantText] = {
+    text.name: text
+    for text in (
+        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[:-1]),
+        InvariantText(footprint.NAME, footprint.TITLE, footprint.REASON, footprint.SOURCE),
+        InvariantText(Assertions.name, Assertions.title, Assertions.reason, Assertions.source),
+    )
+}
+"""All of them by name, for people. V16 is judged by whoever carries out a case twice: see :class:`Footprint`."""
+
+
+def invariants_for(
+    promise: str | None = None,
+    *,
+    only: Collection[str] | None = None,
+    row_key: Callable[[str], str | None] | None = None,
+) -> list[Invariant]:
+    """Fresh invariants for one case.
+
+    ``promise`` what its output is judged by, ``None`` = what its mode promises, as far as each sink can keep it;
+    ``only``    the names of those that are wanted, ``None`` = all;
+    ``row_key`` takes the key from a row, where sinks keep the order of each key's rows: that is judged, too.
+
+    :raises ConfigurationError: when there is no such promise, or no such invariant
+    """
+    check_promise(promise)
+    wanted = {one.name for one in _CLASSES} if only is None else set(only)
+    unknown = sorted(wanted - CATALOGUE.keys())
+    if unknown:
+        raise ConfigurationError(f"there is no invariant {', '.join(unknown)}; there are: {', '.join(CATALOGUE)}")
+    shared = Shared(promise)
+    order = OrderOfCheckpoints(shared)
+    made = (_make(one, shared, order, row_key) for one in _CLASSES if one.name in wanted)
+    return list(made)
+
+
+def _make(
+    kind: type[Watcher], shared: Shared, order: OrderOfCheckpoints, row_key: Callable[[str], str | None] | None
+) -> Watcher:
+    if kind is OrderOfCheckpoints:
+        return order
+    if kind is PromisedOutput:
+        return PromisedOutput(shared, row_key)
+    if kind is Alignment:
+        return Alignment(shared, order)
+    return kind(shared)
+
+
+def sometimes(invariants: Sequence[Invariant]) -> dict[str, bool]:
+    """What has happened in a case, by name, of everything in ``SOMETIMES`` that applies to it."""
+    return next((one.happened for one in invariants if isinstance(one, Sometimes)), {})
+
+
+def skipped(invariants: Sequence[Invariant]) -> dict[str, str]:
+    """Which of them could not judge a case, or not all of it, and why."""
+    return {one.name: one.skipped for one in invariants if isinstance(one, Watcher) and one.skipped is not None}
+
+
+def check_between_events(invariants: Sequence[Invariant]) -> tuple[Callable[[], None], int] | None:
+    """What to call between two events, and how many events apart; ``None`` when there is nothing to ask."""
+    return next(((one.between_events, one.every_events) for one in invariants if isinstance(one, Assertions)), None)

@@ -1,0 +1,231 @@
+"""V15: what must sometimes happen, or a campaign that found nothing has looked at nothing.
+
+Each happening says to which cases it applies, from what the case asks for alone. One that applied to some cases of a
+campaign and never happened makes the campaign vacuous: its verdict is *unknown*, not *valid*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.checkpoint.messages import IgnoredBecause
+from engine.explore.invariants.base import EXACTLY_ONCE, Shared, Watcher, faults_possible
+from engine.explore.invariants.transactions import logs_of
+from engine.observe.events import (
+    AttemptStarted,
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointCut,
+    RecordsCaptured,
+    ReportIgnored,
+)
+from operators.transaction_log import REFUSED_AS_FENCED
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView, FinishedCase
+
+DEATHS = frozenset(("crash", "rescale", "raise"))
+"""Faults after which an attempt is over."""
+
+_JOB_MANAGER, _PROCESS = "job manager", "process"
+
+
+def _takes(view: CaseView) -> bool:
+    return view.config.protocol.takes_checkpoints
+
+
+def _dies(view: CaseView) -> bool:
+    return _takes(view) and not faults_possible(view).isdisjoint(DEATHS)
+
+
+def _dies_twice(view: CaseView) -> bool:
+    case = view.case
+    exact = sum(one.kind in DEATHS for one in case.faults)
+    return _dies(view) and exact + (case.mix.most if not DEATHS.isdisjoint(case.mix.per_million) else 0) > 1
+
+
+def _stores(view: CaseView) -> bool:
+    return view.config.protocol.stores_channel_state
+
+
+def _commits(view: CaseView) -> bool:
+    """Whether some sink commits what a checkpoint covers when that is complete."""
+    sinks = view.world.sinks.values()
+    return _takes(view) and any(getattr(sink, "delivery", EXACTLY_ONCE) == EXACTLY_ONCE for sink in sinks)
+
+
+def _may_strike(view: CaseView, target: str) -> bool:
+    """Whether ``target`` may die: it was asked for, or may be drawn."""
+    exact = any(one.kind == "crash" and one.hits(target) for one in view.case.faults)
+    return _takes(view) and (exact or "crash" in view.case.mix.per_million)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """``meaning``: in a sentence; ``applies``: whether it is to be expected of a case at all."""
+
+    meaning: str
+    applies: Callable[[CaseView], bool]
+
+
+SOMETIMES: Mapping[str, Happening] = {
+    "completed": Happening("a checkpoint was completed", _takes),
+    "committed early": Happening("output was committed before the job came to its end", _commits),
+    "restored": Happening("an attempt went on from a completed checkpoint", _dies),
+    "aborted": Happening("a checkpoint was aborted", lambda view: _takes(view) and bool(faults_possible(view))),
+    "stored in flight": Happening("a completed checkpoint held records in flight", _stores),
+    "restored in flight": Happening(
+        "an attempt went on from records in flight", lambda view: _stores(view) and _dies(view)
+    ),
+    "committed again": Happening(
+        "a restore committed what its checkpoint covered", lambda view: _commits(view) and _dies(view)
+    ),
+    "fenced": Happening(
+        "something that an older attempt said was not taken",
+        lambda view: _takes(view) and "pause" in faults_possible(view),
+    ),
+    "rescaled": Happening(
+        "a process went on with another parallelism", lambda view: "rescale" in faults_possible(view)
+    ),
+    "died again": Happening("an attempt ended before it had completed a checkpoint of its own", _dies_twice),
+    "job manager died": Happening("the job manager died", lambda view: _may_strike(view, _JOB_MANAGER)),
+    "second process": Happening(
+        "a process died, and another one went on",
+        lambda view: _may_strike(view, _PROCESS) or "rescale" in faults_possible(view),
+    ),
+    "counted twice": Happening(
+        "a checkpoint held effects of records that would come again",
+        lambda view: _takes(view) and not view.config.protocol.consistent_cut,
+    ),
+    "overlapped": Happening(
+        "two checkpoints were pending together", lambda view: _takes(view) and view.config.max_concurrent > 1
+    ),
+}
+"""By name."""
+
+
+class Sometimes(Watcher):
+    """V15. Never violated; ``happened`` is what a campaign adds up."""
+
+    name = "V15"
+    title = "What a campaign is about does happen in it: restores, aborts, records in flight, second commits, zombies."
+    reason = "A search that never came to the point has shown nothing, however many runs it made."
+    source = "Antithesis: sometimes assertions; FoundationDB: CODE_PROBE; stateright; Jepsen's third verdict"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._seen: set[str] = set()
+        self._applicable: dict[str, bool] = {}
+        self._captured: set[int] = set()
+        self._in_flight: set[int] = set()
+        self._coordinator: object | None = None
+        self._parallelism: tuple[int, ...] | None = None
+        self._processes = 0
+        self._restored: int | None = None
+        self._commits: int | None = None
+        """How many there were when the attempt began, until its first completed checkpoint."""
+        self._completed_since = True
+
+    @property
+    def happened(self) -> dict[str, bool]:
+        """By name, of everything that applies to the case: whether it has happened."""
+        return {name: name in self._seen for name, applies in self._applicable.items() if applies}
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What happenings are made of."""
+        return {
+            AttemptStarted: self._on_attempt,
+            CheckpointCompleted: self._on_completed,
+            CheckpointAborted: self._on_aborted,
+            CheckpointCut: self._on_cut,
+            RecordsCaptured: self._on_captured,
+            ReportIgnored: self._on_ignored,
+        }
+
+    def process_started(self, view: CaseView) -> None:
+        """Another process."""
+        super().process_started(view)
+        if not self._applicable:
+            self._applicable = {name: one.applies(view) for name, one in SOMETIMES.items()}
+        self._processes += 1
+        parallelism = tuple(vertex.parallelism for vertex in view.plan.vertices)
+        if self._processes > 1:
+            self._seen.add("second process")
+            if parallelism != self._parallelism:
+                self._seen.add("rescaled")
+        self._parallelism = parallelism
+        self._coordinator = view.execution.manager.coordinator
+
+    def process_died(self, view: CaseView) -> None:
+        """It may have been too early for its first checkpoint."""
+        self._attempt_over()
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        self._attempt_over()
+        coordinator = self.view.execution.manager.coordinator
+        if coordinator is not self._coordinator:
+            self._seen.add("job manager died")
+            self._coordinator = coordinator
+        self._restored = event.restored_checkpoint
+        self._completed_since = False
+        self._commits = self._count_commits()
+        if self._restored is not None:
+            self._seen.add("restored")
+            if self._restored in self._in_flight:
+                self._seen.add("restored in flight")
+
+    def _attempt_over(self) -> None:
+        if not self._completed_since and self._restored is not None:
+            self._seen.add("died again")
+        self._compare_commits()
+        self._completed_since = True
+
+    def _compare_commits(self) -> None:
+        """Until a checkpoint of the attempt's own is complete, what is committed was covered by the restored one."""
+        if self._commits is not None and self._restored is not None and self._count_commits() > self._commits:
+            self._seen.add("committed again")
+        self._commits = None
+
+    def _count_commits(self) -> int:
+        count = 0
+        for sink in self.view.world.sinks.values():
+            transactions = getattr(sink, "transactions", None)
+            if transactions is not None:
+                count += len(transactions())
+        for _, log in logs_of(self.view.world):
+            count += sum(one.request.kind == "commit" and one.result == "ok" for one in log.history)
+        return count
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        self._compare_commits()
+        self._completed_since = True
+        self._seen.add("completed")
+        if event.checkpoint_id in self._captured:
+            self._in_flight.add(event.checkpoint_id)
+            self._seen.add("stored in flight")
+        if len(self.view.execution.manager.coordinator.pending_ids) > 1:
+            self._seen.add("overlapped")
+        if "committed early" not in self._seen and self._count_commits():
+            self._seen.add("committed early")
+
+    def _on_aborted(self, event: CheckpointAborted) -> None:
+        self._seen.add("aborted")
+
+    def _on_cut(self, event: CheckpointCut) -> None:
+        if any(received > sent for _, sent, received in event.differences):
+            self._seen.add("counted twice")
+
+    def _on_captured(self, event: RecordsCaptured) -> None:
+        self._captured.add(event.checkpoint_id)
+
+    def _on_ignored(self, event: ReportIgnored) -> None:
+        if event.reason == IgnoredBecause.OLDER_ATTEMPT.name:
+            self._seen.add("fenced")
+
+    def finished(self, case: FinishedCase) -> None:
+        """What logs say of it."""
+        for _, log in logs_of(self.view.world):
+            if any(one.result == REFUSED_AS_FENCED for one in log.history):
+                self._seen.add("fenced")

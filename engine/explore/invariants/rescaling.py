@@ -1,0 +1,221 @@
+"""V10: after a restore every key group has one owner, and all parts together are the whole, in state and in flight.
+
+What an attempt begins with is compared with what its checkpoint holds, as read by other code than that which spreads
+it: all handles of an operator are read into one more backend for each subtask, which takes what belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.elements.batch import Batch
+from engine.explore.invariants.base import Shared, Watcher, shown
+from engine.explore.invariants.snapshots import read_metadata, snapshot_of
+from engine.graph.partitioner import HashPartitioner
+from engine.observe.events import AttemptStarted, TaskState
+from state_backends.channel_state import read_channel_state
+from state_backends.encoding import default_codec
+from state_backends.errors import StateBackendError
+from state_backends.handles import ChannelName
+from state_backends.key_groups import key_group_for, key_group_range_for_index, operator_index_for_key_group
+from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
+from state_backends.memory_filesystem import MemoryFileSystem
+from state_backends.offline_reader import write_in_full
+from state_backends.state_backend import BackendEnvironment, state_backend_named
+from state_backends.storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView
+    from engine.graph.plan import EdgePlan, ExecutionPlan, VertexPlan
+    from engine.runtime.channel import Channel
+    from engine.runtime.task import Task
+    from state_backends.checkpoint_metadata import CheckpointMetadata
+    from state_backends.key_groups import KeyGroupRange
+    from state_backends.snapshot import StateReader
+
+_MOST_BYTES = 64 * 1024
+"""Larger states are only asked for their key groups."""
+
+
+class _Full(NamedTuple):
+    """The keyed state of an operator in a checkpoint, in the form that every backend reads."""
+
+    handles: list[FullKeyedStateHandle]
+    reader: StateReader
+
+
+class WholeAfterRestore(Watcher):
+    """V10."""
+
+    name = "V10"
+    title = "After a restore each key group has one owner, and state and records in flight are those of the checkpoint."
+    reason = "Restored at another parallelism, what goes to the wrong subtask is never seen again, or seen twice."
+    source = "Flink StateAssignmentOperation; FLINK-35351 (custom partitioners), FLINK-38544 (records in flight)"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._attempt = 0
+        self._restored: CheckpointMetadata | None = None
+        self._reader: StateReader | None = None
+        self._handles: dict[str, _Full] = {}
+        """By uid of an operator."""
+        self._is_new = False
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """The beginning of an attempt, and of each of its tasks."""
+        return {AttemptStarted: self._on_attempt, TaskState: self._on_task}
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        self._attempt, self._is_new = event.attempt, True
+        self._handles.clear()
+        self._restored = None
+        if event.restored_checkpoint is None:
+            return
+        snapshot = snapshot_of(self.view, event.restored_checkpoint, durable=False)
+        try:
+            self._restored = read_metadata(self.shared, snapshot)
+        except (StateBackendError, OSError):
+            # It was readable a moment ago: what has happened to it since is V6's to say.
+            return
+        self._reader = snapshot.location.reader()
+
+    def _on_task(self, event: TaskState) -> None:
+        metadata = self._restored
+        if metadata is None or event.attempt != self._attempt or event.state != "running":
+            return
+        tasks = self.view.execution.manager.tasks
+        plan = self.view.execution.manager.plan
+        try:
+            if self._is_new:
+                # The first of them to run: nothing has been taken from a channel yet.
+                self._is_new = False
+                self._judge_channels(metadata, plan, tasks.values(), event.time_ns)
+            for task in tasks.values():
+                if task.name == event.task:
+                    self._judge_state(metadata, plan.vertices[task.plan.vertex], task, event.time_ns)
+        except (StateBackendError, OSError) as error:
+            self.skipped = f"checkpoint {metadata.checkpoint_id} could not be read: {error}"
+
+    # -- keyed state ------------------------------------------------------------------------------------------------
+
+    def _judge_state(self, metadata: CheckpointMetadata, vertex: VertexPlan, task: Task, now_ns: int) -> None:
+        for context in task.contexts:
+            backend = context.keyed
+            if backend is None:
+                continue
+            subtask, number = task.plan.subtask, metadata.checkpoint_id
+            mine = key_group_range_for_index(vertex.max_parallelism, vertex.parallelism, subtask)
+            if backend.key_group_range != mine:
+                text = f"{task.name} owns key groups {backend.key_group_range} of {context.name}, not {mine}"
+                self.violated(text, now_ns, task=task.name, checkpoint_id=number)
+                continue
+            whole = self._in_full(metadata, context.uid, vertex.max_parallelism)
+            if whole is not None and backend.fingerprint() != _digest(whole, vertex.max_parallelism, mine):
+                self.violated(
+                    f"{task.name} begins attempt {self._attempt} with other state of {context.name} than checkpoint"
+                    f" {number} holds for key groups {mine.first} to {mine.last}: {backend.num_entries()} entries",
+                    now_ns,
+                    task=task.name,
+                    checkpoint_id=number,
+                )
+
+    def _in_full(self, metadata: CheckpointMetadata, uid: str, max_parallelism: int) -> _Full | None:
+        """``None`` when there is too much of it, or its key groups are others than the job's."""
+        known = self._handles.get(uid)
+        if known is not None:
+            return known
+        assert self._reader is not None
+        operators = [operator for operator in metadata.operators if operator.uid == uid]
+        if any(operator.max_parallelism != max_parallelism for operator in operators):
+            return None
+        found: list[KeyedStateHandle] = [
+            snapshot.keyed
+            for operator in operators
+            for _, snapshot in sorted(operator.subtasks.items())
+            if snapshot.keyed is not None
+        ]
+        if sum(one.size_bytes for one in found) > _MOST_BYTES:
+            return None
+        where = CheckpointStorage(MemoryFileSystem(), "/", "full").initialize_location(1)
+        streams = where.stream_factory("full")
+        written = [write_in_full(one, self._reader, max_parallelism, default_codec(), streams) for one in found]
+        whole = self._handles[uid] = _Full([one for one in written if one is not None], where.reader())
+        return whole
+
+    # -- records in flight ------------------------------------------------------------------------------------------
+
+    def _judge_channels(
+        self, metadata: CheckpointMetadata, plan: ExecutionPlan, tasks: Iterable[Task], now_ns: int
+    ) -> None:
+        expected = self._in_flight(metadata)
+        if not expected:
+            return
+        edges = {edge.name: edge for edge in plan.edges}
+        found: dict[str, Counter[str]] = {name: Counter() for name in expected}
+        for task in tasks:
+            for channel in task.inputs:
+                edge = plan.edges[channel.plan.edge]
+                for batch in _waiting(channel):
+                    found.setdefault(edge.name, Counter()).update(map(repr, batch.values))
+                    self._judge_owner(plan, edge, channel, batch, now_ns)
+        for name, rows in sorted(expected.items()):
+            lost, more = rows - found[name], found[name] - rows
+            if name in edges and (lost or more):
+                self.violated(
+                    f"attempt {self._attempt} begins with other records in flight on {name} than checkpoint"
+                    f" {metadata.checkpoint_id} holds: {lost.total()} missing ({shown(lost)}), {more.total()} too many"
+                    f" ({shown(more)})",
+                    now_ns,
+                    checkpoint_id=metadata.checkpoint_id,
+                )
+
+    def _in_flight(self, metadata: CheckpointMetadata) -> dict[str, Counter[str]]:
+        assert self._reader is not None
+        found: dict[str, Counter[str]] = {}
+        for operator in metadata.operators:
+            for snapshot in operator.subtasks.values():
+                for handle in (snapshot.input_channels, snapshot.output_channels):
+                    if handle is None:
+                        continue
+                    for name, columns in read_channel_state(self._reader, handle).items():
+                        assert isinstance(name, ChannelName)
+                        rows = found.setdefault(name.edge, Counter())
+                        for one in columns:
+                            rows.update(map(repr, one.values))
+        return found
+
+    def _judge_owner(self, plan: ExecutionPlan, edge: EdgePlan, channel: Channel, batch: Batch, now_ns: int) -> None:
+        if not isinstance(edge.partitioner, HashPartitioner) or batch.keys is None:
+            return
+        target, receiver = plan.vertices[edge.target_vertex], channel.plan.receiver_subtask
+        for key in batch.keys:
+            group = key_group_for(key, target.max_parallelism, edge.partitioner.key_type)
+            owner = operator_index_for_key_group(target.max_parallelism, target.parallelism, group)
+            if owner != receiver:
+                text = f"a restored record with key {key!r} is on its way to {target.name}[{receiver}], but belongs to"
+                self.violated(f"{text} {target.name}[{owner}]", now_ns, task=f"{target.name}[{receiver}]")
+
+    def process_started(self, view: CaseView) -> None:
+        """Attempts count from 1 again."""
+        super().process_started(view)
+        self._attempt, self._restored = 0, None
+
+
+def _waiting(channel: Channel) -> Iterable[Batch]:
+    """The records in a channel, on both sides."""
+    for _, element in (*channel.queue, *(channel.outgoing or ())):
+        if isinstance(element, Batch):
+            yield element
+
+
+def _digest(whole: _Full, max_parallelism: int, mine: KeyGroupRange) -> bytes:
+    """Of a backend that has read what belongs to some key groups."""
+    environment = BackendEnvironment(None, max_parallelism, mine, MemoryFileSystem(), "/work", "expected")
+    backend = state_backend_named("heap").create_keyed_backend(environment)
+    try:
+        backend.restore(whole.handles, whole.reader)
+        return backend.fingerprint()
+    finally:
+        backend.dispose()

@@ -1,0 +1,136 @@
+"""What an effect ledger is made of, as plain data: causes, cells, output, and what checkpoints hold of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.explore.ledger.ranges import Effects
+
+if TYPE_CHECKING:
+    from engine.observe.provenance import TaskFacts
+
+RecordCause = tuple[int, int]
+"""``(origin, number)``: the origin by its place in :attr:`EffectLedger.origins`."""
+
+
+KEY, WHOLE, OUTPUT = "key", "state", "output"
+
+
+class Place(NamedTuple):
+    """What records have effects on. ``kind``: ``key``, ``state`` or ``output``."""
+
+    uid: str
+    kind: str
+    key: Any = None
+
+
+class Origin(NamedTuple):
+    """Where causes come from. A split of a source; or the state of an operator: of a key, perhaps of a window
+    (``namespace``), or all of a subtask (then ``split`` says which)."""
+
+    uid: str
+    split: str | None
+    key: Any = None
+    namespace: Any = None
+    is_source: bool = False
+
+    @property
+    def cell(self) -> Place:
+        """The state that emits, if it is not a source."""
+        return Place(self.uid, WHOLE) if self.split is not None else Place(self.uid, KEY, self.key)
+
+
+_SUBTASK = "subtask "
+
+
+def subtask_split(subtask: int) -> str:
+    """How an origin is called that is all state of a subtask."""
+    return f"{_SUBTASK}{subtask}"
+
+
+class Cell:
+    """Effects on one cell, and how often its operator has emitted on its account, by namespace. ``version`` counts the
+    effects; ``epoch`` says between which snapshots of the task it was last changed."""
+
+    __slots__ = ("effects", "emitted", "epoch", "version")
+
+    def __init__(self, epoch: int) -> None:
+        self.effects = Effects()
+        self.emitted: dict[Any, int] = {}
+        self.version = 0
+        self.epoch = epoch
+
+    def copy(self, epoch: int) -> Cell:
+        """The same, to be changed."""
+        other = Cell(epoch)
+        other.effects, other.emitted, other.version = self.effects.copy(), dict(self.emitted), self.version
+        return other
+
+    def fingerprint(self) -> object:
+        """Equal for equal content."""
+        return self.effects.fingerprint(), tuple(self.emitted.items())
+
+
+@dataclass(slots=True)
+class Exposed:
+    """What readers are shown in one go.
+
+    ``checkpoint_id`` covers it, ``None`` = it was shown as it came, or at the end of a job without checkpoints;
+    ``era``: how many starts there had been when it was shown; ``rows``: ``(cause, value)`` in their order.
+    """
+
+    uid: str
+    task: str
+    incarnation: int
+    attempt: int
+    checkpoint_id: int | None
+    era: int
+    shown: bool = False
+    effects: Effects = field(default_factory=Effects)
+    rows: list[tuple[RecordCause, Any]] = field(default_factory=list)
+
+    def fingerprint(self) -> object:
+        """Equal for equal content."""
+        return (self.uid, self.task, self.attempt, self.checkpoint_id, self.effects.fingerprint())
+
+
+@dataclass(slots=True)
+class TaskPart:
+    """What a checkpoint holds of one task. Cells in it are not changed any more."""
+
+    facts: TaskFacts
+    cells: dict[Place, Cell]
+    read: dict[int, int]
+    pending: tuple[Exposed, ...]
+
+
+@dataclass(slots=True)
+class CheckpointPart:
+    """What a checkpoint holds: of each task, and in flight (by side, edge, sender and receiver)."""
+
+    tasks: dict[str, TaskPart] = field(default_factory=dict)
+    in_flight: dict[tuple[str, str, int, int], list[RecordCause]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Restart:
+    """Tasks have begun anew: in ``attempt``, from ``checkpoint_id`` or from nothing, because of ``cause``.
+
+    ``part``: what the checkpoint holds; ``tasks``: which were deployed; ``is_known``: whether the ledger has seen the
+    checkpoint being taken.
+    """
+
+    number: int
+    incarnation: int
+    attempt: int
+    time_ns: int
+    checkpoint_id: int | None
+    cause: str
+    part: CheckpointPart
+    is_known: bool = True
+    tasks: list[str] = field(default_factory=list)
+
+    def parts(self) -> list[TaskPart]:
+        """What the tasks that begin anew start from. A new process deploys all, whatever they are called now."""
+        return [part for name, part in self.part.tasks.items() if self.attempt == 1 or name in self.tasks]

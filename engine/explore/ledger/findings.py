@@ -1,0 +1,391 @@
+"""What an effect ledger says in the end: which records were lost, applied twice, or seen though they must not be.
+
+A run is compared with its reference, record by record: cell by cell, and output by output. For each difference the
+restart is looked for that explains it:
+
+* *applied twice*: the checkpoint holds the effect already, and the source (or whatever emitted) goes back to before it;
+* *lost*: the source goes on behind the record, but the checkpoint holds its effect neither in the cell nor in flight.
+
+Differences that no restart explains happened while the job ran: records went astray on their way. What follows from a
+difference (a window with one record too many emits another result) is not told again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.explore.ledger.entries import OUTPUT, Exposed, Origin, Place, RecordCause, Restart
+from engine.explore.ledger.ranges import Effects, Range, RangeSet
+from engine.explore.ledger.reference import by_origin
+from engine.explore.ledger.words import listed, origin_name, place_name, records_text, restart_text, times
+from engine.runtime.job_state import FINISHED
+from operators.file_sink import FileSink, read_committed
+
+if TYPE_CHECKING:
+    from engine.explore.ledger.ledger import EffectLedger
+    from engine.explore.ledger.reference import Layers, Reference
+    from engine.graph.plan import ExecutionPlan
+    from state_backends.filesystem import FileSystem
+
+LOST = "lost"
+TWICE = "applied twice"
+UNEXPECTED = "unexpected"
+VISIBLE = "visible though aborted"
+KINDS = (LOST, TWICE, UNEXPECTED, VISIBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Records of one origin that something is wrong with, in one cell or output, for one reason.
+
+    ``kind``       ``lost``, ``applied twice`` (more often than it should be), ``unexpected`` (it should have no effect
+                   here at all), ``visible though aborted``;
+    ``place``      the cell or output, ``place_name``: in words;
+    ``origin``     where the records come from, ``ranges``: their numbers, ``records_name``: in words;
+    ``expected``   how many effects the first of them should have had here, ``found``: how many it has had;
+    ``restart``    what explains it, ``None`` = no restart does; ``why``: in words;
+    ``at_once``    whether it is about a sink that shows what comes as it comes, and so promises nothing.
+    """
+
+    kind: str
+    place: Place
+    place_name: str
+    origin: Origin
+    records_name: str
+    ranges: tuple[Range, ...]
+    expected: int
+    found: int
+    restart: Restart | None
+    at_once: bool
+    why: str
+
+    @property
+    def text(self) -> str:
+        """One paragraph."""
+        return f"{self.records_name} {self.verdict} in {self.place_name}: {self.why}"
+
+    @property
+    def verdict(self) -> str:
+        """``were applied twice instead of once``."""
+        was = "was" if self.records == 1 else "were"
+        if self.kind == VISIBLE:
+            return "can be seen, though they must not,"
+        if self.kind == UNEXPECTED:
+            return f"{was} {'seen' if self.place.kind == OUTPUT else 'applied'}"
+        if self.kind == LOST and not self.found:
+            return f"{was} lost"
+        how = "seen" if self.place.kind == OUTPUT else "applied"
+        return f"{was} {how} {times(self.found)} instead of {times(self.expected)}"
+
+    @property
+    def records(self) -> int:
+        """How many records it is about."""
+        return sum(end - first for first, end in self.ranges)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for a report."""
+        restart = self.restart
+        return {
+            "kind": self.kind,
+            "place": {"uid": self.place.uid, "kind": self.place.kind, "key": _plain(self.place.key)},
+            "origin": {
+                "uid": self.origin.uid,
+                "split": self.origin.split,
+                "key": _plain(self.origin.key),
+                "namespace": _plain(self.origin.namespace),
+                "is_source": self.origin.is_source,
+            },
+            "ranges": [list(one) for one in self.ranges],
+            "records": self.records,
+            "expected": self.expected,
+            "found": self.found,
+            "at_once": self.at_once,
+            "attempt": None if restart is None else restart.attempt,
+            "incarnation": None if restart is None else restart.incarnation,
+            "checkpoint_id": None if restart is None else restart.checkpoint_id,
+            "crash": None if restart is None else restart.cause,
+            "time_ns": None if restart is None else restart.time_ns,
+            "text": self.text,
+        }
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What readers of a sink see: ``rows`` as text, and how a record becomes such a text."""
+
+    rows: Sequence[str]
+    text_of: Callable[[Any], str] = repr
+
+
+def seen_in_files(plan: ExecutionPlan, files: FileSystem, directories: Mapping[str, str]) -> dict[str, Seen]:
+    """What readers see of file sinks. ``directories``: by uid, where they write to."""
+    seen: dict[str, Seen] = {}
+    for _, operator in plan.operators():
+        sink = getattr(operator.factory, "__self__", None)
+        directory = directories.get(operator.uid)
+        if isinstance(sink, FileSink) and directory is not None and files.exists(directory):
+            rows = [row for lines in read_committed(files, directory).values() for row in lines]
+            seen[operator.uid] = Seen(rows, sink.format.encode)
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All findings of a run. ``unsettled``: cells and outputs that were not judged because the order of events decides
+    about them; ``consequences``: differences not told because they follow from others; ``problem``: why nothing, or not
+    everything, could be judged."""
+
+    found: tuple[Finding, ...]
+    unsettled: int = 0
+    consequences: int = 0
+    problem: str | None = None
+
+    def paragraphs(self, ledger: EffectLedger) -> list[str]:
+        """What there is to say, records with the same fate together: what they are, where it shows, and why."""
+        groups: dict[object, list[Finding]] = {}
+        for one in self.found:
+            groups.setdefault((one.kind, one.origin, one.why, one.expected, one.found), []).append(one)
+        return [_paragraph(ledger, group) for group in groups.values()]
+
+    def breaking(self, promise: str) -> tuple[Finding, ...]:
+        """Those that ``exactly-once``, ``at-least-once`` or ``at-most-once`` forbids."""
+        return tuple(one for one in self.found if _breaks(one, promise))
+
+
+def _paragraph(ledger: EffectLedger, group: Sequence[Finding]) -> str:
+    first = group[0]
+    all_ranges = RangeSet(one for finding in group for one in finding.ranges)
+    records = records_text(ledger, first.origin, all_ranges.ranges())
+    by_verdict: dict[str, list[Finding]] = {}
+    for finding in group:
+        by_verdict.setdefault(finding.verdict, []).append(finding)
+    fates = [f"{verdict} in {_places(found, len(all_ranges))}" for verdict, found in by_verdict.items()]
+    return f"{records} {', and '.join(fates)}: {first.why}"
+
+
+def _places(found: Sequence[Finding], records: int) -> str:
+    names = [one.place_name if one.records == records else f"{one.place_name} ({one.records})" for one in found]
+    return listed(names)
+
+
+def _breaks(finding: Finding, promise: str) -> bool:
+    if promise == "none":
+        return False
+    if finding.kind == LOST:
+        return promise != "at-most-once"
+    if finding.kind == VISIBLE:
+        return promise == "exactly-once"
+    return promise != "at-least-once" and not finding.at_once
+
+
+def findings(
+    ledger: EffectLedger, expected: Reference, *, seen: Mapping[str, Seen] | None = None
+) -> Findings:
+    """Compare a run with its reference. ``seen``: by uid of a sink, what its readers see in the end."""
+    unknown = [restart for restart in ledger.restarts if not restart.is_known]
+    if unknown:
+        began = f"attempt {unknown[0].attempt} began from checkpoint {unknown[0].checkpoint_id}"
+        return Findings((), problem=f"{began}, which was taken before the ledger was there")
+    return _Comparison(ledger, expected).all(seen or {})
+
+
+class _Comparison:
+    def __init__(self, ledger: EffectLedger, expected: Reference) -> None:
+        self._ledger = ledger
+        self._expected = expected
+        self._actual = by_origin(ledger)
+        self._complete = ledger.state == FINISHED
+        self._numbers = {origin: number for number, origin in enumerate(ledger.origins)}
+        self._shown_at_once = ledger.shown_at_once
+        self._flights = [_in_flight(restart) for restart in ledger.restarts]
+
+    def all(self, seen: Mapping[str, Seen]) -> Findings:
+        found: list[Finding] = []
+        unsettled = 0
+        for place in dict.fromkeys((*self._expected.effects, *self._actual)):
+            if place in self._expected.unsettled:
+                unsettled += 1
+                continue
+            found += self._of_place(place)
+        wrong = {one.place for one in found}
+        told = [one for one in found if one.origin.is_source or one.origin.cell not in wrong]
+        for uid, one in seen.items():
+            told += self._visible(uid, one)
+        problem = None
+        if not self._complete:
+            problem = f"the job {self._ledger.state or 'did not end'}: what was lost is not known"
+        return Findings(tuple(told), unsettled, len(found) - sum(one.kind != VISIBLE for one in told), problem)
+
+    def _of_place(self, place: Place) -> Iterable[Finding]:
+        expected: Layers = self._expected.effects.get(place, {})
+        actual: Layers = self._actual.get(place, {})
+        for origin in dict.fromkeys((*expected, *actual)):
+            should, has = expected.get(origin, []), actual.get(origin, [])
+            if should == has:
+                continue
+            lost, extra = RangeSet(), RangeSet()
+            for at in range(max(len(should), len(has))):
+                one = should[at] if at < len(should) else RangeSet()
+                other = has[at] if at < len(has) else RangeSet()
+                lost |= one - other
+                extra |= other - one
+            if self._complete:
+                yield from self._explained(LOST, place, origin, lost)
+            known = should[0] if should else RangeSet()
+            yield from self._explained(TWICE, place, origin, extra & known)
+            yield from self._explained(UNEXPECTED, place, origin, extra - known)
+
+    def _explained(self, kind: str, place: Place, origin: Origin, records: RangeSet) -> Iterable[Finding]:
+        rest = records
+        for restart in reversed(self._ledger.restarts):
+            if not rest or kind == UNEXPECTED:
+                break
+            mine = rest & (
+                self._lost_by(restart, place, origin, rest)
+                if kind == LOST
+                else self._repeated_by(restart, place, origin, rest)
+            )
+            if mine:
+                yield self._finding(kind, place, origin, mine, restart)
+                rest -= mine
+        if rest:
+            yield self._finding(kind, place, origin, rest, None)
+
+    def _repeated_by(self, restart: Restart, place: Place, origin: Origin, rest: RangeSet) -> RangeSet:
+        """What has had its effect before a restart that goes back to before it."""
+        return (rest & self._held(restart, place, origin)) - rest.below(self._position(restart, origin))
+
+    def _lost_by(self, restart: Restart, place: Place, origin: Origin, rest: RangeSet) -> RangeSet:
+        """What the source goes on behind although a checkpoint holds its effect nowhere."""
+        if restart.checkpoint_id is None:
+            return RangeSet()
+        held = self._held(restart, place, origin) | self._flights[restart.number].get(self._number(origin), RangeSet())
+        return rest.below(self._position(restart, origin)) - held
+
+    def _number(self, origin: Origin) -> int:
+        return self._numbers.get(origin, -1)
+
+    def _held(self, restart: Restart, place: Place, origin: Origin) -> RangeSet:
+        """What has had its effect by the checkpoint; of output: what readers had been shown, or are bound to be."""
+        number, held = self._number(origin), RangeSet()
+        if place.kind == OUTPUT:
+            for one in self._ledger.exposed:
+                if one.uid == place.uid and _was_shown(one, restart):
+                    held |= one.effects.layer(number, 1)
+            return held
+        for part in restart.part.tasks.values():
+            if place in part.cells:
+                held |= part.cells[place].effects.layer(number, 1)
+        return held
+
+    def _position(self, restart: Restart, origin: Origin) -> int:
+        """The first record that comes (again) after a restart."""
+        number = self._number(origin)
+        parts = restart.parts()
+        if origin.is_source:
+            return max((part.read.get(number, 0) for part in parts), default=0)
+        emitted = (part.cells[origin.cell].emitted for part in parts if origin.cell in part.cells)
+        return max((one.get(origin.namespace, 0) for one in emitted), default=0)
+
+    # --- what readers see ---------------------------------------------------------------------------------------
+
+    def _visible(self, uid: str, seen: Seen) -> list[Finding]:
+        ledger, text_of = self._ledger, seen.text_of
+        rows = Counter(seen.rows)
+        # Rows that may be seen account for what is seen first, then those that may not.
+        for one in ledger.exposed:
+            if one.uid == uid:
+                for _, value in one.rows:
+                    text = text_of(value)
+                    if rows[text] > 0:
+                        rows[text] -= 1
+        left = +rows
+        groups: dict[tuple[int, int, int | None, str], list[RecordCause]] = {}
+        for one, why in (*ledger.withdrawn, *((one, "its checkpoint has never completed") for one in ledger.unseen())):
+            if one.uid == uid and left:
+                for cause, value in one.rows:
+                    text = text_of(value)
+                    if left[text] > 0:
+                        left[text] -= 1
+                        where = (one.incarnation, one.attempt, one.checkpoint_id, why)
+                        groups.setdefault(where, []).append(cause)
+        return [one for where, causes in groups.items() for one in self._seen_of(uid, where, causes)]
+
+    def _seen_of(
+        self, uid: str, where: tuple[int, int, int | None, str], causes: Iterable[RecordCause]
+    ) -> Iterable[Finding]:
+        _, attempt, checkpoint_id, why = where
+        effects = Effects()
+        for cause in causes:
+            effects.add(*cause)
+        behind = "no checkpoint" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
+        for number, layers in effects.splits.items():
+            origin, place = self._ledger.origins[number], Place(uid, OUTPUT)
+            ranges = tuple(layers[0].ranges())
+            yield Finding(
+                VISIBLE,
+                place,
+                place_name(self._ledger, place),
+                origin,
+                records_text(self._ledger, origin, ranges),
+                ranges,
+                0,
+                len(layers),
+                None,
+                False,
+                f"{behind} covers what attempt {attempt} has written, and {why}",
+            )
+
+    # --- words --------------------------------------------------------------------------------------------------
+
+    def _finding(
+        self, kind: str, place: Place, origin: Origin, records: RangeSet, restart: Restart | None
+    ) -> Finding:
+        ledger, first = self._ledger, next(iter(records))
+        expected = sum(first in layer for layer in self._expected.effects.get(place, {}).get(origin, ()))
+        found = sum(first in layer for layer in self._actual.get(place, {}).get(origin, ()))
+        return Finding(
+            kind,
+            place,
+            place_name(ledger, place),
+            origin,
+            records_text(ledger, origin, records.ranges()),
+            tuple(records.ranges()),
+            expected,
+            found,
+            restart,
+            place.uid in ledger.shown_at_once,
+            self._why(kind, origin, restart),
+        )
+
+    def _why(self, kind: str, origin: Origin, restart: Restart | None) -> str:
+        if kind == UNEXPECTED:
+            return "without faults they have no effect there at all"
+        if restart is None:
+            return "no restart explains it: it went wrong while the job ran"
+        started = restart_text(self._ledger, restart)
+        if restart.checkpoint_id is None:
+            return f"{started}; what had been seen before stayed"
+        holds = "holds their effects already" if kind == TWICE else "holds their effects neither in state nor in flight"
+        goes_on = f"{origin_name(self._ledger, origin)} goes on at {self._position(restart, origin)}"
+        return f"{started}; the checkpoint {holds}, and {goes_on}"
+
+
+def _in_flight(restart: Restart) -> dict[int, RangeSet]:
+    found = Effects()
+    for causes in restart.part.in_flight.values():
+        for cause in causes:
+            found.add(*cause)
+    return {number: layers[0] for number, layers in found.splits.items()}
+
+
+def _was_shown(one: Exposed, restart: Restart) -> bool:
+    covered = one.checkpoint_id is not None and one.checkpoint_id <= (restart.checkpoint_id or 0)
+    return one.era <= restart.number or covered

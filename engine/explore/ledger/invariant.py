@@ -1,0 +1,45 @@
+"""The effect ledger as an invariant: every record has its effects, each as often as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from engine.explore.invariant import Invariant
+from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_files
+from engine.explore.ledger.ledger import EffectLedger
+
+if TYPE_CHECKING:
+    from engine.explore.ledger.reference import Reference
+    from engine.explore.runner import FinishedCase
+    from engine.explore.subject import World
+    from engine.graph.plan import ExecutionPlan
+
+
+class EffectsInvariant(Invariant):
+    """Judges a case by its ledger, which is to be given to the run: ``run_case(..., provenance=invariant.ledger)``."""
+
+    name = "effects"
+    title = "every record has its effects, and none has them more often than is promised"
+    reason = "equal output may be right by chance; which record was lost or counted twice is what there is to repair"
+    source = "effect provenance: where-provenance of streams (Glavic et al., Ariadne, DEBS 2013)"
+
+    def __init__(self, expected: Reference, promise: str) -> None:
+        """``expected``: the effects of the case without faults; ``promise``: what it is judged by."""
+        super().__init__()
+        self.ledger = EffectLedger()
+        self.found: Findings | None = None
+        self._expected = expected
+        self._promise = promise
+
+    def finished(self, case: FinishedCase) -> None:
+        """Compare."""
+        self.found = findings(self.ledger, self._expected, seen=seen_in(case.view.world, case.view.plan))
+        for one in self.found.breaking(self._promise):
+            self.violated(one.text, **one.as_dict())
+
+
+def seen_in(world: World, plan: ExecutionPlan) -> Mapping[str, Seen]:
+    """What readers of a world see, sink by sink."""
+    seen = {uid: Seen(sink.committed_rows()) for uid, sink in world.sinks.items()}
+    return {**seen, **seen_in_files(plan, world.files, world.file_sinks)}

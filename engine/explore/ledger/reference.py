@@ -1,0 +1,116 @@
+"""What each record should have effects on, and how often: the same job without faults, its sinks writing nothing.
+
+The job runs twice, with two orders of events. Where the two differ, the job itself leaves open what a record has
+effects on (a function that drops what comes late, say): such cells and outputs cannot be judged, and are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.restart import NoRestart
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from engine.explore.ledger.entries import Origin, Place
+from engine.explore.ledger.ledger import EffectLedger
+from engine.explore.ledger.ranges import RangeSet
+from engine.runtime.execution import Execution
+from operators.sinks import SinkOperator
+from state_backends.filesystem import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from engine.graph.plan import ExecutionPlan, OperatorPlan
+    from engine.runtime.config import RunConfig
+    from state_backends.filesystem import FileSystem
+
+Layers = dict[Origin, list[RangeSet]]
+"""By origin: what has had one effect or more, two or more, and so on."""
+
+OTHER_SEED = "another order"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """``effects``: by cell and output; ``unsettled``: cells and outputs that the order of events decides about."""
+
+    effects: dict[Place, Layers]
+    unsettled: frozenset[Place] = field(default_factory=frozenset)
+
+
+class _Nowhere(SinkOperator):
+    """A sink that writes nothing."""
+
+    def process_batch(self, batch: Batch) -> None:
+        """Forget it."""
+
+
+class _NowhereCommitting(_Nowhere):
+    """The same for one that shows things when a checkpoint is complete."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Nothing waits."""
+
+
+class _NowhereKept(_Nowhere):
+    """The same for one that keeps what it has counted in its state."""
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """Nothing is kept."""
+
+
+def by_origin(ledger: EffectLedger) -> dict[Place, Layers]:
+    """The effects of a ledger, in words that do not depend on it."""
+    return {
+        place: {ledger.origins[split]: layers for split, layers in effects.splits.items() if layers}
+        for place, effects in ledger.effects().items()
+    }
+
+
+def reference(
+    plan: ExecutionPlan, config: RunConfig, *, file_system: FileSystem | None = None, output_dir: str = "."
+) -> Reference:
+    """Run the job without faults, twice. ``file_system`` is that of its sources.
+
+    Raises what the job raises.
+    """
+    quiet = without_sinks(plan)
+    runs: list[dict[Place, Layers]] = []
+    for seed in (config.seed, OTHER_SEED):
+        ledger = EffectLedger(keeps_rows=False)
+        alone = replace(config, seed=seed, restart=NoRestart(), local_recovery=False)
+        Execution(
+            quiet,
+            alone,
+            file_system=MemoryFileSystem() if file_system is None else file_system,
+            output_dir=output_dir,
+            provenance=ledger,
+        ).run().raise_on_failure()
+        runs.append(by_origin(ledger))
+    first, second = runs
+    places = dict.fromkeys((*first, *second))
+    return Reference(first, frozenset(place for place in places if first.get(place) != second.get(place)))
+
+
+def without_sinks(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan with sinks that write nothing, and are seen by a ledger as those of the plan."""
+    vertices = tuple(
+        replace(vertex, operators=tuple(_silenced(operator) for operator in vertex.operators))
+        for vertex in plan.vertices
+    )
+    return replace(plan, vertices=vertices)
+
+
+def _silenced(operator: OperatorPlan) -> OperatorPlan:
+    if operator.chained_outputs or operator.edge_outputs:
+        return operator
+    kind = type(operator.factory())
+    if not issubclass(kind, SinkOperator):
+        # A function whose output nobody reads.
+        return operator
+    stand_in: type[Operator] = _Nowhere
+    if kind.notify_checkpoint_complete is not Operator.notify_checkpoint_complete:
+        stand_in = _NowhereCommitting
+    elif kind.snapshot_state is not Operator.snapshot_state:
+        stand_in = _NowhereKept
+    return replace(operator, factory=stand_in, create_coordinator=None)

@@ -1,0 +1,100 @@
+"""Mistakes of whoever resumes a job: an older checkpoint, another job's directory, operators under other uids.
+
+An opportunity is a resume (the first start is none). A mistake that must be *refused* is made for real, on the very
+files of the case, and the proper resume follows; it is a bug of the engine when it is not refused, and the case ends
+with an :class:`AssertionError` that says so. Going back to an *older* checkpoint is not refused, but its consequences
+must be repaired: sinks take back what newer checkpoints had committed, or say that they cannot (never: skip what comes
+again because it looks committed already; apache/iceberg#10892).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import JobChangedError, StorageError, WeirError
+from engine.faults.fault import Fault, FaultMix
+from engine.faults.opportunities import Opportunities, Struck
+from engine.runtime.config import RunConfig
+from engine.runtime.execution import Execution
+from state_backends.filesystem import MemoryFileSystem
+from state_backends.storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from engine.graph.plan import ExecutionPlan
+    from state_backends.filesystem import FileSystem
+
+_KINDS = ("restore-older", "wrong-directory", "change-uids")
+_RESUME = "resume"
+
+
+class OperatorErrors:
+    """The mistakes of one case."""
+
+    def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
+        self._resumes = Opportunities(_KINDS, faults, mix, struck, fits=lambda fault, name: True)
+        self._starts = 0
+
+    def before_process(self, plan: ExecutionPlan, disk: FileSystem, base_dir: str) -> None:
+        """A process is about to be started on what ``disk`` holds below ``base_dir``.
+
+        :raises AssertionError: when a mistake is not refused
+        """
+        self._starts += 1
+        if self._starts == 1 or not self._resumes.is_armed:
+            return
+        storage = CheckpointStorage(disk, base_dir, plan.job_name)
+        completed = storage.list_checkpoints()
+        possible = _KINDS if len(completed) > 1 else _KINDS[1:] if completed else ()
+        fault = self._resumes.strike(_RESUME, possible)
+        if fault is None:
+            return
+        if fault.kind == "restore-older":
+            _go_back(storage, disk, completed, max(1, fault.amount))
+        elif fault.kind == "wrong-directory":
+            another = replace(plan, job_name=f"another {plan.job_name}")
+            _must_be_refused(another, storage, StorageError, "with the checkpoints of another job")
+        else:
+            _must_be_refused(_renamed(plan), storage, JobChangedError, "with operators under other uids")
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Exact faults that have not struck."""
+        return self._resumes.unused
+
+    def fingerprint(self) -> object:
+        """What decides what strikes next."""
+        return (self._starts, self._resumes.fingerprint())
+
+
+def _go_back(storage: CheckpointStorage, disk: FileSystem, completed: Sequence[int], steps: int) -> None:
+    """As by hand: the newest ones are gone, and nothing tells that their numbers are used up."""
+    for checkpoint_id in completed[max(1, len(completed) - steps) :]:
+        disk.delete_tree(storage.location(checkpoint_id).directory)
+    disk.fsync_dir(posixpath.dirname(storage.location(completed[0]).directory))
+
+
+def _renamed(plan: ExecutionPlan) -> ExecutionPlan:
+    vertices = tuple(
+        replace(
+            vertex,
+            operators=tuple(
+                replace(operator, uid=f"{operator.uid}-renamed", generated_uid=None) for operator in vertex.operators
+            ),
+        )
+        for vertex in plan.vertices
+    )
+    return replace(plan, vertices=vertices)
+
+
+def _must_be_refused(
+    plan: ExecutionPlan, storage: CheckpointStorage, refusal: type[WeirError], how: str
+) -> None:
+    execution = Execution(plan, RunConfig(), storage=storage, file_system=MemoryFileSystem(), restore=True)
+    try:
+        execution.run()
+    except refusal:
+        return
+    raise AssertionError(f"a resume {how} was not refused: {storage.job_dir}")

@@ -1,0 +1,70 @@
+"""The campaign of kills, as a program: real processes, SIGKILL, failing storage; no job may come to another end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.processes import ROOT
+
+
+def campaign(directory: Path, *options: str) -> tuple[int, str]:
+    """Exit code of the campaign, and what it printed."""
+    command = [sys.executable, "-m", "tests.crash.campaign", "--directory", str(directory), *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def counts(line: str) -> dict[str, int]:
+    """The numbers of the closing line."""
+    pairs = [pair.split("=") for pair in line.split()]
+    return {name: int(float(value)) for name, value in pairs if name != "seed"}
+
+
+def place(tmp_path: Path) -> Path:
+    """In memory, if there is such a place: killed processes lose nothing that they have written."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else tmp_path
+
+
+def test_eight_kills(tmp_path: Path) -> None:
+    """A handful of kills, on intact storage."""
+    code, words = campaign(place(tmp_path), "--kills", "8", "--seed", "a handful", "--no-storage-faults")
+
+    assert code == 0, words
+    assert counts(words)["kills"] >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ["one", "two"])
+def test_two_hundred_kills(seed: str, tmp_path: Path) -> None:
+    """A hundred kills for each seed, resumes among them, with storage that is full, read-only or torn now and then."""
+    code, words = campaign(place(tmp_path), "--kills", "100", "--seed", seed)
+
+    assert code == 0, words
+    seen = counts(words)
+    assert seen["kills"] >= 100
+    assert seen["kills_of_resumes"] >= 20
+    assert seen["restored"] >= 10
+    assert seen["storage_faults"] >= 3
+
+
+def test_a_wrong_end_is_told(tmp_path: Path) -> None:
+    """A campaign that expects other rows fails, says which, and keeps the directory with what the processes said."""
+    program = (
+        "import sys; from tests.crash import campaign as c;"
+        " c.expected_rows = c.stateful_job.expected_rows = lambda records: {'': ['another row']};"
+        " sys.argv[1:] = sys.argv[1:]; sys.exit(c.main())"
+    )
+    command = [sys.executable, "-c", program, "--kills", "1", "--seed", "wrong", "--directory", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "the committed rows differ: 1 lost ['another row']" in done.stdout
+    assert list(tmp_path.glob("*/job-0/process-1.txt"))

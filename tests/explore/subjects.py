@@ -1,0 +1,52 @@
+"""Small jobs under test for these tests."""
+
+from __future__ import annotations
+
+from engine.explore.subject import Subject
+from engine.graph.job import Job
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+
+
+def counting_subject(records: int = 24, *, keys: int = 3) -> Subject:
+    """Two sources, a running count per key, one sink; ``count`` takes the parallelism that is asked for, 2 by default."""
+
+    def build(parallelism: int | None) -> Job:
+        job = Job("counting", max_parallelism=8)
+        numbers = job.source(SequenceSource(0, records, splits=2), name="numbers", uid="numbers", parallelism=2)
+        pairs = numbers.key_by(lambda number: number % keys, value=lambda number: (number % keys, 1))
+        counts = pairs.reduce(
+            lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count", parallelism=parallelism or 2
+        )
+        counts.collect(CollectedResults(), name="out", uid="out", parallelism=1, chain=False)
+        return job
+
+    return Subject(build, label="counting")
+
+
+def order_dependent_subject() -> Subject:
+    """A job whose rows say in which order the records of two sources came: no two schedules give the same."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("merging", max_parallelism=8)
+        numbers = job.source(SequenceSource(0, 12, splits=2), name="numbers", uid="numbers", parallelism=2)
+        one = numbers.key_by(lambda _number: 0, value=lambda number: (number,))
+        one.reduce(lambda seen, number: seen + number, name="seen", uid="seen", parallelism=1).collect(
+            CollectedResults(), name="out", uid="out", parallelism=1, chain=False
+        )
+        return job
+
+    return Subject(build, label="merging")
+
+
+def failing_subject() -> Subject:
+    """A job with a function that never gets past one record."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("failing", max_parallelism=8)
+        job.source(SequenceSource(0, 8), name="numbers", uid="numbers").map(
+            lambda number: 1 // (number - 5), name="divide", uid="divide"
+        ).collect(CollectedResults(), name="out", uid="out", parallelism=1, chain=False)
+        return job
+
+    return Subject(build, label="failing")

@@ -1,0 +1,188 @@
+"""Stories: what a witness sees, how it is told, and that watching changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from engine.explore.case import FIFO, Case
+from engine.explore.runner import run_case
+from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Step, Story, story_of, tell
+from engine.explore.subject import Subject
+from engine.explore.tape import TraceTape
+from engine.explore.witness import RECORDS, RecordsRead, Witness
+from engine.graph.job import Job
+from engine.observe.events import Send
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+from tests.explore.failing_job import KEYS, SPLITS, subject
+
+_SMALL = Case(
+    scheduler=FIFO,
+    config={"batch_size": 1},
+    checkpoints=(1_000,),
+    dropped={SPLITS[0]: ((0, 3), (5, 20)), SPLITS[1]: ((1, 20),)},
+)
+"""Records #3 and #4 of the first split, #0 of the second; one checkpoint, and the last one."""
+
+
+def _told(case: Case = _SMALL) -> Story:
+    return tell(subject(), case)[0]
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned", "at-least-once"])
+def test_a_run_that_is_watched_is_the_same_run(mode: str) -> None:
+    """The witness changes neither trace nor choices nor files nor output."""
+    case = Case(seed="3", config={"mode": mode, "checkpoint_interval": "4us", "batch_size": 3, "cost.record_ns": 700})
+    plain, watched = TraceTape(), TraceTape()
+    witness = Witness(subject())
+
+    one = run_case(subject(), case, instruments=[plain.append])
+    other = run_case(witness.subject, case, [witness], instruments=[watched.append])
+
+    assert plain.digest() == watched.digest()
+    assert watched.events == witness.trace
+    assert list(one.choices) == list(other.choices)
+    assert one.committed == other.committed
+
+
+def test_every_value_on_a_channel_is_seen() -> None:
+    """What a channel carries is known for each element, those included that wait behind a barrier or are cut."""
+    case = Case(
+        seed="5", config={"mode": "unaligned", "checkpoint_interval": "3us", "batch_size": 4, "cost.record_ns": 900}
+    )
+    witness = Witness(subject())
+    run_case(witness.subject, case, [witness])
+
+    sends = [one for one in witness.trace if isinstance(one, Send) and one.kind == RECORDS]
+    carried = [witness.carried(1, one) for one in sends]
+
+    assert all(one is not None for one in carried)
+    assert [one.records for one in sends] == [len(one or ()) for one in carried]
+
+
+def test_records_are_named_by_their_number_in_the_split() -> None:
+    """Records that are left out are not told of, and do not change the numbers of the others."""
+    witness = Witness(subject())
+    run_case(witness.subject, _SMALL, [witness])
+
+    reads = {(one.split, one.numbers, one.values) for one in witness.entries if isinstance(one, RecordsRead)}
+
+    assert {
+        ("sequence-0-of-2", (3,), (3,)),
+        ("sequence-0-of-2", (4,), (4,)),
+        ("sequence-1-of-2", (0,), (20,)),
+    } == reads
+    assert {SPLITS[0]: 20, SPLITS[1]: 20} == witness.records
+
+
+def test_the_story_of_a_small_run() -> None:
+    """Records, barriers, snapshots, acknowledgements and commits, in the words of the job."""
+    text = str(_told())
+
+    for said in (
+        "job manager: the job starts",
+        "numbers[0]: reads #3 = 3 of sequence-0-of-2, sends (0, 1) to count[1]",
+        "sends barrier 1 to count[0], count[1], takes its snapshot of checkpoint 1",
+        "takes barrier 1 from numbers[0], blocks numbers[0]",
+        "job manager: checkpoint 1 is complete",
+        "out[0]: readers of out now see",
+        "the job is finished",
+    ):
+        assert said in text
+
+
+def test_the_story_is_the_same_each_time() -> None:
+    """Stories are deterministic, word by word."""
+    assert str(_told()) == str(_told())
+
+
+def test_steps_cover_the_trace_in_order() -> None:
+    """Each step tells of events behind those of the step before, and the last one of the last event."""
+    story, _, witness = tell(subject(), _SMALL)
+
+    assert [step.number for step in story.steps] == list(range(1, len(story.steps) + 1))
+    assert all(one.end <= other.first and one.first <= other.first for one, other in pairwise(story.steps))
+    assert story.steps[-1].end == len(witness.trace)
+
+
+def test_every_arrow_ends_where_it_was_sent_to() -> None:
+    """In a run without failures each element that is sent is taken once."""
+    story = _told()
+
+    sent = [arrow.element for step in story.steps for arrow in step.sent]
+    taken = [arrow.element for step in story.steps for arrow in step.taken]
+
+    assert sorted(sent) == sorted(taken)
+    assert len(set(sent)) == len(sent)
+
+
+def test_a_long_story_keeps_what_matters() -> None:
+    """With a limit, completions and commits stay, and what only passes records on is summed up with a count."""
+    story = _told(replace(_SMALL, dropped={}, checkpoints=(5_000,)))
+    assert len(story.steps) > 60
+
+    lines = story.lines(limit=12)
+
+    assert len(lines) <= 2 * 12 + 1
+    matter = [step for step in story.steps if step.kind in (COMPLETE, COMMIT)]
+    assert all(any(step.text in line for line in lines) for step in matter)
+    assert any("further steps" in line and "times records were taken" in line for line in lines)
+
+
+def test_the_marked_step_is_kept_and_shown() -> None:
+    """The step that tells of an event can be marked; it stays in the shortest story."""
+    story = _told(replace(_SMALL, dropped={}))
+    middle = story.steps[len(story.steps) // 2]
+
+    marked = story.marked(middle.end - 1)
+
+    assert middle.number == marked.distinguishing
+    assert [line for line in marked.lines(limit=3) if line.startswith("→")] == [
+        line for line in marked.lines(limit=1_000) if line.startswith("→")
+    ]
+
+
+def test_nothing_is_marked_behind_the_end() -> None:
+    """An event that the run never came to belongs to no step."""
+    assert _told().marked(10**6).distinguishing is None
+
+
+def test_what_is_blocked_and_let_go_at_once_is_not_mentioned() -> None:
+    """The last barrier of an alignment stands in nobody's way."""
+    step = Step(1, 0, ["count[0]"], SNAPSHOT, [], 0, 1)
+    for verb, what in (("blocks", "a[1]"), ("takes its snapshot of", "checkpoint 1"), ("unblocks", "a[0]")):
+        step.say(verb, what)
+    step.say("unblocks", "a[1]")
+
+    assert step.text == "count[0]: takes its snapshot of checkpoint 1, unblocks a[0]"
+    assert not step.blocks
+
+
+def test_chained_operators_and_side_sinks_are_heard() -> None:
+    """A record is followed down a chain, into a sink that shows it at once."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("chain")
+        numbers = job.source(SequenceSource(0, 2), name="numbers").map(lambda one: one * 10, name="tens")
+        numbers.collect(CollectedResults(transactional=False), name="out")
+        return job
+
+    witness = Witness(Subject(build))
+    finished = run_case(witness.subject, Case(scheduler=FIFO, config={"batch_size": 1}), [witness])
+    text = str(story_of(witness, finished.view.plan))
+
+    assert "reads #1 = 1 of sequence-0-of-1" in text or "reads #1 = 1" in text
+    assert "tens gets 1" in text
+    assert "out gets 10" in text
+    assert "readers of out now see 10" in text
+
+
+def test_left_out_records_of_all_keys_are_not_told() -> None:
+    """A record that is left out of the input has no part in the story."""
+    text = str(_told())
+
+    assert f"#{KEYS + 2} =" not in text
+    assert "= 39" not in text

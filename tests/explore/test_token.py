@@ -1,0 +1,123 @@
+"""Tokens: what they carry comes back, and what is wrong with one is said."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.case import SCHEDULERS, Case
+from engine.explore.codec import case_to_plain, plain_to_case
+from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.explore.token import PREFIX, Drawn, Token, parse_token
+from engine.faults.fault import FaultMix, parse_fault
+from tests.explore.subjects import counting_subject
+
+FAULTS = (
+    "crash:count[1]@120us",
+    "crash:count[*]@before:snapshot.sync#2",
+    "torn-write:*/_metadata*#1=17",
+    "rescale:process@after:ack.send#3=4",
+)
+
+CASES = st.builds(
+    Case,
+    seed=st.text(max_size=8),
+    config=st.dictionaries(
+        st.sampled_from(["mode", "batch_size", "local_recovery", "cost.stragglers.count[0]"]),
+        st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=4),
+    ),
+    faults=st.lists(st.sampled_from(FAULTS).map(parse_fault), max_size=3).map(tuple),
+    mix=st.builds(FaultMix, st.dictionaries(st.sampled_from(["crash", "lose"]), st.integers(0, 1_000_000)),
+                  st.integers(0, 5)),
+    dropped=st.dictionaries(st.just("numbers/0"), st.just(((0, 2), (5, 9)))),
+    checkpoints=st.none() | st.lists(st.integers(0, 10**12), max_size=3).map(tuple),
+    scheduler=st.sampled_from(SCHEDULERS),
+    schedule=st.dictionaries(st.integers(0, 10**6), st.integers(1, 20), max_size=4),
+    preemptions=st.integers(0, 9),
+)  # fmt: skip
+
+
+@given(CASES)
+def test_every_case_survives_plain_form_and_token(case: Case) -> None:
+    """Whatever a case says, its plain form and its token say the same."""
+    assert plain_to_case(case_to_plain(case)) == case
+    token = Token("job.py", {"n": "3"}, "f", case, "at-least-once", "0123", "c")
+    assert parse_token(str(token)) == token
+
+
+def test_a_drawn_case_needs_only_its_seed() -> None:
+    """A token of a seed is short, and stands for exactly the case that is drawn from it."""
+    subject = counting_subject()
+    swarm = Swarm(fixed={"batch_size": 2}, usual={"cost.record_ns": 7})
+    token = Token.of(subject, Drawn("nightly/123456", swarm), digest="ab" * 16)
+    assert len(str(token)) < 300
+    read = parse_token(str(token))
+    assert read == token
+    assert read.to_case(subject) == draw_case(swarm, Measure.of(subject), "nightly/123456")
+    assert read.is_of_this_code(subject)
+
+
+def test_spaces_and_line_breaks_of_a_mail_do_no_harm() -> None:
+    """A token that was wrapped is the same token."""
+    text = str(Token("job.py", {}, "f", Case(seed="a" * 100)))
+    assert parse_token(f" {text[:40]}\n  {text[40:]} \n") == parse_token(text)
+
+
+@pytest.mark.parametrize("at", [8, 20, -2])
+def test_a_changed_character_is_noticed(at: int) -> None:
+    """One other character anywhere: torn."""
+    text = str(Token("job.py", {}, "f", Case()))
+    other = "B" if text[at] != "B" else "C"
+    position = at % len(text)
+    with pytest.raises(ConfigurationError, match="torn"):
+        parse_token(text[:position] + other + text[position + 1 :])
+
+
+@pytest.mark.parametrize("text", [PREFIX, f"{PREFIX}AAAA", f"{PREFIX}AAAAAAAAA", f"{PREFIX}not base64!"])
+def test_what_is_cut_off_is_noticed(text: str) -> None:
+    """Any beginning of a token is refused."""
+    with pytest.raises(ConfigurationError, match="torn"):
+        parse_token(text)
+
+
+def test_other_formats_are_refused_by_name() -> None:
+    """A token of another version is told from a text that is none."""
+    with pytest.raises(ConfigurationError, match="format weir2"):
+        parse_token("weir2.abc")
+    with pytest.raises(ConfigurationError, match="no token"):
+        parse_token("hello")
+
+
+def test_another_job_is_refused() -> None:
+    """A token is good for the job that it was made from; parallelisms belong to it."""
+    token = Token.of(counting_subject(), Case())
+    token.check(counting_subject(records=99))
+    with pytest.raises(ConfigurationError, match="of another job"):
+        replace(token, fingerprint="other").check(counting_subject())
+
+
+def test_another_version_of_the_swarm_is_refused() -> None:
+    """What a seed meant to another version, this one cannot know."""
+    subject = counting_subject()
+    token = Token.of(subject, Drawn("1", Swarm(), version=0))
+    with pytest.raises(ConfigurationError, match="version 0 of the swarm"):
+        parse_token(str(token)).to_case(subject)
+
+
+def test_what_is_no_case_is_refused() -> None:
+    """Unknown names and wrong shapes are errors, not ignored."""
+    for plain in ({"speed": 3}, {"faults": 3}, {"scheduler": "slow"}, {"mix": {}}, {"faults": ["crash"]}):
+        with pytest.raises(ConfigurationError):
+            plain_to_case(plain)
+
+
+def test_a_token_uses_only_characters_that_survive_everywhere() -> None:
+    """Letters, digits, dot, minus and underscore: one word in every shell and chat."""
+    body = str(Token("job.py", {}, "f", Case(seed="ü" * 50)))[len(PREFIX) :]
+    assert body.replace("-", "").replace("_", "").isalnum()
+    assert base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))

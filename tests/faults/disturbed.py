@@ -1,0 +1,156 @@
+"""A small job under faults: two sources, a count in two subtasks, two sinks; and how to run it with some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.checkpoint.restart import FixedDelayRestart
+from engine.faults.clock import ClockFaults
+from engine.faults.fault import Fault, FaultMix, parse_fault
+from engine.faults.network import NetworkFaults
+from engine.faults.opportunities import Struck
+from engine.faults.storage import StorageFaults
+from engine.graph.job import Job
+from engine.observe.cut_oracle import CutOracle
+from engine.observe.events import TraceEvent
+from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.cost import CostModel
+from engine.runtime.execution import Execution, ExecutionResult
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.storage import CheckpointStorage
+
+RECORDS, KEYS = 24, 3
+EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
+EXPECTED = Counter(
+    (key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS)))
+)
+VIRTUAL_BOUND_NS = 200_000_000
+"""Within it every run of the small job has ended, whatever has struck: some 250 times what it takes undisturbed."""
+
+
+class Disturbance:
+    """Network, clock and storage faults of one run, as an interference without named points."""
+
+    def __init__(
+        self, faults: Sequence[Fault], mix: FaultMix, choices: ChoiceRecorder, *, unsound: bool = False
+    ) -> None:
+        self.struck = Struck(mix, choices)
+        self.network = NetworkFaults(faults, mix, self.struck, unsound=unsound)
+        self.clock = ClockFaults(faults, mix, self.struck)
+        self.storage = StorageFaults(faults, mix, self.struck)
+        self.asked: Counter[str] = Counter()
+        """Messages and elements that could have been struck."""
+
+    def install(self, execution: Execution) -> None:
+        """The process of this execution begins."""
+        for handler in (self.network, self.clock, self.storage):
+            handler.started(execution.kernel)
+
+    def at(self, point: str, phase: str, actor: str) -> None:
+        """Nothing happens at points."""
+
+    def fates(self, message: str, task: str) -> tuple[int, ...]:
+        """See ``NetworkFaults``."""
+        self.asked[f"{message} {task}"] += 1
+        return self.network.fates(message, task)
+
+    def element_delay_ns(self, channel: str, kind: str) -> int:
+        """See ``NetworkFaults``."""
+        self.asked[f"{channel} {kind}"] += 1
+        return self.network.element_delay_ns(channel, kind)
+
+    def clock_skew_ns(self, task: str) -> int:
+        """See ``ClockFaults``."""
+        return self.clock.clock_skew_ns(task)
+
+    def hold_ns(self, task: str, is_source: bool) -> int:
+        """See ``ClockFaults``."""
+        return self.clock.hold_ns(task, is_source)
+
+    def watermark_delay_ns(self, task: str) -> int:
+        """See ``ClockFaults``."""
+        return self.clock.watermark_delay_ns(task)
+
+
+@dataclass
+class Disturbed:
+    """What came of a run."""
+
+    result: ExecutionResult
+    records: Counter[Any]
+    oracle: CutOracle
+    disturbance: Disturbance
+    trace: list[TraceEvent]
+
+    @property
+    def struck(self) -> tuple[Fault, ...]:
+        """The faults that did."""
+        return tuple(self.disturbance.struck.faults)
+
+    @property
+    def took_ns(self) -> int:
+        """Virtual time of the run."""
+        return self.result.ended_ns - self.result.started_ns
+
+
+def counting(results: CollectedResults) -> Job:
+    """Every number is counted under its remainder: increments of one, so that the order of records is no matter."""
+    job = Job("counting", max_parallelism=8)
+    near = job.source(SequenceSource(0, RECORDS), name="near")
+    far = job.source(SequenceSource(0, RECORDS), name="far")
+    pairs = near.union(far).key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
+    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=2)
+    return counted.rebalance().collect(results, name="out", parallelism=2, chain=False)
+
+
+def config(mode: str = "aligned", seed: str = "0", **settings: Any) -> RunConfig:
+    """Short intervals, slow records and a checkpoint timeout of a few intervals."""
+    if mode == "aligned-timeout":
+        settings.setdefault("aligned_timeout_ns", 4_000)
+    merged: dict[str, Any] = {
+        "batch_size": 4,
+        "channel_capacity": 8,
+        "output_capacity": 20,
+        "checkpoint_interval": CheckpointInterval(time_ns=17_000),
+        "checkpoint_timeout_ns": 60_000,
+        "restart": FixedDelayRestart(None, 1_000),
+        "tolerable_failures": 1_000,
+        "cost": CostModel(record_ns=700, storage_latency_ns=900, slow_links={"far": 6_000}),
+    }
+    return RunConfig(mode=mode, seed=seed, **{**merged, **settings})
+
+
+def disturbed(
+    *faults: str | Fault,
+    mode: str = "aligned",
+    seed: str = "0",
+    mix: FaultMix | None = None,
+    unsound: bool = False,
+    checkpoints: FileSystem | None = None,
+    kills: Sequence[tuple[str, int]] = (),
+    **settings: Any,
+) -> Disturbed:
+    """Run the job to its end under these faults."""
+    results, oracle, trace = CollectedResults(), CutOracle(), []  # type: ignore[var-annotated]
+    choices = ChoiceRecorder(seed)
+    exact = [parse_fault(one) if isinstance(one, str) else one for one in faults]
+    disturbance = Disturbance(exact, FaultMix() if mix is None else mix, choices, unsound=unsound)
+    disk = disturbance.storage.wrap(MemoryFileSystem() if checkpoints is None else checkpoints, "checkpoints")
+    execution = Execution(
+        counting(results).plan(),
+        config(mode, seed, **settings),
+        storage=CheckpointStorage(disk, "/checkpoints", "counting", inline_threshold_bytes=0),
+        instruments=[oracle, trace.append],
+        choices=choices,
+        interference=disturbance,
+    )
+    disturbance.install(execution)
+    for target, at_ns in kills:
+        execution.kill(target, at_ns)
+    return Disturbed(execution.run(), Counter(results.records), oracle, disturbance, trace)
