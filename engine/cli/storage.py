@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from engine.cli.descriptor import RESERVED_NAMES, has_descriptor, read_descriptor
 from engine.cli.places import place
 from engine.elements.errors import ConfigurationError, StorageError
+from engine.runtime.checkpoint_files import unusable_storage
 from state_backends.errors import StorageInUseError, StorageNotWritableError
 from state_backends.filesystem import FileSystem
 from state_backends.savepoints import checkpoint_id_of
@@ -33,6 +34,8 @@ def hold_directory(file_system: FileSystem, directory: str) -> Iterator[None]:
         lock = file_system.lock_directory(directory)
     except (StorageInUseError, StorageNotWritableError) as error:
         raise StorageError(str(error)) from error
+    except OSError as error:
+        raise unusable_storage(directory, error) from error
     try:
         yield
     finally:

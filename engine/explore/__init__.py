@@ -1,16 +1,24 @@
-"""Comparing runs: with an undisturbed run of the same job, and with themselves."""
+"""Running cases of a job under test, and comparing runs: with an undisturbed one, and with themselves."""
 
 from __future__ import annotations
 
+from engine.explore.case import Case
 from engine.explore.reference import OutputComparison, RowDifference, compare_by_key, compare_outputs
+from engine.explore.runner import run_case
 from engine.explore.selfcheck import SelfCheckReport, Surroundings, self_check
+from engine.explore.subject import Subject
+from engine.faults.fault import parse_fault
 
 __all__ = [
+    "Case",
     "OutputComparison",
     "RowDifference",
     "SelfCheckReport",
+    "Subject",
     "Surroundings",
     "compare_by_key",
     "compare_outputs",
+    "parse_fault",
+    "run_case",
     "self_check",
 ]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.faults.fault import Fault
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import TraceEvent
+    from engine.observe.provenance import Provenance
     from engine.runtime.interference import Interference
     from engine.runtime.job_manager import JobManager
 
@@ -163,11 +164,12 @@ def run_case(
     choices: ChoiceRecorder | None = None,
     instruments: Sequence[Callable[[TraceEvent], None]] = (),
     bounds: Bounds | None = None,
+    provenance: Provenance | None = None,
 ) -> FinishedCase:
     """Run a case to its end and judge it.
 
     ``world`` is one of the caller's, to be looked at afterwards; ``interference`` and ``choices`` take the place of
-    those that the case asks for.
+    those that the case asks for; ``provenance`` is told what caused what, in all processes.
 
     :raises ConfigurationError: when the case asks for something that makes no sense
     """
@@ -186,6 +188,7 @@ def run_case(
         choices,
         instruments,
         Bounds() if bounds is None else bounds,
+        provenance,
     )
     return run.to_end()
 
@@ -215,8 +218,10 @@ class _CaseRun:
         choices: ChoiceRecorder,
         instruments: Sequence[Callable[[TraceEvent], None]],
         bounds: Bounds,
+        provenance: Provenance | None = None,
     ) -> None:
         self._subject = subject
+        self._provenance = provenance
         self._case = case
         self._invariants = invariants
         self._world = world
@@ -312,6 +317,7 @@ class _CaseRun:
                 restore=resumes,
                 choices=self._choices,
                 interference=self._interference,
+                provenance=self._provenance,
             )
             if self._view is None:
                 self._view = CaseView(

@@ -1,7 +1,7 @@
 """The steps of a task in which something may go wrong, as methods of their own.
 
-A plain task carries them out and nothing else; :mod:`engine.runtime.interfered_task` tells before and after each of them
-where the task is.
+A plain task carries them out and nothing else; one of :mod:`engine.runtime.interfered_task` tells before and after
+each of them where it is.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Path:
 
 def test_eight_kills(tmp_path: Path) -> None:
     """A handful of kills, on intact storage."""
-    code, words = campaign(place(tmp_path), "--kills", "8", "--seed", "a handful", "--no-storage-faults")
+    code, words = campaign(place(tmp_path), "--kills", "8", "--seed", "handful", "--no-storage-faults")
 
     assert code == 0, words
     assert counts(words)["kills"] >= 8

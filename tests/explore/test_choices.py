@@ -92,7 +92,7 @@ def test_changes_of_priority_interrupt_somebody() -> None:
     orders = [order_of(PriorityChoices(str(seed), 3), turns=6) for seed in range(40)]
     assert orders == [order_of(PriorityChoices(str(seed), 3), turns=6) for seed in range(40)]
     blocks = ["".join(one * 6 for one in order) for order in ("abc", "acb", "bac", "bca", "cab", "cba")]
-    assert sum(order not in blocks for order in orders) > 10
+    assert sum(order not in blocks for order in orders) > 5
 
 
 def test_enumeration_finds_every_order_once() -> None:

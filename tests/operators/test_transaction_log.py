@@ -124,7 +124,7 @@ class Model:
 
 
 fates = st.sampled_from((*[memory.DELIVERED] * 6, *memory.FATES))
-producers = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3, -1]))
+producers = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 0, 0, 0, 0, 0, 1, 1, 2, -1]))
 """A name, and how many epochs ago: the newest more often than not, sometimes one that is yet to come."""
 
 
@@ -138,6 +138,11 @@ class LogMachine(RuleBasedStateMachine):
         self.model = Model()
         self.fate = memory.DELIVERED
         self.value = 0
+        for name in ("a", "b"):
+            producer = self.log.init_transactions(name, TIMEOUT_NS, 0)
+            self.log.begin(producer, 0)
+            self.model.epochs[name] = producer.epoch
+            self.model.transactions[producer] = ModelTransaction()
 
     def gate(self, request: Request) -> str:
         return self.fate
@@ -191,6 +196,16 @@ class LogMachine(RuleBasedStateMachine):
             return None
 
         self.request(producer, fate, lambda: self.log.begin(producer, self.model.now), effect)
+
+    @rule(name=st.sampled_from(["a", "b"]), end=st.sampled_from([COMMITTED, ABORTED]), records=st.integers(0, 2))
+    def one_after_the_other(self, name: str, end: str, records: int) -> None:
+        """What mostly happens: a transaction from its beginning to its end, then the beginning of the next."""
+        if self.model.current(name) is None:
+            self.begin((name, 0), memory.DELIVERED)
+        if records:
+            self.append((name, 0), memory.DELIVERED, 0, records, 0)
+        self.commit((name, 0), memory.DELIVERED) if end == COMMITTED else self.abort((name, 0), memory.DELIVERED)
+        self.begin((name, 0), memory.DELIVERED)
 
     @rule(
         chosen=producers,

@@ -1,0 +1,294 @@
+"""Faults of processes and of user code: who dies, falls silent or raises at a named point, or at an instant.
+
+Rules.
+
+* A visit is one coming-by of one actor at one phase of one point. An exact fault counts those visits that it is meant
+  for and strikes at its ``number``-th; each fault strikes once.
+* Whose visits count: ``process`` and ``job manager`` die whoever comes by; ``worker[1]`` when one of its tasks does; a
+  task when it comes by itself. At a point of the job manager all targets count its visits.
+* Who comes by himself dies at that very instruction. Somebody else dies as soon as the present event is over.
+* Faults at an instant count from the start of the first process, and strike in whichever process is alive then.
+* What chance may strike: crash and pause anybody at any point, though of the ``user.*`` points only ``user.process``,
+  as the others lie inside of other steps; ``raise`` only the ``user.*`` points.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import ConfigurationError
+from engine.faults.fault import Fault, FaultMix, matches
+from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
+from engine.observe.points import FILES, POINTS, TORN
+from engine.runtime.interference import JOB_MANAGER, PROCESS, WORKER, StruckDown
+from engine.runtime.kernel import START_NS
+
+if TYPE_CHECKING:
+    from engine.runtime.execution import Execution
+
+CRASH, PAUSE, RESCALE, RAISE = "crash", "pause", "rescale", "raise"
+KINDS = (CRASH, PAUSE, RESCALE, RAISE)
+
+_USER = "user."
+_SUBTASK = re.compile(r"\[(\d+)\]$")
+_MOST_PARALLELISM = 4
+_VICTIMS = ("actor", "actor", "actor", "actor", "actor", WORKER, JOB_MANAGER, PROCESS)
+"""Who dies by chance: mostly who comes by."""
+
+
+class RaisedOnPurposeError(Exception):
+    """What a user's function raises because a fault says so."""
+
+
+class ProcessFaults:
+    """What befalls processes and user functions in one case."""
+
+    name = "faults"
+
+    def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
+        """Raises :class:`ConfigurationError` when a fault makes no sense."""
+        self._faults = [fault for fault in faults if fault.kind in KINDS]
+        for fault in self._faults:
+            _check(fault)
+        self._struck = struck
+        self._used = [False] * len(self._faults)
+        self._seen = [0] * len(self._faults)
+        self._at_points: dict[tuple[str, str], list[int]] = {}
+        for at, fault in enumerate(self._faults):
+            if fault.point is not None:
+                self._at_points.setdefault((fault.point, fault.phase), []).append(at)
+        self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
+        self._meant: dict[tuple[int, str], bool] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        """Every name that a task goes by, under its own."""
+        self._here: tuple[str, str, str] = ("", "", "")
+        self._execution: Execution | None = None
+        self.visits: dict[tuple[str, str, str], int] = {}
+        """``(point, phase, actor)`` -> how often."""
+        self.struck_at: dict[tuple[str, str], int] = {}
+        """``(point, phase)`` -> how often somebody was struck there."""
+        self.next_parallelism: int | None = None
+        """The parallelism that the last rescale asked for."""
+
+    # -- processes ------------------------------------------------------------------------------------------------
+
+    def install(self, execution: Execution) -> None:
+        """A process is about to run.
+
+        Raises :class:`ConfigurationError` when a fault is meant for nobody.
+        """
+        self._execution = execution
+        plan = execution.plan
+        self._names = {
+            subtask.name: (subtask.name, *plan.vertices[subtask.vertex].names_of(subtask.subtask))
+            for subtask in plan.subtasks
+        }
+        self._meant.clear()
+        for at, fault in enumerate(self._faults):
+            self._check_target(fault)
+            if fault.at_ns is not None and not self._used[at]:
+                execution.appoint(START_NS + fault.at_ns, "strike_now", self, at)
+
+    def _check_target(self, fault: Fault) -> None:
+        target = fault.target
+        if target in ("*", JOB_MANAGER, PROCESS) or target.startswith(f"{WORKER}["):
+            return
+        if not any(matches(target, name) for names in self._names.values() for name in names):
+            raise ConfigurationError(
+                f"fault {fault}: there is no task {target!r}\n"
+                f"  tasks: {', '.join(self._names)}; or worker[0], {JOB_MANAGER}, {PROCESS}"
+            )
+
+    def strike_now(self, at: int) -> None:
+        """The instant of a fault has come (kernel event)."""
+        if not self._used[at]:
+            fault = self._use(at)
+            self._die_soon(fault, self._targets(fault))
+
+    # -- points ---------------------------------------------------------------------------------------------------
+
+    def at(self, point: str, phase: str, actor: str) -> None:
+        """See :meth:`engine.runtime.interference.Interference.at`."""
+        key = (point, phase, actor)
+        visits = self.visits
+        visits[key] = visits.get(key, 0) + 1
+        found = None
+        exact = self._at_points.get((point, phase))
+        if exact is not None:
+            found = self._exactly(exact, actor)
+        if found is None and self._by_chance.is_armed:
+            found = self._chance(key)
+        if found is not None:
+            self._strike(found, key)
+
+    def torn(self, point: str, actor: str, size_bytes: int) -> int | None:
+        """Somebody is in the middle of writing ``size_bytes``: how many of them are written when he dies there, and
+        nothing when he does not. :meth:`die_torn` has him die then."""
+        try:
+            self.at(point, TORN, actor)
+        except StruckDown as struck:
+            self._torn = struck
+            fault = self._struck.faults[-1]
+            kept = fault.amount or (self._struck.draw(size_bytes) if size_bytes else 0)
+            self._struck.faults[-1] = replace(fault, amount=kept)
+            return min(kept, size_bytes)
+        return None
+
+    def die_torn(self) -> StruckDown:
+        """What :meth:`torn` has announced."""
+        return self._torn
+
+    def _exactly(self, candidates: Sequence[int], actor: str) -> Fault | None:
+        found = None
+        for at in candidates:
+            if self._used[at] or not self._is_meant(at, actor):
+                continue
+            self._seen[at] += 1
+            if found is None and self._seen[at] >= self._faults[at].number:
+                found = self._use(at)
+        return found
+
+    def _use(self, at: int) -> Fault:
+        self._used[at] = True
+        self._struck.note(self._faults[at])
+        return self._faults[at]
+
+    def _is_meant(self, at: int, actor: str) -> bool:
+        meant = self._meant.get((at, actor))
+        if meant is None:
+            meant = self._meant[at, actor] = self._counts(self._faults[at].target, actor)
+        return meant
+
+    def _counts(self, target: str, actor: str) -> bool:
+        if actor == JOB_MANAGER or target in (JOB_MANAGER, PROCESS):
+            return True
+        if target.startswith(f"{WORKER}["):
+            return target == worker_of(actor)
+        return any(matches(target, name) for name in self._names.get(actor, (actor,)))
+
+    def _strike(self, fault: Fault, here: tuple[str, str, str]) -> None:
+        point, phase, actor = here
+        self.struck_at[point, phase] = self.struck_at.get((point, phase), 0) + 1
+        if fault.kind == RAISE:
+            raise RaisedOnPurposeError(f"{fault}: {actor} raises {phase} {point}")
+        targets = self._targets(fault, actor)
+        if fault.kind == PAUSE:
+            self._die_soon(fault, targets)
+            return
+        cause = f"struck down {phase} {point}"
+        if targets == [PROCESS] or actor in targets or worker_of(actor) in targets:
+            if fault.kind == RESCALE:
+                self.next_parallelism = fault.amount
+            raise StruckDown(targets[0] if len(targets) == 1 else actor, cause)
+        self._die_soon(fault, targets, cause)
+
+    def _targets(self, fault: Fault, actor: str | None = None) -> list[str]:
+        """Whom a fault strikes when ``actor`` comes by; at an instant, all that its target matches."""
+        target = fault.target
+        if fault.kind == RESCALE:
+            return [PROCESS]
+        if target in (JOB_MANAGER, PROCESS) or target.startswith(f"{WORKER}["):
+            return [target]
+        if actor is not None and (actor != JOB_MANAGER or matches(target, JOB_MANAGER)):
+            return [actor]
+        return [task for task, names in self._names.items() if any(matches(target, name) for name in names)]
+
+    def _die_soon(self, fault: Fault, targets: Sequence[str], cause: str = "struck down") -> None:
+        execution = self._execution
+        assert execution is not None, "faults are installed before the run"
+        if fault.kind == RESCALE:
+            self.next_parallelism = fault.amount
+        for target in targets:
+            if fault.kind == PAUSE:
+                execution.pause(target, fault.for_ns)
+            else:
+                execution.condemn(target, cause)
+
+    # -- by chance ------------------------------------------------------------------------------------------------
+
+    def _chance(self, here: tuple[str, str, str]) -> Fault | None:
+        point, phase, actor = here
+        if point.startswith(_USER) and point != "user.process":
+            possible: tuple[str, ...] = (RAISE,)
+        elif phase == TORN:
+            possible = (CRASH,)
+        else:
+            kinds = (CRASH, RESCALE) if actor == JOB_MANAGER else (CRASH, PAUSE, RESCALE)
+            possible = (*kinds, RAISE) if point.startswith(_USER) else kinds
+        self._here = here
+        return self._by_chance.strike(actor, possible)
+
+    def _details(self, fault: Fault) -> Fault:
+        point, phase, actor = self._here
+        struck, target, amount, for_ns = self._struck, actor, 0, 0
+        if fault.kind == CRASH:
+            victim = _VICTIMS[struck.draw(len(_VICTIMS))]
+            if victim == WORKER:
+                target = worker_of(actor) or actor
+            elif victim != "actor" and phase != TORN:
+                target = victim
+        elif fault.kind == PAUSE:
+            for_ns = drawn_duration_ns(struck)
+        elif fault.kind == RESCALE:
+            target, amount = PROCESS, 1 + struck.draw(_MOST_PARALLELISM)
+        number = sum(
+            count
+            for (where, when, who), count in self.visits.items()
+            if where == point and when == phase and self._counts(target, who)
+        )
+        return Fault(fault.kind, plain_target(target), None, point, phase, number, for_ns, amount)
+
+    # -- inspection -----------------------------------------------------------------------------------------------
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Exact faults that have not struck."""
+        return tuple(fault for fault, used in zip(self._faults, self._used, strict=True) if not used)
+
+    def fingerprint(self) -> object:
+        """What decides what strikes next."""
+        waiting = tuple(
+            (str(fault), seen) for fault, seen, used in zip(self._faults, self._seen, self._used, strict=True) if not used
+        )
+        return (waiting, self._by_chance.fingerprint(), self.next_parallelism)
+
+
+def worker_of(actor: str) -> str | None:
+    """The worker that a task runs in: all subtasks of one index share one."""
+    match = _SUBTASK.search(actor)
+    return None if match is None else f"{WORKER}{match[0]}"
+
+
+def _check(fault: Fault) -> None:
+    problem = None
+    if fault.kind == RAISE:
+        if fault.point is None or not fault.point.startswith(_USER):
+            places = ", ".join(point for point in POINTS if point.startswith(_USER))
+            problem = f"a user's function raises at one of {places}; write raise:count[0]@before:user.process#1"
+        elif fault.target in (PROCESS, JOB_MANAGER):
+            problem = f"it is a task's function that raises, not one of {fault.target}"
+    elif fault.at_ns is None and fault.point is None:
+        problem = f"say when: {fault.kind}:TARGET@TIME, or {fault.kind}:TARGET@PHASE:POINT#N"
+    elif fault.kind == PAUSE and not fault.for_ns:
+        problem = "say for how long: pause:TARGET@TIME~DURATION"
+    elif fault.kind == PAUSE and fault.target in (PROCESS, JOB_MANAGER):
+        problem = "tasks may be paused, or worker[i]; nobody would notice anything of a pause of all"
+    elif fault.kind == RESCALE and fault.amount < 1:
+        problem = "say with which parallelism the job is resumed: rescale:process@TIME=PARALLELISM"
+    elif fault.kind == RESCALE and fault.target != PROCESS:
+        problem = "only the whole process can be resumed with another parallelism: rescale:process@…"
+    elif fault.phase == TORN and fault.point is not None and not is_torn_by(fault):
+        problem = "only who writes can die in the middle of a write: a task, job manager, or process"
+    if problem is not None:
+        raise ConfigurationError(f"fault {fault}: {problem}")
+
+
+def is_torn_by(fault: Fault) -> bool:
+    """Whether a fault in the middle of a write strikes the one who writes."""
+    assert fault.point is not None, fault
+    if fault.kind != CRASH or POINTS[fault.point].actor != FILES:
+        return False
+    return fault.target != JOB_MANAGER or fault.point.startswith("manifest.")
