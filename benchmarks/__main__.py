@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import checkpoint_cost, columnar, files, heap, heap_values, kernel, lsm, scale, table, w1
+from benchmarks import checkpoint_cost, columnar, explore, files, heap, heap_values, kernel, lsm, scale, table, w1
 from benchmarks.measure import CLOCKS, Result, use_clock
 
 BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "files": files.measure,
     "lsm": lsm.measure,
     "scale": scale.measure,
+    "explore": explore.measure,
 }
 """Every benchmark takes whether it should be quick and returns the lines of its table."""
 

@@ -28,6 +28,7 @@ from engine.elements.operator import Operator
 from operators.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
 from operators.sinks import SinkOperator
 from operators.transaction_log import (
+    InvalidTransactionError,
     LogTimeoutError,
     Producer,
     TransactionDescription,
@@ -245,11 +246,11 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         )
 
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:
-        undecided = set(spared)
+        names = {transaction[0] for transaction in spared}
         for found in self._mine_of_earlier():
-            # Not only what is open: a zombie between two transactions must not begin another one. And by epoch, not by
-            # name: behind a transaction that was pre-committed and is committed, its name may have begun the next.
-            if tuple(found.producer) not in undecided:
+            # Not only what is open: a zombie between two transactions must not begin another one. Names that are spared
+            # are fenced by whoever commits what they have pre-committed.
+            if found.producer.transactional_id not in names:
                 self._fence(found.producer.transactional_id)
 
     def _fence(self, name: str) -> None:
@@ -289,7 +290,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         self._idle[following.transactional_id] = following
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
-        # The name belongs to an attempt that is over: no further transaction will bear it, not even a zombie's.
+        # The name belongs to an attempt that is over. Behind the transaction that is committed now, or was before, it
+        # may have begun the next, and a zombie may be about to: that is the end of it.
         self._commit(transaction, checkpoint_id)
         self._fence(transaction[0])
 
@@ -303,6 +305,14 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     def abort(self, transaction: Transaction) -> None:
         producer = Producer(*transaction)
         self._requests.ask(lambda: self._log.abort(producer, self._now_ns()))
+
+    def recover_and_abort(self, transaction: Transaction) -> None:
+        try:
+            self.abort(transaction)
+        except InvalidTransactionError:
+            # A newer checkpoint than the restored one has published it.
+            if self._spec.newer_commits != "report":
+                raise
 
     def close(self) -> None:
         try:

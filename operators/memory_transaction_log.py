@@ -321,7 +321,7 @@ class MemoryTransactionLog:
         name = self._names.get(producer.transactional_id)
         if name is None or producer.epoch > name.epoch:
             self._refuse(request, fate, f"the log has never heard of {producer}")
-        if False:
+        if producer.epoch < name.epoch:
             ended = name.ended.get(producer.epoch)
             why = "has been taken over" if ended is None else f"has ended: its transaction is {ended.outcome}"
             error = ProducerFencedError(f"{request.kind} of {producer}: the epoch {why}; the newest is {name.epoch}")

@@ -34,6 +34,7 @@ from spark_bridge.errors import SparkBridgeError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from engine.observe.provenance import Lineage
     from state_backends.operator_state import OperatorListState
 
 LATE_TAG = "late"
@@ -156,6 +157,8 @@ class SparkTransformOperator(Operator):
         """Put each row to its period."""
         if not batch:
             return
+        if self.lineage is not None:
+            self._tell_where_they_wait(self.lineage, batch)
         if isinstance(self._spec.cut, EventTimeCut):
             self._sort_into_periods(self._spec.cut, batch)
             return
@@ -163,6 +166,16 @@ class SparkTransformOperator(Operator):
         rows.extend(batch.values)
         if isinstance(self._spec.cut, RowsCut):
             self._run_full_batches(rows, self._spec.cut.rows)
+
+    def _tell_where_they_wait(self, lineage: Lineage, batch: Batch) -> None:
+        cut = self._spec.cut
+        if not isinstance(cut, EventTimeCut):
+            lineage.waits(len(batch))
+            return
+        for row, timestamp_ms in zip(batch.values, batch.timestamps or (), strict=False):
+            period = self._period_at(cut, row, timestamp_ms)
+            if not self._is_closed(period):
+                lineage.waits(1, period.label)
 
     def _sort_into_periods(self, cut: EventTimeCut, batch: Batch) -> None:
         if batch.timestamps is None:
@@ -258,7 +271,12 @@ class SparkTransformOperator(Operator):
         self.context.metrics.count("numSparkRows", len(rows))
         self._spend(len(rows))
         stamps = None if timestamp_ms is None else [timestamp_ms] * len(results)
+        if self.lineage is None:
+            self.output.emit(Batch(list(results), stamps))
+            return
+        self.lineage.emitting(None, label if timestamp_ms is not None else None)
         self.output.emit(Batch(list(results), stamps))
+        self.lineage.emitted()
 
     def _spend(self, rows: int) -> None:
         cost_ns = self._spec.cost_ns

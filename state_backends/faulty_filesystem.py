@@ -140,6 +140,7 @@ class FaultInjectingFileSystem(FileSystem):
 
     def rename(self, source: str, target: str) -> None:
         self._call("rename", lambda: self.inner.rename(source, target), source, target)
+        self._made.pop(source, None)
         self._note_made(target)
 
     def fsync_dir(self, path: str) -> None:

@@ -250,6 +250,11 @@ class CheckpointStorage:
         """What the checkpoints lie on."""
         return self._fs
 
+    def seen_through(self, fs: FileSystem) -> CheckpointStorage:
+        """The same storage, reached through another file system."""
+        base_dir = posixpath.dirname(self.job_dir)
+        return CheckpointStorage(fs, base_dir, self._job_name, inline_threshold_bytes=self._threshold)
+
     @property
     def working_dir(self) -> str:
         """Below it state backends keep their local files while the job runs; nothing there outlives a run."""

@@ -119,6 +119,16 @@ class CoordinatorBase:
         return self._next_id
 
     @property
+    def is_triggering(self) -> bool:
+        """Whether a checkpoint is being prepared, whose barriers have not been sent yet."""
+        return self._triggering is not None
+
+    def missing(self, checkpoint_id: int) -> tuple[TaskId, ...]:
+        """The tasks that have yet to acknowledge a pending checkpoint; none of one that is not pending."""
+        pending = self._pending.get(checkpoint_id)
+        return () if pending is None else tuple(pending.waiting)
+
+    @property
     def pending_ids(self) -> tuple[int, ...]:
         """Pending checkpoints, oldest first."""
         return tuple(sorted(self._pending))

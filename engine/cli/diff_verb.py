@@ -6,8 +6,9 @@ import click
 
 from engine.cli.failing import NamedRun, open_run
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
-from engine.explore.diff import DEFAULT_RUNS, compare_cases, nearest_passing
+from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
 from engine.explore.failure_report import standard_invariants
+from engine.explore.shrink import Budget, shorter_bounds
 from engine.explore.token import job_fingerprint
 
 _HELP = """Say at which event two runs part, and what comes of it.
@@ -28,7 +29,7 @@ The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN a
 @click.argument("run", metavar="RUN")
 @click.argument("other", metavar="[OTHER]", required=False)
 @click.option("--job", metavar="PATH", help="The job file, when it lies elsewhere than it did.")
-@click.option("--runs", type=click.IntRange(min=1), default=DEFAULT_RUNS, show_default=True, help="Runs at most.")
+@click.option("--runs", type=click.IntRange(min=1), default=DEFAULT_BUDGET.runs, show_default=True, help="At most.")
 def command(run: str, other: str | None, job: str | None, runs: int) -> int:
     """See the help text."""
     named = open_run(run, job)
@@ -38,7 +39,10 @@ def command(run: str, other: str | None, job: str | None, runs: int) -> int:
         click.echo("unknown: the run does not fail (any more); name another one to compare it with")
         return EXIT_UNKNOWN
     click.echo(f"violated {named.violation}")
-    difference = nearest_passing(named.subject, named.case, standard_invariants(named.promise), runs=runs)
+    budget = Budget(runs, DEFAULT_BUDGET.seconds)
+    bounds = shorter_bounds(named.subject, named.case, named.violation)
+    judges = standard_invariants(named.promise)
+    difference = nearest_passing(named.subject, named.case, judges, budget=budget, bounds=bounds)
     if difference is None or difference.change is None:
         click.echo(f"no run that passes was found among {runs} that differ in one thing; weir shrink makes it smaller")
     else:

@@ -19,6 +19,8 @@ import click
 import engine
 from engine.cli.descriptor import SAVEPOINTS_NAME, note_stopped
 from engine.cli.failures import failure_text, is_expected
+from engine.cli.interference import surroundings, survived
+from engine.cli.ledger_audit import LedgerAudit
 from engine.cli.options import RunOptions
 from engine.cli.places import is_url, place
 from engine.cli.run_directory import report_json, write_report
@@ -56,7 +58,8 @@ class RunOrder:
     ``storage``      ``None`` = checkpoints in memory; ``storage_dir`` is the directory it was opened in;
     ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file;
     ``restore``      go on from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
-    ``paranoid``     forbidden calls of the job's functions are errors.
+    ``paranoid``     forbidden calls of the job's functions are errors;
+    ``ledger``       which record has had which effects is kept, and judged.
     """
 
     loaded: LoadedJob
@@ -73,6 +76,7 @@ class RunOrder:
     restore_from: SavepointRestore | None = None
     savepoints: SavepointWishes = field(default_factory=SavepointWishes)
     paranoid: bool = False
+    ledger: bool = False
 
     @property
     def savepoint_dir(self) -> str:
@@ -106,6 +110,10 @@ def check_orders(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan, save
     savepoints.check()
     execution = Execution(plan, config)
     faults.install(execution)
+    if faults.faults:
+        from engine.faults.injector import FaultInjector
+
+        FaultInjector(faults.faults).install(execution)
     savepoints.install(execution, SAVEPOINTS_NAME)
 
 
@@ -122,31 +130,44 @@ def drive(order: RunOrder) -> int:
     announces = order.restore or order.restore_from is not None
     oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, announces)
     trace_path = _trace_path(order)
+    around = surroundings(order, config)
+    audit = LedgerAudit(plan, config, order.output_dir) if order.ledger else None
     with _trace_writer(trace_path) as writers:
         execution = Execution(
             plan,
             config,
-            storage=order.storage,
+            storage=around.storage,
+            file_system=around.file_system,
             output_dir=order.output_dir,
             incarnation=order.incarnation,
             instruments=[oracle, digest, watcher, *writers],
             restore=order.restore,
             restore_from=order.restore_from,
+            provenance=None if audit is None else audit.ledger,
+            choices=around.choices,
+            interference=around.injector,
         )
         order.faults.install(execution)
+        around.install(execution)
         order.savepoints.install(execution, order.savepoint_dir)
         write_report(order.output_dir, _running(order))
         result = _run(execution, order, console, watcher)
+    for text in around.unused():
+        say(console, f"note: --fault {text} never struck")
     if result.error is not None and not is_expected(result.error):
         raise result.error
     verdict = judge_run(result, oracle, config.protocol)
+    if audit is not None:
+        with _stdout_kept_clean(order.as_json):
+            audit.judge()
+        verdict = audit.verdict(verdict)
     facts = RunFacts(
         weir_version=engine.__version__,
         python_version=platform.python_version(),
         job_file=order.loaded.path,
         params=order.loaded.params,
         options=order.options.as_dict(),
-        faults=[str(kill) for kill in order.faults.kills],
+        faults=order.faults.texts(),
         output_dir=order.output_dir,
         storage_dir=order.storage_dir,
         trace_file=trace_path,
@@ -155,9 +176,11 @@ def drive(order: RunOrder) -> int:
     )
     report = build_report(result, plan, config, oracle, verdict, facts)
     report["savepoints"] = [_savepoint(one) for one in result.savepoints]
+    if audit is not None:
+        report["ledger"] = audit.as_dict()
     _note_stopped(order, result)
     write_report(order.output_dir, report)
-    _tell(order, console, report, result, verdict)
+    _tell(order, console, report, result, verdict, [] if audit is None else audit.lines())
     return verdict.exit_code
 
 
@@ -167,6 +190,7 @@ def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watc
             progress_line(console, lambda: watcher.started_ns) as progress,
             _stdout_kept_clean(order.as_json),
             fenced() if order.paranoid else contextlib.nullcontext(),
+            survived(order),
         ):
             return execution.run(progress)
     except KeyboardInterrupt:
@@ -185,7 +209,12 @@ def first_line(order: RunOrder) -> str:
 
 
 def _tell(
-    order: RunOrder, console: Console, report: dict[str, Any], result: ExecutionResult, verdict: Verdict
+    order: RunOrder,
+    console: Console,
+    report: dict[str, Any],
+    result: ExecutionResult,
+    verdict: Verdict,
+    of_ledger: Sequence[str],
 ) -> None:
     print_report(report, console)
     if order.as_json:
@@ -208,6 +237,8 @@ def _tell(
             say(console, f"warning: {option} failed: {savepoint.error}")
         elif savepoint.path is None:
             say(console, f"note: {option} never came: the run was over at +{format_ns(run['duration_ns'])}")
+    for line in of_ledger:
+        say(console, line)
     say(console, f"output in {order.output_dir}")
     if result.error is not None:
         say(console, failure_text(result.error))
@@ -253,7 +284,7 @@ def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_wi
     if start is not None and os.path.exists(start.path):
         # What the run has claimed may be gone.
         command += ["--from", start.path, "--claim-mode", start.mode.value]
-    if verdict.name == "valid" and not order.faults.kills:
+    if verdict.name == "valid" and order.faults.is_empty:
         # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
         return shlex.join([*command, "--kill", str(KillTask(_somebody(order), duration_ns // 2))])
     command += order.faults.options()
@@ -266,7 +297,7 @@ def _command(order: RunOrder) -> list[str]:
     command = ["weir", "run", order.loaded.path]
     for name, value in order.loaded.params.items():
         command += ["--param", f"{name}={value}"]
-    return command + order.options.as_arguments()
+    return command + order.options.as_arguments() + (["--ledger"] if order.ledger else [])
 
 
 def _somebody(order: RunOrder) -> str:

@@ -294,6 +294,14 @@ def run_options(command: CommandT) -> CommandT:
             "Repeatable.",
         ),
         click.option(
+            "--fault",
+            "fault_texts",
+            multiple=True,
+            metavar="FAULT",
+            help="Have something go wrong: 'crash:count[1]@before:snapshot.sync#2', 'pause:count[0]@12us~5us', "
+            "'lose:receive_acknowledge count[1]#1', … Repeatable.",
+        ),
+        click.option(
             "--paranoid",
             is_flag=True,
             help="Stop with an error where a function of the job reads the clock, draws random numbers, hashes, or "

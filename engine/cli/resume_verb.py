@@ -57,13 +57,14 @@ def command(
     stop_time: str | None,
     drain: bool,
     kills: tuple[str, ...],
+    fault_texts: tuple[str, ...],
     paranoid: bool,
     as_json: bool,
     trace: str | None,
     **state: object,
 ) -> int:
     """See the help text."""
-    faults = FaultPlan.parse(kills)
+    faults = FaultPlan.parse(kills, fault_texts)
     if savepoint_dir is not None:
         savepoint_dir = absolute(savepoint_dir)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)

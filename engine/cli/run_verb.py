@@ -37,6 +37,7 @@ Examples:
   weir run wordcount.py --stop-with-savepoint 5ms --savepoint-dir saved/
   weir run wordcount.py --from saved/savepoint-… --parallelism 4
   weir run wordcount.py --explain mermaid
+  weir run wordcount.py --mode at-least-once --kill 'count[1]@3ms' --ledger
 """
 
 
@@ -57,6 +58,11 @@ Examples:
     help="With --from: drop state of operators that the job does not have, instead of refusing.",
 )
 @savepoint_options
+@click.option(
+    "--ledger",
+    is_flag=True,
+    help="Keep which record has had which effects, and say which were lost or applied twice, and why. Slow.",
+)
 @run_options
 @click.option(
     "--explain",
@@ -71,6 +77,7 @@ def command(
     storage: str | None,
     out: str | None,
     kills: tuple[str, ...],
+    fault_texts: tuple[str, ...],
     paranoid: bool,
     as_json: bool,
     trace: str | None,
@@ -83,11 +90,12 @@ def command(
     savepoint_format: str,
     stop_time: str | None,
     drain: bool,
+    ledger: bool,
     **options: object,
 ) -> int:
     """See the help text."""
     chosen = RunOptions(**options)  # type: ignore[arg-type]
-    faults = FaultPlan.parse(kills)
+    faults = FaultPlan.parse(kills, fault_texts)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     config = chosen.to_config()
     loaded = load_job(job_file, parse_params(params), chosen.parallelism)
@@ -99,6 +107,11 @@ def command(
     start = restore_from(restore_path, claim_mode, config.backend().name)
     if allow_non_restored_state and start is None:
         raise ConfigurationError("--allow-non-restored-state is about state to start from: add --from PATH")
+    if ledger and start is not None:
+        raise ConfigurationError(
+            "--ledger cannot say what is in a snapshot that was taken without it, and --from starts from one\n"
+            "  fix: leave one of the two out"
+        )
     # A run that goes on from another one may go on with its output, too.
     continues = None if start is None else loaded.job.name
     order = RunOrder(
@@ -112,6 +125,7 @@ def command(
         restore_from=start,
         allow_non_restored_state=allow_non_restored_state,
         paranoid=paranoid,
+        ledger=ledger,
     )
     with ExitStack() as stack:
         if storage is None:

@@ -12,11 +12,10 @@ Rules.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
 from engine.explore.coverage import Coverage
 from engine.explore.files import RootedFileSystem
 from engine.explore.invariant import Violation
-from engine.explore.invariants import invariants_for, sometimes
+from engine.explore.invariants import Footprint, invariants_for, sometimes
 from engine.explore.runner import Bounds, FinishedCase, run_case
 from engine.explore.subject import World
 from engine.explore.swarm import Measure, Swarm, draw_case
@@ -210,23 +209,23 @@ class Explorer:
     def _run(self, number: int, coverage: Coverage) -> Failure | None:
         seed = f"{self._order.seed}/{number}"
         case = draw_case(self._order.swarm, self.measure, seed)
-        twice = number % CHUNK_RUNS == 0
-        made = self._made(case, number, whole=twice)
-        coverage.add(made.finished, made.footprint["trace"], made.invariants, sometimes(made.invariants))
+        made = self._made(case, number)
+        coverage.add(made.finished, made.digest, made.invariants, sometimes(made.invariants))
         violations = list(made.finished.violations)
-        if twice and not violations:
+        if not violations and number % CHUNK_RUNS == 0:
             coverage.checked += 1
             violations += _differences(made, self._made(case, number, whole=True))
         if not violations:
             return None
-        replays = [self._made(case, number, whole=twice) for _ in range(REPLAYS)]
+        if made.footprint is None:
+            made = self._made(case, number, whole=True)
+        replays = [self._made(case, number, whole=True) for _ in range(REPLAYS)]
         others = [replay for replay in replays if replay.footprint != made.footprint]
         if others and violations[0].invariant != DETERMINISM:
             violations += _differences(made, others[0])
-        digest = made.footprint["trace"]
-        return Failure(number, seed, case, tuple(map(_portable, violations)), digest, REPLAYS - len(others))
+        return Failure(number, seed, case, tuple(map(_portable, violations)), made.digest, REPLAYS - len(others))
 
-    def _made(self, case: Case, number: int, *, whole: bool) -> _Made:
+    def _made(self, case: Case, number: int, *, whole: bool = False) -> _Made:
         tape, invariants = TraceTape(), invariants_for(self._order.promise)
         root = None if self._order.files is None else f"{self._order.files}/run-{number}"
         world = self._world(root)
@@ -234,10 +233,9 @@ class Explorer:
             finished = run_case(
                 self._subject, case, invariants, world=world, instruments=[tape.append], bounds=self._order.bounds
             )
-            footprint = {"trace": tape.digest()}
-            if whole:
-                footprint |= _rest_of_footprint(finished)
-            return _Made(finished, invariants, footprint)
+            digest = tape.digest()
+            whole = whole or number % CHUNK_RUNS == 0
+            return _Made(finished, invariants, digest, Footprint.of(finished, digest) if whole else None)
         finally:
             if self._files is not None and root is not None:
                 self._files.delete_tree(root)
@@ -263,30 +261,22 @@ def _garbage_kept() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A run that was made, and digests of what it did: two runs of one case have the same ones."""
+    """A run that was made; all that it left behind only where it is compared."""
 
     finished: FinishedCase
     invariants: Sequence[Invariant]
-    footprint: Mapping[str, str]
-
-
-def _rest_of_footprint(finished: FinishedCase) -> dict[str, str]:
-    """What a run drew, and what it left behind."""
-    choices = blake2b(repr(finished.choices).encode(), digest_size=16)
-    files = blake2b(repr(sorted(finished.committed.items())).encode(), digest_size=16)
-    world = finished.view.world
-    for file_system in (world.checkpoints, world.files):
-        for path in file_system.walk_files("/"):
-            files.update(path.encode() + b"\0" + file_system.read_bytes(path))
-    return {"choices": choices.hexdigest(), "files and output": files.hexdigest()}
+    digest: str
+    footprint: Footprint | None
 
 
 def _differences(first: _Made, second: _Made) -> list[Violation]:
-    different = [name for name, digest in first.footprint.items() if second.footprint[name] != digest]
+    assert first.footprint is not None
+    assert second.footprint is not None
+    different = first.footprint.differences(second.footprint)
     if not different:
         return []
-    text = f"made a second time, the run differs in its {' and its '.join(different)}: a function of the job, or Weir"
-    return [Violation(DETERMINISM, f"{text} itself, looks at something besides its input")]
+    text = "; ".join(different[:3]) + (f"; and {len(different) - 3} further differences" if len(different) > 3 else "")
+    return [Violation(DETERMINISM, f"made a second time, the run is another one: {text}")]
 
 
 def _portable(violation: Violation) -> Violation:

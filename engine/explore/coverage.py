@@ -82,7 +82,7 @@ class Coverage:
         places = [(fault.point, fault.phase) for fault in finished.faults if fault.point is not None]
         self.struck.update(dict.fromkeys(places, 1))
         self.faults.update(fault.kind for fault in finished.faults)
-        self.applied.update(sometimes)
+        self.applied.update(dict.fromkeys(sometimes, 1))
         self.happened.update(name for name, happened in sometimes.items() if happened)
         for invariant in invariants:
             reason = getattr(invariant, "skipped", None)

@@ -10,15 +10,16 @@ another choice before another fault, less before otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import WeirError
 from engine.explore.case import Case
 from engine.explore.reference import OutputComparison, compare_outputs
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.shrink import InvariantsFactory, case_key, removals
+from engine.explore.runner import Bounds, FinishedCase, run_case
+from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
 from engine.explore.story import Step, Story, tell
 from engine.explore.tape import TraceTape
 from engine.observe.events import CheckpointCompleted, RunStarted, SnapshotAcknowledged, TraceEvent
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from engine.explore.subject import Subject
     from engine.faults.fault import Fault
 
-DEFAULT_RUNS = 60
+DEFAULT_BUDGET = Budget(runs=60, seconds=5.0)
+
+_SHOWN = 8
+"""Further changes that are named."""
 
 CHOICE, CHECKPOINT, FAULT, SETTING, RECORD = "choice", "checkpoint", "fault", "setting", "record"
 """What a change is about, the smallest first."""
@@ -52,7 +56,8 @@ class Difference:
     ``common``       how many trace events both begin with;
     ``change``       what sets that one apart, ``None`` when two given cases were compared;
     ``this_story``   of this run, with the step marked at which they part; ``that_story`` likewise;
-    ``output``       the committed output of this run, against that of the other one.
+    ``output``       the committed output of this run, against that of the other one;
+    ``others``       further changes with which the run passes, each alone.
     """
 
     this: FinishedCase
@@ -62,6 +67,7 @@ class Difference:
     this_story: Story
     that_story: Story
     output: OutputComparison
+    others: tuple[Change, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -90,11 +96,14 @@ class Difference:
         ]
         if self.change is not None and self.change.about == RECORD:
             # Of another input comes another output, and rightly so.
-            return "\n".join(lines)
-        if self.output.equal:
+            pass
+        elif self.output.equal:
             lines.append(f"committed output is the same: {self.output.rows_actual} rows")
         else:
             lines.append(f"committed by {this} against {that}: {self.output.describe()}")
+        if self.others:
+            further = f"; … {len(self.others) - _SHOWN} more" if len(self.others) > _SHOWN else ""
+            lines.append(f"it passes also {'; '.join(one.text for one in self.others[:_SHOWN])}{further}")
         return "\n".join(lines)
 
 
@@ -110,11 +119,13 @@ def compare_cases(
     invariants_for: InvariantsFactory | None = None,
     *,
     change: Change | None = None,
+    others: Sequence[Change] = (),
+    bounds: Bounds | None = None,
 ) -> Difference:
     """Run two cases and put them side by side."""
     judges = invariants_for or _nobody
-    this_story, this_finished, this_witness = tell(subject, this, judges(this))
-    that_story, that_finished, that_witness = tell(subject, that, judges(that))
+    this_story, this_finished, this_witness = tell(subject, this, judges(this), bounds)
+    that_story, that_finished, that_witness = tell(subject, that, judges(that), bounds)
     common = common_events(this_witness.trace, that_witness.trace)
     return Difference(
         this_finished,
@@ -124,6 +135,7 @@ def compare_cases(
         this_story.marked(common),
         that_story.marked(common),
         compare_outputs(that_finished.committed, this_finished.committed),
+        tuple(others),
     )
 
 
@@ -137,32 +149,36 @@ def nearest_passing(
     invariants_for: InvariantsFactory,
     *,
     records: Mapping[str, int] | None = None,
-    runs: int = DEFAULT_RUNS,
+    budget: Budget | None = None,
+    bounds: Bounds | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Difference | None:
-    """The failing ``case`` beside the nearest run that breaks no invariant; ``None`` when there is none within
-    ``runs`` runs. ``records``: how many records each split has, to know what may be left out."""
-    witness = tell(subject, case)[2]
+    """The failing ``case`` beside the nearest run that breaks no invariant; ``None`` when there is none within the
+    budget. ``records``: how many records each split has, to know what may be left out."""
+    budget, start_s = budget or DEFAULT_BUDGET, clock()
+    witness = tell(subject, case, (), bounds)[2]
     trace = witness.trace
-    counts = witness.records if records is None else records
-    nearest: tuple[tuple[int, int], Change] | None = None
-    for change in _changes(case, counts, runs):
+    passing: list[tuple[tuple[int, int], Change]] = []
+    for change in _changes(case, witness.records if records is None else records)[: budget.runs]:
+        if clock() - start_s > budget.seconds:
+            break
         tape = TraceTape()
+        judges = invariants_for(change.case)
         try:
-            finished = run_case(subject, change.case, invariants_for(change.case), instruments=[tape.append])
+            finished = run_case(subject, change.case, judges, instruments=[tape.append], bounds=bounds)
         except WeirError:
             continue
-        if finished.violations or finished.unused:
-            continue
-        rank = (-common_events(trace, tape.events), _ORDER.index(change.about))
-        if nearest is None or rank < nearest[0]:
-            nearest = rank, change
-    if nearest is None:
+        if not finished.violations and not finished.unused:
+            passing.append(((-common_events(trace, tape.events), _ORDER.index(change.about)), change))
+    if not passing:
         return None
-    change = nearest[1]
-    return compare_cases(subject, case, change.case, invariants_for, change=change)
+    passing.sort(key=lambda one: one[0])
+    (_, nearest), *others = passing
+    further = [change for _, change in others]
+    return compare_cases(subject, case, nearest.case, invariants_for, change=nearest, others=further, bounds=bounds)
 
 
-def _changes(case: Case, records: Mapping[str, int], most: int) -> list[Change]:
+def _changes(case: Case, records: Mapping[str, int]) -> list[Change]:
     known = {case_key(case): None}
     changes: list[Change] = []
     candidates = sorted([*_otherwise(case), *_less(case, records)], key=lambda one: _ORDER.index(one.about))
@@ -171,28 +187,28 @@ def _changes(case: Case, records: Mapping[str, int], most: int) -> list[Change]:
         if key not in known:
             known[key] = None
             changes.append(change)
-    return changes[:most]
+    return changes
 
 
 def _less(case: Case, records: Mapping[str, int]) -> Iterator[Change]:
     for what, smaller in removals(case, records):
         about = what.partition(" ")[0]
-        text = f"first come, first served at {what.partition(' = ')[0]}" if about == CHOICE else f"without {what}"
+        text = f"with first come, first served at {what.partition(' = ')[0]}" if about == CHOICE else f"without {what}"
         yield Change(about, text, smaller)
 
 
 def _otherwise(case: Case) -> Iterator[Change]:
     for number, value in sorted(case.schedule.items()):
         if value > 1:
-            schedule = {**case.schedule, number: value - 1}
-            yield Change(CHOICE, f"choice {number} = {value - 1} instead of {value}", replace(case, schedule=schedule))
+            text = f"with choice {number} = {value - 1} instead of {value}"
+            yield Change(CHOICE, text, replace(case, schedule={**case.schedule, number: value - 1}))
     for at, fault in enumerate(case.faults):
         for other in _neighbours(fault):
             faults = (*case.faults[:at], other, *case.faults[at + 1 :])
-            yield Change(FAULT, f"{other} instead of {fault}", replace(case, faults=faults))
+            yield Change(FAULT, f"with {other} instead of {fault}", replace(case, faults=faults))
     mode = case.config.get("mode")
     if mode is not None and mode != "aligned":
-        yield Change(SETTING, f"mode aligned instead of {mode}", case.with_config(mode="aligned"))
+        yield Change(SETTING, f"in mode aligned instead of {mode}", case.with_config(mode="aligned"))
 
 
 def _neighbours(fault: Fault) -> Iterator[Fault]:

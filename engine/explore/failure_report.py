@@ -24,7 +24,17 @@ from engine.explore.case import FIFO, Case
 from engine.explore.codec import case_to_plain, plain_to_case
 from engine.explore.diff import Difference, nearest_passing
 from engine.explore.regression import regression_test
-from engine.explore.shrink import Budget, InvariantsFactory, Shrunk, Size, counted, same_invariant, shrink, size_of
+from engine.explore.shrink import (
+    Budget,
+    InvariantsFactory,
+    Shrunk,
+    Size,
+    counted,
+    same_invariant,
+    shorter_bounds,
+    shrink,
+    size_of,
+)
 from engine.explore.story import Story, tell, time_text
 from engine.explore.swimlane import page
 from engine.explore.tape import trace_digest
@@ -39,6 +49,8 @@ if TYPE_CHECKING:
     from state_backends.filesystem import FileSystem
 
 FORMAT, FORMAT_VERSION = "weir-failure", 1
+_MOST_STEPS = 1_000
+
 REPORT_NAME, JSON_NAME, TEST_NAME, PICTURE_NAME = (
     "failure.txt", "failure.json", "test_regression.py", "failure.html",
 )  # fmt: skip
@@ -157,7 +169,7 @@ class FailureReport:
             "committed": {name: list(rows) for name, rows in self.finished.committed.items()},
             "choices": [list(choice) for choice in self.finished.choices],
             "nearest_passing": None if difference is None else _passing(difference),
-            "story": self.story.lines(limit=len(self.story.steps)),
+            "story": self.story.lines(limit=_MOST_STEPS),
         }
 
     def picture(self) -> str:
@@ -214,12 +226,13 @@ def failure_report(
             return None
         smallest, violation = shrunk.case, shrunk.violation
     watching = judges(smallest)
-    story, finished, witness = tell(subject, smallest, watching)
+    bounds = shorter_bounds(subject, smallest, violation)
+    story, finished, witness = tell(subject, smallest, watching, bounds)
     found = [one for one in finished.violations if violation is None or same_invariant(violation, one)]
     if not found:
         return None
     records = witness.records if shrunk is None else shrunk.records
-    difference = nearest_passing(subject, smallest, judges, records=records) if comparing else None
+    difference = nearest_passing(subject, smallest, judges, records=records, bounds=bounds) if comparing else None
     return FailureReport(
         subject=subject,
         case=smallest,

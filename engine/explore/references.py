@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, RANDOM, Case, Ranges, Setting
 from engine.explore.reference import compare_outputs
-from engine.explore.runner import run_case
+from engine.explore.runner import Bounds, run_case
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
@@ -31,6 +31,9 @@ class Reference:
     order_dependent: str | None = None
     endings: tuple[Output, ...] = ()
 
+
+_BOUNDS = Bounds(attempts=2)
+"""When nothing goes wrong, nothing has to be tried again."""
 
 Dropped = tuple[tuple[str, Ranges], ...]
 
@@ -72,7 +75,7 @@ class References:
         return Reference(rows, whole.order_dependent, (rows,))
 
     def _output(self, case: Case) -> Output:
-        finished = run_case(self._subject, case)
+        finished = run_case(self._subject, case, bounds=_BOUNDS)
         if not finished.is_over:
             raise ConfigurationError(
                 f"job {self._subject.label!r} is {finished.outcome} even when nothing goes wrong:"

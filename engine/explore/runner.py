@@ -20,17 +20,19 @@ from engine.checkpoint.restart import FixedDelayRestart
 from engine.elements.errors import ConfigurationError, WeirError
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
+from engine.explore.invariants import check_between_events
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, Subject, World
-from engine.observe.events import RunStarted
+from engine.faults.injector import FaultInjector
 from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult, Progress
-from engine.runtime.interference import StruckDown
+from engine.runtime.interference import ProcessDiedError
 from engine.runtime.job_state import ENDED, FAILED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
 from state_backends.errors import StateBackendError
+from state_backends.filesystem import MemoryFileSystem
 
 if TYPE_CHECKING:
     from engine.faults.fault import Fault
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 RESTART_DELAY_NS = 1_000
 
+_LOOK_EVERY_EVENTS = 500
+"""How often somebody looks whether a case has used up what it may take."""
+
 LIVENESS, ASSERTION = "V13", "assertion"
 """The names of what the runner itself finds."""
 
@@ -52,11 +57,13 @@ error that says why; an exception that nobody expects ended it."""
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long a case may take: ``events`` of the kernel, ``virtual_ns`` since its start, ``processes``."""
+    """How long a case may take: ``events`` of the kernel, ``virtual_ns`` since its start, ``processes``, and
+    ``attempts`` of each of these (``None`` = any number)."""
 
     events: int = 200_000
     virtual_ns: int = 24 * 3_600 * 1_000_000_000
     processes: int = 50
+    attempts: int | None = None
 
 
 @dataclass(slots=True)
@@ -176,8 +183,6 @@ def run_case(
     if choices is None:
         choices = choices_of(case)
     if interference is None and (case.faults or case.mix.per_million):
-        from engine.faults.injector import FaultInjector
-
         interference = FaultInjector(case.faults, case.mix, choices)
     run = _CaseRun(
         subject,
@@ -226,7 +231,7 @@ class _CaseRun:
         self._invariants = invariants
         self._world = world
         self._interference = interference
-        self._injector: Any = interference if hasattr(interference, "struck") else None
+        self._injector = interference if isinstance(interference, FaultInjector) else None
         self._choices = choices
         self._bounds = bounds
         self._config = run_config(case)
@@ -236,8 +241,11 @@ class _CaseRun:
         dispatcher = _Dispatcher(invariants)
         watching = [dispatcher] if dispatcher.by_kind else []
         self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *instruments]
-        if case.checkpoints:
-            self._instruments.append(self._schedule_checkpoints)
+        self._check: Callable[[], None] | None = None
+        self._look_every = _LOOK_EVERY_EVENTS
+        check = check_between_events(invariants)
+        if check is not None:
+            self._check, self._look_every = check
         self._view: CaseView | None = None
         self._results: list[ExecutionResult] = []
         self._found: list[Violation] = []
@@ -272,11 +280,14 @@ class _CaseRun:
         return finished
 
     def _processes(self) -> str:
+        """One process after the other, until one ends by itself and nothing speaks for another one."""
         for number in range(self._bounds.processes):
+            struck_before = self._struck_count()
             try:
-                return self._process(resumes=number > 0)
-            except StruckDown:
+                state = self._process(resumes=number > 0)
+            except ProcessDiedError:
                 self._process_died()
+                continue
             except _CutOffError as error:
                 self._found.append(Violation(LIVENESS, str(error), self._now_ns()))
                 return CUT_OFF
@@ -285,18 +296,21 @@ class _CaseRun:
             except ConfigurationError:
                 raise
             except (WeirError, StateBackendError, OSError) as error:
-                if self._view is None:
+                if self._view is None and struck_before == self._struck_count():
                     raise
-                self._error = error
-                if not self._ends_with_reason():
-                    text = f"a process could not start: {type(error).__name__}: {error}"
-                    self._found.append(Violation(LIVENESS, text, self._now_ns()))
-                return REFUSED
+                self._error, state = error, REFUSED
             except Exception as error:
                 self._error = error
                 self._found.append(self._broken(error))
                 return BROKEN
-        self._found.append(Violation(LIVENESS, f"{self._bounds.processes} processes died one after the other"))
+            if state in (FAILED, REFUSED):
+                if self._struck_count() > struck_before and self._may_end_the_job():
+                    # As somebody would who has looked after the disk: once more, from what is durable.
+                    continue
+                self._judge_failure(state)
+            return state
+        text = f"{self._bounds.processes} processes came to nothing, one after the other"
+        self._found.append(Violation(LIVENESS, text))
         return CUT_OFF
 
     def _process(self, *, resumes: bool) -> str:
@@ -304,8 +318,13 @@ class _CaseRun:
         plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
         checkpoints, files = world.checkpoints, world.files
         if injector is not None:
+            plan = injector.in_world(plan, world)
+            injector.errors.before_process(plan, checkpoints, CHECKPOINTS_DIR)
             checkpoints, files = injector.file_systems(checkpoints, files)
-        with open_storage(CHECKPOINTS_DIR, plan.job_name, file_system=checkpoints) as opened:
+        inline = self._config.inline_state_bytes
+        with open_storage(
+            CHECKPOINTS_DIR, plan.job_name, inline_state_bytes=inline, file_system=checkpoints
+        ) as opened:
             execution = Execution(
                 plan,
                 self._config,
@@ -326,45 +345,70 @@ class _CaseRun:
             else:
                 self._view.plan, self._view.execution = plan, execution
                 self._view.incarnation = opened.incarnation
+            trigger = CheckpointTrigger(execution.manager)
+            for at_ns in self._case.checkpoints or ():
+                execution.appoint(START_NS + at_ns, "checkpoint_is_due", trigger)
             if injector is not None:
                 injector.install(execution)
             for invariant in self._invariants:
                 invariant.process_started(self._view)
             try:
-                result = execution.run(self._check_bounds)
+                result = execution.run(self._between_events, self._look_every)
             finally:
                 self._events += execution.kernel.executed
         self._results.append(result)
         self._error = result.error
-        if result.state == FAILED and not self._ends_with_reason():
-            self._found.append(Violation(LIVENESS, f"the job failed for good: {_whole(result.error)}", result.ended_ns))
         return result.state
 
+    def _judge_failure(self, state: str) -> None:
+        if self._may_end_the_job():
+            return
+        error = self._error
+        if state == FAILED:
+            text = f"the job failed for good: {_whole(error)}"
+        else:
+            text = f"a process could not start: {type(error).__name__}: {error}"
+        self._found.append(Violation(LIVENESS, text, self._now_ns()))
+
+    def _struck_count(self) -> int:
+        return 0 if self._injector is None else len(self._injector.struck)
+
     def _process_died(self) -> None:
-        view, injector = self._view, self._injector
-        assert view is not None and injector is not None, "only a fault kills a process"
-        injector.process_died({"checkpoints": self._world.checkpoints, "files": self._world.files})
+        view, injector, world = self._view, self._injector, self._world
+        assert view is not None, "what dies has been started"
+        assert injector is not None, "only a fault kills a process"
+        disks = {"checkpoints": world.checkpoints, "files": world.files}
+        # Real files are real: what was written is there.
+        injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
         if injector.next_parallelism is not None:
             self._parallelism = injector.next_parallelism
         for invariant in self._invariants:
             invariant.process_died(view)
 
-    def _ends_with_reason(self) -> bool:
+    def _may_end_the_job(self) -> bool:
         """Whether something has struck after which a job may end with an error, instead of finishing."""
         return self._injector is not None and self._injector.may_end_the_job
 
     def _now_ns(self) -> int | None:
         return None if self._view is None else self._view.execution.kernel.now_ns
 
-    def _check_bounds(self, progress: Progress) -> None:
+    def _between_events(self, progress: Progress) -> None:
         view = self._view
         assert view is not None
-        events = self._events + view.execution.kernel.executed
-        if events > self._bounds.events:
-            raise _CutOffError(f"not ended after {events} events: {who_waits(view.execution.manager)}")
-        passed_ns = progress.virtual_ns - START_NS
-        if passed_ns > self._bounds.virtual_ns:
-            raise _CutOffError(f"not ended after {passed_ns} ns: {who_waits(view.execution.manager)}")
+        if self._check is not None:
+            self._check()
+        bounds, manager = self._bounds, view.execution.manager
+        events, passed_ns = self._events + view.execution.kernel.executed, progress.virtual_ns - START_NS
+        spent = None
+        if events > bounds.events:
+            spent = f"{events} events"
+        elif passed_ns > bounds.virtual_ns:
+            spent = f"{passed_ns} ns"
+        elif bounds.attempts is not None and progress.attempt > bounds.attempts:
+            spent = f"{bounds.attempts} attempts"
+        if spent is not None:
+            last = f"; at last: {manager.notes[-1]}" if manager.notes else ""
+            raise _CutOffError(f"not ended after {spent}: {who_waits(manager)}{last}")
 
     def _broken(self, error: Exception) -> Violation:
         view = self._view
@@ -372,17 +416,6 @@ class _CaseRun:
             text = f"nothing is left to happen, but the job is {view.execution.manager.state}"
             return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
         return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
-
-    def _schedule_checkpoints(self, event: TraceEvent) -> None:
-        # A process starts at the time of what it restores; instants before that have passed.
-        if event.__class__ is not RunStarted:
-            return
-        view = self._view
-        assert view is not None and self._case.checkpoints is not None
-        kernel, trigger = view.execution.kernel, CheckpointTrigger(view.execution.manager)
-        for at_ns in self._case.checkpoints:
-            if START_NS + at_ns >= event.time_ns:
-                kernel.schedule(START_NS + at_ns, "checkpoint_is_due", trigger)
 
 
 class CheckpointTrigger:

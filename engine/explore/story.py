@@ -15,7 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.explore.witness import RECORDS, Entry, OutputChanged, ProcessDied, RecordsHandled, RecordsRead, Witness
+from engine.explore.runner import run_case
+from engine.explore.witness import (
+    RECORDS,
+    Entry,
+    FaultStruck,
+    OutputChanged,
+    ProcessDied,
+    RecordsHandled,
+    RecordsRead,
+    Witness,
+)
 from engine.observe.events import (
     AttemptStarted,
     BackgroundWorkDone,
@@ -42,19 +52,20 @@ from engine.runtime.kernel import START_NS
 if TYPE_CHECKING:
     from engine.explore.case import Case
     from engine.explore.invariant import Invariant
-    from engine.explore.runner import FinishedCase
+    from engine.explore.runner import Bounds, FinishedCase
     from engine.explore.subject import Subject
     from engine.graph.plan import ExecutionPlan
 
-MANAGER, PROCESS = "job manager", "process"
+MANAGER, PROCESS, CHANCE = "job manager", "process", "fault"
 """Who acts, beside tasks."""
 
-CRASH, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END = (
-    "crash", "restore", "commit", "complete", "abort", "trigger", "snapshot", "barrier", "record", "end",
+CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END = (
+    "crash", "fault", "restore", "commit", "complete", "abort", "trigger", "snapshot", "barrier", "record", "end",
 )  # fmt: skip
 """What a step is about; of several things, the first in this order."""
 
-_KINDS = (CRASH, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END)
+_KINDS = (CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END)
+_MATTER = (CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT)
 _BARRIER = "CheckpointBarrier"
 _LAST_WATERMARK_MS = 2**63 - 1
 _LONGEST_VALUE = 60
@@ -102,7 +113,7 @@ class Step:
             if shown or not objects:
                 word = _PLURAL.get(verb, verb) if len(self.actors) > 1 else verb
                 said.append(f"{word} {', '.join(shown)}" if shown else word)
-        return f"{', '.join(self.actors)}: {', '.join(said)}"
+        return f"{', '.join(self.actors)}: {', '.join(said)}" if self.actors else ", ".join(said)
 
     @property
     def blocks(self) -> bool:
@@ -138,24 +149,33 @@ class Story:
 
     def lines(self, limit: int = 60) -> list[str]:
         """One line per step, at most about ``limit``: what only passes records on is summed up where it is too much."""
-        kept = self._kept(limit)
-        lines: list[str] = []
-        skipped: list[Step] = []
+        lines = []
         width = len(str(len(self.steps)))
+        for step in self.shortened(limit):
+            mark = MARK if step.number == self.distinguishing else " "
+            number = str(step.number) if step.number else "…"
+            lines.append(f"{mark} {number:>{width}}  {time_text(step.time_ns):<9} {step.text}")
+        return lines
+
+    def shortened(self, limit: int) -> list[Step]:
+        """At most ``limit`` of the steps, those that matter most, and between them steps without a number that sum up
+        what is left out."""
+        kept = self._kept(limit)
+        shown: list[Step] = []
+        skipped: list[Step] = []
         for step in self.steps:
             if step.number in kept:
-                lines += _summary(skipped, width)
+                shown += _summary(skipped)
                 skipped = []
-                mark = MARK if step.number == self.distinguishing else " "
-                lines.append(f"{mark} {step.number:>{width}}  {time_text(step.time_ns):<9} {step.text}")
+                shown.append(step)
             else:
                 skipped.append(step)
-        return lines + _summary(skipped, width)
+        return shown + _summary(skipped)
 
     def _kept(self, limit: int) -> frozenset[int]:
         if len(self.steps) <= limit:
             return frozenset(step.number for step in self.steps)
-        matters = [at for at, step in enumerate(self.steps) if step.kind in _KINDS[:5] or self._is_marked(step)]
+        matters = [at for at, step in enumerate(self.steps) if step.kind in _MATTER or self._is_marked(step)]
 
         def rank(at: int) -> tuple[int, int, int]:
             step = self.steps[at]
@@ -172,12 +192,12 @@ class Story:
         return "\n".join(self.lines())
 
 
-def tell(subject: Subject, case: Case, invariants: Sequence[Invariant] = ()) -> tuple[Story, FinishedCase, Witness]:
+def tell(
+    subject: Subject, case: Case, invariants: Sequence[Invariant] = (), bounds: Bounds | None = None
+) -> tuple[Story, FinishedCase, Witness]:
     """Run a case once more with somebody watching, and tell what happened."""
-    from engine.explore.runner import run_case
-
     witness = Witness(subject)
-    finished = run_case(witness.subject, case, [witness, *invariants])
+    finished = run_case(witness.subject, case, [witness, *invariants], bounds=bounds)
     return story_of(witness, finished.view.plan), finished, witness
 
 
@@ -243,11 +263,12 @@ class _Teller:
             RecordsHandled: self._handled,
             OutputChanged: self._output,
             ProcessDied: self._died,
+            FaultStruck: self._struck,
         }
 
     def hear(self, entry: Entry) -> None:
         """Put one entry into a step."""
-        is_traced = not isinstance(entry, RecordsRead | RecordsHandled | OutputChanged | ProcessDied)
+        is_traced = not isinstance(entry, RecordsRead | RecordsHandled | OutputChanged | ProcessDied | FaultStruck)
         self._time_ns = entry.time_ns
         say = self._sayings.get(entry.__class__)
         if say is not None:
@@ -300,6 +321,9 @@ class _Teller:
 
     def _died(self, _event: ProcessDied) -> Iterator[_Saying]:
         yield _Saying(PROCESS, "dies", CRASH, dies=True)
+
+    def _struck(self, entry: FaultStruck) -> Iterator[_Saying]:
+        yield _Saying(CHANCE, f"{entry.fault} strikes", FAULT)
 
     def _task_state(self, event: TaskState) -> Iterator[_Saying]:
         if event.state == "failed":
@@ -422,16 +446,16 @@ def _joined(steps: list[Step]) -> list[Step]:
     return joined
 
 
-def _summary(skipped: Sequence[Step], width: int) -> list[str]:
+def _summary(skipped: Sequence[Step]) -> list[Step]:
+    """One step without number and actor that stands for some."""
     if not skipped:
         return []
-    return [f"  {'…':>{width}}  {time_text(skipped[0].time_ns):<9} {_skipped_text(skipped)}"]
-
-
-def _skipped_text(skipped: Sequence[Step]) -> str:
     taken = sum(1 for step in skipped for arrow in step.taken if not arrow.is_barrier)
-    steps = f"{len(skipped)} further step{'' if len(skipped) == 1 else 's'}"
-    return f"{steps}, {taken} times records were taken" if taken else steps
+    text = f"{len(skipped)} further step{'' if len(skipped) == 1 else 's'}"
+    phrases: list[tuple[str, list[str]]] = [(text, [])]
+    if taken:
+        phrases.append((f"{taken} times records were taken", []))
+    return [Step(0, skipped[0].time_ns, [], RECORD, phrases, skipped[0].first, skipped[-1].end)]
 
 
 def _listed(shown: Sequence[str]) -> str:

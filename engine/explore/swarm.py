@@ -22,6 +22,7 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
 from engine.explore.runner import run_case
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, FaultMix
+from engine.faults.injector import FaultInjector
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
@@ -65,14 +66,15 @@ class Swarm:
 class Measure:
     """How large a job is, from one run without faults: intervals and chances are measured against it.
 
-    ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel;
-    ``names``: of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can be changed;
-    ``has_log``: whether a sink writes to an external log.
+    ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel; ``visits``:
+    of named points; ``names``: of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can
+    be changed; ``has_log``: whether a sink writes to an external log.
     """
 
     duration_ns: int
     records: int
     events: int
+    visits: int
     names: tuple[str, ...]
     tasks: int
     scales: bool
@@ -80,20 +82,32 @@ class Measure:
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
-        """Measure a job by running it."""
-        finished = run_case(subject, Case(scheduler=FIFO, config={"batch_size": 1}))
+        """Measure a job by running it.
+
+        :raises ConfigurationError: when it does not end even without faults
+        """
+        subject.reference()
+        injector = FaultInjector()
+        case = Case(scheduler=FIFO, config={"batch_size": 2, "checkpoint_interval": "20us"})
+        finished = run_case(subject, case, interference=injector)
         result, view = finished.result, finished.view
         vertices = view.plan.vertices
         names = [*(vertex.name for vertex in vertices), *(subtask.name for subtask in view.plan.subtasks)]
         return cls(
             max(1_000, result.source_records * 1_000),
             max(1, result.source_records),
-            finished.events,
+            _rounded(finished.events),
+            _rounded(sum(injector.points.values())),
             tuple(dict.fromkeys(names)),
             len(view.plan.subtasks),
             subject.is_scalable,
             any(hasattr(sink, "log") for sink in view.world.sinks.values()),
         )
+
+
+def _rounded(count: int) -> int:
+    """Up to a power of two: a seed is to mean the same when the engine takes an event more or less."""
+    return 1 << count.bit_length()
 
 
 def draw_case(swarm: Swarm, measure: Measure, seed: str) -> Case:
@@ -189,7 +203,9 @@ class _Drawing:
         self._set("checkpoint_interval", (text,))
         self._set("min_pause_ns", (0, 0, 0, interval_ns // 2))
         # A checkpoint may have to wait for everything that is in front of its barriers, at the pace of the slowest.
-        self._set("checkpoint_timeout_ns", (None, duration_ns * 100, duration_ns * 1_000))
+        # The usual ten minutes would be millions of intervals, and all that a lost message leads to lies behind them.
+        self._set("checkpoint_timeout_ns", (duration_ns * 100, duration_ns * 1_000))
+        self._set("heartbeat_timeout_ns", (duration_ns // 4 + 1, duration_ns, duration_ns * 100))
         self._set("retained", (2, 1, 3))
         self._set("tolerable_failures", (0, 0, 3))
         self._set("random_first_delay", (False, False, True))
@@ -212,17 +228,25 @@ class _Drawing:
     def _mix(self) -> FaultMix:
         kinds = possible_kinds(self._swarm, self._measure)
         most = self._one_of((1, 1, 2, 2, 3, 5))
-        wanted = self._one_of((1, 1, 2, 4))
-        chosen = [kind for kind in kinds if self._chance(2 if kind in _OFTEN else 5)]
+        wanted = self._one_of((1, 1, 2))
+        chosen: list[str] = []
+        # Kinds of one group go on and off together, too: half of what must hold cannot be judged with broken disks.
+        for group in dict.fromkeys(FAULT_KINDS[kind].group for kind in kinds):
+            is_on = group == _PROCESS or self._chance(4)
+            for kind in kinds:
+                if FAULT_KINDS[kind].group == group and self._chance(2) and (is_on or kind in _WITH_PROCESSES):
+                    chosen.append(kind)
         if not chosen and kinds and not self._chance(4):
             chosen = [self._one_of(kinds)]
         per_million = {kind: self._chance_of(kind, wanted, len(chosen)) for kind in chosen}
         return FaultMix(per_million, most if per_million else 0)
 
     def _chance_of(self, kind: str, wanted: int, kinds: int) -> int:
-        """The chance at one opportunity, when ``wanted`` faults of all kinds together are to strike in a run."""
+        """The chance at one opportunity, when ``wanted`` faults of all kinds together are to strike in a run, and more
+        deaths than others."""
+        share = 2 if kind == _CRASH else 1
         opportunities = max(1, sum(self._opportunities(by) for by in FAULT_KINDS[kind].by))
-        return min(1_000_000, max(1, 1_000_000 * wanted // (opportunities * kinds)))
+        return min(1_000_000, max(1, 1_000_000 * wanted * share // (opportunities * kinds)))
 
     def _opportunities(self, by: str) -> int:
         """Roughly how many a run has: within an order of magnitude is enough."""
@@ -231,7 +255,7 @@ class _Drawing:
         return {
             TIME: 1,
             START: 1,
-            POINT: measure.events + 8 * snapshots,
+            POINT: measure.visits,
             ELEMENT: measure.events,
             MESSAGE: 3 * snapshots,
             CALL: 6 * snapshots,
@@ -252,5 +276,7 @@ class _Drawing:
         return self._choices.draw(STREAM, one_in) == 0
 
 
-_OFTEN = ("crash", "rescale", "lose-unsynced")
-"""Kinds that every second run has: what exactly-once is about."""
+_CRASH = "crash"
+_PROCESS = FAULT_KINDS[_CRASH].group
+_WITH_PROCESSES = ("lose-unsynced",)
+"""What becomes of a disk when a process dies is nothing that is wrong with the disk."""

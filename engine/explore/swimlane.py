@@ -14,9 +14,11 @@ from html import escape
 
 from engine.explore.story import (
     ABORT,
+    CHANCE,
     COMMIT,
     COMPLETE,
     CRASH,
+    FAULT,
     MANAGER,
     PROCESS,
     RESTORE,
@@ -30,6 +32,7 @@ from engine.explore.witness import RECORDS
 
 _LANE, _ROW, _TOP, _LEFT = 118, 26, 46, 112
 _STUB = 16
+_MOST_ROWS = 250
 _LONGEST_LABEL = 18
 
 _LEGEND = (
@@ -37,12 +40,13 @@ _LEGEND = (
     ("<span class='s barrier'></span> barrier", "of a checkpoint"),
     ("◆ snapshot", "taken or acknowledged"),
     ("▮ blocked", "a channel waits behind its barrier"),
+    ("⚡ fault", "something goes wrong"),
     ("✕ crash", "here somebody dies"),
     ("✔ complete", "the checkpoint exists"),
     ("● commit", "readers see something new"),
 )
 
-_SIGNS = {CRASH: "✕", COMPLETE: "✔", ABORT: "⊘", COMMIT: "●", SNAPSHOT: "◆", TRIGGER: "▷", RESTORE: "↻"}
+_SIGNS = {CRASH: "✕", FAULT: "⚡", COMPLETE: "✔", ABORT: "⊘", COMMIT: "●", SNAPSHOT: "◆", TRIGGER: "▷", RESTORE: "↻"}
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #68727f; --line: #d5dbe3; --paper: #fff; --band: #f5f7fa;
@@ -66,7 +70,8 @@ svg .head { font-weight: 600; text-anchor: middle; } svg .sign { text-anchor: mi
 svg .label { font-size: 10px; text-anchor: middle; paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
 svg .records { stroke: var(--records); fill: none; } svg .barrier { stroke: var(--barrier); stroke-dasharray: 5 3; }
 svg .tip-records { fill: var(--records); } svg .tip-barrier { fill: var(--barrier); }
-svg text.crash { fill: var(--bad); font-weight: 700; } svg text.complete, svg text.commit { fill: var(--good); }
+svg text.crash, svg text.fault { fill: var(--bad); font-weight: 700; }
+svg text.complete, svg text.commit { fill: var(--good); }
 svg text.snapshot { fill: var(--barrier); } svg .block { fill: var(--barrier); }
 svg .lost { stroke-dasharray: 1 3; } svg .dot { fill: var(--ink); }
 """
@@ -98,15 +103,16 @@ def picture(story: Story) -> str:
 class _Picture:
     def __init__(self, story: Story) -> None:
         self._story = story
-        acting = {actor for step in story.steps for actor in step.actors}
+        self._steps = story.shortened(_MOST_ROWS)
+        acting = {actor for step in self._steps for actor in step.actors}
         lanes = [actor for actor in story.actors if actor in acting or actor != MANAGER]
         self._x = {actor: _LEFT + _LANE // 2 + number * _LANE for number, actor in enumerate(lanes)}
         self._right = _LEFT + _LANE * len(lanes)
-        self._width = self._right + 7 * max((len(_row_text(step)) for step in story.steps), default=0) + 24
-        self._height = _TOP + _ROW * len(story.steps) + 14
+        self._width = self._right + 7 * max((len(_row_text(step)) for step in self._steps), default=0) + 24
+        self._height = _TOP + _ROW * len(self._steps) + 14
 
     def svg(self) -> str:
-        rows = [self._row(step) for step in self._story.steps]
+        rows = [self._row(row, step) for row, step in enumerate(self._steps)]
         parts = [
             f"<svg xmlns='http://www.w3.org/2000/svg' width='{self._width}' height='{self._height}'"
             f" viewBox='0 0 {self._width} {self._height}' role='img' aria-label='What happened, step by step'>",
@@ -125,12 +131,14 @@ class _Picture:
             f"<text class='head' x='{x}' y='24'>{name}</text>"
         )
 
-    def _y(self, step: Step) -> int:
-        return _TOP + _ROW * (step.number - 1) + _ROW // 2
+    @staticmethod
+    def _y(row: int) -> int:
+        return _TOP + _ROW * row + _ROW // 2
 
-    def _row(self, step: Step) -> tuple[str, str]:
-        y, top = self._y(step), self._y(step) - _ROW // 2
-        shades = ["mark"] if step.number == self._story.distinguishing else ["band"] if step.number % 2 else []
+    def _row(self, row: int, step: Step) -> tuple[str, str]:
+        y, top = self._y(row), self._y(row) - _ROW // 2
+        is_marked = bool(step.number) and step.number == self._story.distinguishing
+        shades = ["mark"] if is_marked else [] if row % 2 else ["band"]
         shades += ["dead"] if step.dies else []
         background = "".join(
             f"<rect class='{shade}' x='0' y='{top}' width='{self._width}' height='{_ROW}'/>" for shade in shades
@@ -139,7 +147,7 @@ class _Picture:
         said = escape(_row_text(step))
         foreground = (
             f"<g><title>{escape(step.text)}</title>"
-            f"<text class='soft' x='10' y='{y + 4}'>{step.number}</text>"
+            f"<text class='soft' x='10' y='{y + 4}'>{step.number or '…'}</text>"
             f"<text class='soft' x='38' y='{y + 4}'>{time_text(step.time_ns)}</text>"
             f"{signs}<text x='{self._right + 10}' y='{y + 4}'>{said}</text></g>"
         )
@@ -148,6 +156,8 @@ class _Picture:
     def _places(self, step: Step) -> list[int]:
         if PROCESS in step.actors:
             return list(self._x.values())
+        if CHANCE in step.actors:
+            return [_LEFT - 12]
         return [self._x[actor] for actor in step.actors if actor in self._x]
 
     def _sign(self, step: Step, x: int, y: int) -> str:
@@ -158,21 +168,30 @@ class _Picture:
         return f"{block}<text class='sign {CRASH if step.dies else step.kind}' x='{x}' y='{y + 5}'>{sign}</text>"
 
     def _arrows(self) -> list[str]:
-        taken = {arrow.element: step for step in self._story.steps for arrow in step.taken}
+        places = {
+            arrow.element: (self._x[step.actors[0]], self._y(row))
+            for row, step in enumerate(self._steps)
+            for arrow in step.taken
+        }
+        taken = {arrow.element: None for step in self._story.steps for arrow in step.taken}
         drawn: list[str] = []
-        for step in self._story.steps:
+        for row, step in enumerate(self._steps):
             for arrow in step.sent:
                 kind = "barrier" if arrow.is_barrier else RECORDS
-                x, y = self._x[step.actors[0]], self._y(step)
-                end = taken.get(arrow.element)
-                if end is None:
-                    drawn.append(
-                        f"<line class='{kind} lost' x1='{x}' y1='{y}' x2='{x + 2 * _STUB}' y2='{y + _STUB}'>"
-                        f"<title>{escape(arrow.label)}: nobody took it</title></line>"
-                    )
-                    continue
-                drawn.append(self._arrow(kind, arrow.label, (x, y), (self._x[end.actors[0]], self._y(end))))
+                start = (self._x[step.actors[0]], self._y(row))
+                if arrow.element in places:
+                    drawn.append(self._arrow(kind, arrow.label, start, places[arrow.element]))
+                elif arrow.element not in taken:
+                    drawn.append(self._lost(kind, arrow.label, start))
         return drawn
+
+    @staticmethod
+    def _lost(kind: str, label: str, start: tuple[int, int]) -> str:
+        x, y = start
+        return (
+            f"<line class='{kind} lost' x1='{x}' y1='{y}' x2='{x + 2 * _STUB}' y2='{y + _STUB}'>"
+            f"<title>{escape(label)}: nobody took it</title></line>"
+        )
 
     @staticmethod
     def _arrow(kind: str, label: str, start: tuple[int, int], end: tuple[int, int]) -> str:

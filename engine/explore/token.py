@@ -121,7 +121,10 @@ class Token:
     def _plain(self) -> list[Any]:
         run: list[Any]
         if isinstance(self.run, Case):
-            run = [case_to_plain(self.run)]
+            plain = case_to_plain(self.run)
+            if "schedule" in plain:
+                plain["schedule"] = _packed(plain["schedule"])
+            run = [plain]
         else:
             swarm = self.run.swarm
             kinds = None if swarm.kinds is None else list(swarm.kinds)
@@ -161,9 +164,29 @@ def parse_token(text: str) -> Token:
 
 def _parse_run(run: list[Any]) -> Case | Drawn:
     if len(run) == 1:
-        return plain_to_case(run[0])
+        plain = dict(run[0])
+        if "schedule" in plain:
+            plain["schedule"] = _unpacked(plain["schedule"])
+        return plain_to_case(plain)
     seed, version, modes, fixed, kinds, usual = run
     return Drawn(seed, Swarm(tuple(modes), fixed, None if kinds is None else tuple(kinds), usual), version)
+
+
+def _packed(schedule: list[list[int]]) -> list[int]:
+    """``[[number, value], …]`` as distances and values in turn: nearly all of them fit into a byte."""
+    flat, last = [], 0
+    for number, value in schedule:
+        flat += [number - last, value]
+        last = number
+    return flat
+
+
+def _unpacked(flat: list[int]) -> list[list[int]]:
+    schedule, number = [], 0
+    for distance, value in zip(flat[::2], flat[1::2], strict=True):
+        number += distance
+        schedule.append([number, value])
+    return schedule
 
 
 def _torn(why: str) -> ConfigurationError:

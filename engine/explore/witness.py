@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from engine.explore.references import Reference
     from engine.explore.runner import CaseView
     from engine.explore.subject import World
+    from engine.faults.fault import Fault
     from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
 
 RECORDS = "records"
@@ -75,7 +76,14 @@ class ProcessDied(NamedTuple):
     incarnation: int
 
 
-Entry = TraceEvent | RecordsRead | RecordsHandled | OutputChanged | ProcessDied
+class FaultStruck(NamedTuple):
+    """A fault has struck, just before the next entry."""
+
+    time_ns: int
+    fault: Fault
+
+
+Entry = TraceEvent | RecordsRead | RecordsHandled | OutputChanged | ProcessDied | FaultStruck
 
 Element = tuple[int, int, int, int]
 """``(incarnation, attempt, channel, element)``: one element on one channel."""
@@ -105,6 +113,7 @@ class Witness(Invariant):
         self._channels: dict[int, Any] = {}
         self._taken: Receive | None = None
         self._reading = ""
+        self._struck = 0
 
     # -- as an invariant --------------------------------------------------------------------------------------------
 
@@ -122,6 +131,7 @@ class Witness(Invariant):
     def process_died(self, view: CaseView) -> None:
         """Note it."""
         self._look_at_channels()
+        self._look_at_faults()
         self.entries.append(ProcessDied(self._now_ns, view.incarnation))
 
     @property
@@ -140,6 +150,7 @@ class Witness(Invariant):
 
     def _event(self, event: TraceEvent) -> None:
         self._look_at_channels()
+        self._look_at_faults()
         self.entries.append(event)
         if isinstance(event, Receive):
             self._taken = event if event.kind == RECORDS else None
@@ -162,6 +173,14 @@ class Witness(Invariant):
                     self.values[element] = tuple(batch.values)
                     self._whole[element] = None
         self._unseen.clear()
+
+    def _look_at_faults(self) -> None:
+        """What has struck since is noted: most faults leave no other trace than what does not happen."""
+        assert self._view is not None
+        struck = getattr(self._view.execution.manager.interference, "struck", ())
+        for fault in struck[self._struck :]:
+            self.entries.append(FaultStruck(self._now_ns, fault))
+        self._struck = len(struck)
 
     def _queued(self, event: Send) -> Batch | None:
         channel = self._channel(event.channel)
@@ -241,7 +260,7 @@ class Witness(Invariant):
         return replace(plan, vertices=vertices)
 
 
-_BESIDE_THE_TRACE = (RecordsRead, RecordsHandled, OutputChanged, ProcessDied)
+_BESIDE_THE_TRACE = (RecordsRead, RecordsHandled, OutputChanged, ProcessDied, FaultStruck)
 
 
 def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, tuple[str, ...]]:
@@ -291,12 +310,13 @@ class _WatchedSource:
     def __init__(self, source: Source, witness: Witness, uid: str, dropped: Mapping[str, Ranges]) -> None:
         self._source, self._witness, self._uid, self._dropped = source, witness, uid, dropped
         self._numbers: dict[tuple[str, str], int] = {}
+        self._seen: dict[str, dict[str, int]] = {}
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         return self._source.splits(context)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        number = 0 if position is None else self._numbers.get((split, repr(position)), 0)
+        number = 0 if position is None else self._numbers.get((split, repr(position)))
         reader = self._source.open_split(split, position, context)
         return _WatchedReader(reader, self, split, number)
 
@@ -304,8 +324,16 @@ class _WatchedSource:
         """Remember how many records lie before a position."""
         self._numbers[split, repr(position)] = number
 
+    def number_of(self, split: str, value: Any) -> int:
+        """Which record this is, read from a position that the source has never told: somebody made it up. It is taken
+        for the last one that looked like this, or for one behind all that were seen."""
+        seen = self._seen.get(split, {})
+        return seen.get(repr(value), max(seen.values(), default=-1) + 1)
+
     def read(self, split: str, first: int, batch: Batch) -> None:
         """Tell the witness."""
+        seen = self._seen.setdefault(split, {})
+        seen.update((repr(value), number) for number, value in enumerate(batch.values, start=first))
         key = f"{self._uid}/{split}"
         dropped = self._dropped.get(key, ())
         kept = [
@@ -317,19 +345,22 @@ class _WatchedSource:
 
 
 class _WatchedReader:
-    def __init__(self, reader: SplitReader, source: _WatchedSource, split: str, number: int) -> None:
+    def __init__(self, reader: SplitReader, source: _WatchedSource, split: str, number: int | None) -> None:
         self._reader, self._source, self._split, self._number = reader, source, split, number
 
     def read(self, max_records: int) -> Batch | None:
         batch = self._reader.read(max_records)
         if batch is not None and len(batch):
+            if self._number is None:
+                self._number = self._source.number_of(self._split, batch.values[0])
             self._source.read(self._split, self._number, batch)
             self._number += len(batch)
         return batch
 
     def position(self) -> Any:
         position = self._reader.position()
-        self._source.passed(self._split, position, self._number)
+        if self._number is not None:
+            self._source.passed(self._split, position, self._number)
         return position
 
     def available_at_ns(self, now_ns: int) -> int:

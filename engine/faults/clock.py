@@ -16,10 +16,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.faults.fault import Fault, FaultMix
-from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
+from engine.faults.opportunities import (
+    Names,
+    Opportunities,
+    Struck,
+    Windows,
+    drawn_duration_ns,
+    hits_any,
+    plain_target,
+)
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:
+    from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
 
 _TURN_KINDS = ("slow", "idle", "clock-jump", "watermark-stall")
@@ -33,16 +42,20 @@ class ClockFaults:
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
         self._struck = struck
         self._kernel: Kernel | None = None
-        self._turns = Opportunities(_TURN_KINDS, faults, mix, struck, details=self._details)
-        self._starts = Opportunities(("skew",), faults, mix, struck, details=self._details)
+        self._names = Names()
+        self._turns = Opportunities(_TURN_KINDS, faults, mix, struck, fits=self._is_task, details=self._details)
+        self._starts = Opportunities(("skew",), faults, mix, struck, fits=self._is_task, details=self._details)
         self._windows = Windows(_TURN_KINDS, faults, struck)
         self._skews_ns: dict[str, int] = {}
         self._next_turn_ns: dict[str, int] = {}
 
-    def started(self, kernel: Kernel) -> None:
-        """A process begins, on this kernel."""
-        self._kernel = kernel
+    def started(self, execution: Execution) -> None:
+        """A process begins."""
+        self._kernel, self._names = execution.kernel, Names(execution.plan)
         self._next_turn_ns.clear()
+
+    def _is_task(self, fault: Fault, name: str) -> bool:
+        return hits_any(fault, self._names.of_task(name))
 
     @property
     def is_armed(self) -> bool:
@@ -59,7 +72,7 @@ class ClockFaults:
                 known = self._skews_ns[task] = 0 if fault is None else signed_ns(fault)
             skew_ns = known
         if self._windows.is_armed:
-            skew_ns += sum(map(signed_ns, self._windows.begun("clock-jump", task, self._now_ns)))
+            skew_ns += sum(map(signed_ns, self._windows.begun("clock-jump", self._names.of_task(task), self._now_ns)))
         return skew_ns
 
     def hold_ns(self, task: str, is_source: bool) -> int:
@@ -70,12 +83,12 @@ class ClockFaults:
                 self._windows.begin(fault, plain_target(task), self._now_ns)
         if not self._windows.is_armed:
             return 0
-        now_ns = self._now_ns
+        now_ns, names = self._now_ns, self._names.of_task(task)
         if is_source:
-            idle = self._windows.in_force("idle", task, now_ns)
+            idle = self._windows.in_force("idle", names, now_ns)
             if idle is not None:
                 return _end_ns(idle) - now_ns
-        slow = self._windows.in_force("slow", task, now_ns)
+        slow = self._windows.in_force("slow", names, now_ns)
         if slow is None:
             return 0
         wait_ns = self._next_turn_ns.get(task, 0) - now_ns
@@ -88,7 +101,7 @@ class ClockFaults:
         """See :meth:`engine.runtime.interference.Interference.watermark_delay_ns`."""
         if not self._windows.is_armed:
             return 0
-        stall = self._windows.in_force("watermark-stall", task, self._now_ns)
+        stall = self._windows.in_force("watermark-stall", self._names.of_task(task), self._now_ns)
         return 0 if stall is None else _end_ns(stall) - self._now_ns
 
     def _details(self, fault: Fault) -> Fault:

@@ -21,11 +21,20 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
-from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
+from engine.faults.opportunities import (
+    Names,
+    Opportunities,
+    Struck,
+    Windows,
+    drawn_duration_ns,
+    hits_any,
+    plain_target,
+)
 from engine.runtime.interference import DELIVERED, DROPPED, OVERTAKES
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:
+    from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
 
 REPEATED = ("may_finish",)
@@ -49,13 +58,26 @@ class NetworkFaults:
             refuse_unsound(faults, mix)
         self._struck = struck
         self._kernel: Kernel | None = None
-        self._messages = Opportunities(_MESSAGE_KINDS, faults, mix, struck, details=self._details)
-        self._elements = Opportunities(_ELEMENT_KINDS, faults, mix, struck, details=self._details)
+        self._names = Names()
+        self._messages = Opportunities(
+            _MESSAGE_KINDS, faults, mix, struck, fits=self._is_message, details=self._details
+        )
+        self._elements = Opportunities(
+            _ELEMENT_KINDS, faults, mix, struck, fits=self._is_element, details=self._details
+        )
         self._windows = Windows(("partition", "clog"), faults, struck)
 
-    def started(self, kernel: Kernel) -> None:
-        """A process begins, on this kernel."""
-        self._kernel = kernel
+    def started(self, execution: Execution) -> None:
+        """A process begins."""
+        self._kernel, self._names = execution.kernel, Names(execution.plan)
+
+    def _is_message(self, fault: Fault, name: str) -> bool:
+        message, _, task = name.partition(" ")
+        return hits_any(fault, (f"{message} {one}" for one in self._names.of_task(task)))
+
+    def _is_element(self, fault: Fault, name: str) -> bool:
+        channel, _, kind = name.rpartition(" ")
+        return hits_any(fault, (f"{one} {kind}" for one in self._names.of_channel(channel)))
 
     @property
     def watches_elements(self) -> bool:
@@ -67,7 +89,7 @@ class NetworkFaults:
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         """See :meth:`engine.runtime.interference.Interference.fates`."""
         if self._windows.is_armed:
-            cut = self._windows.in_force("partition", task, self._now_ns)
+            cut = self._windows.in_force("partition", self._names.of_task(task), self._now_ns)
             if cut is not None:
                 return self._cut(cut, message)
         if not self._messages.is_armed:
@@ -98,7 +120,7 @@ class NetworkFaults:
         """See :meth:`engine.runtime.interference.Interference.element_delay_ns`."""
         delay_ns = 0
         if self._windows.is_armed:
-            clog = self._windows.in_force("clog", channel, self._now_ns)
+            clog = self._windows.in_force("clog", self._names.of_channel(channel), self._now_ns)
             if clog is not None:
                 delay_ns = max(0, clogged_until_ns(clog, channel) - self._now_ns)
         if not self._elements.is_armed:
@@ -113,7 +135,7 @@ class NetworkFaults:
         if fault.kind == "delay":
             return delay_ns + fault.for_ns
         assert fault.kind == "clog", fault
-        self._windows.begin(fault, fault.target.partition(" ")[0], self._now_ns)
+        self._windows.begin(fault, fault.target.rpartition(" ")[0] or "*", self._now_ns)
         return delay_ns
 
     # -- by chance ----------------------------------------------------------------------------------------------

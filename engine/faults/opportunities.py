@@ -4,8 +4,8 @@ Kinds that have their opportunities in common (all that may befall a message, sa
 comes by a place, exact faults count that visit, and chance has its turn; what strikes by chance is noted as the exact
 fault that would have struck there, so that a run can be repeated without any chance.
 
-Chance is drawn as a distance: how many further opportunities pass by unharmed, equally likely between none and twice
-the mean. A run in which nothing strikes so costs one draw for each family, not one for each opportunity.
+Chance is drawn as a distance, kind by kind: how many further opportunities pass by unharmed, equally likely between
+none and twice the mean. A run in which nothing strikes so costs one draw for each kind, not one for each opportunity.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from engine.faults.fault import Fault, FaultMix
 
 if TYPE_CHECKING:
+    from engine.graph.plan import ExecutionPlan
     from engine.runtime.choices import ChoiceRecorder
 
 _MILLION = 1_000_000
@@ -76,18 +77,17 @@ class Opportunities:
         self._seen = [0] * len(self._exact)
         self._fits = fits
         self._details = details
-        self._chances = {kind: mix.per_million[kind] for kind in kinds if mix.per_million.get(kind)}
-        self._total = sum(self._chances.values()) if mix.most else 0
+        self._chances = {kind: mix.per_million[kind] for kind in kinds if mix.most and mix.per_million.get(kind)}
         self._struck = struck
-        self._left: int | None = None
-        """Opportunities that pass before chance strikes; ``None`` = not drawn yet."""
+        self._left: dict[str, int] = {}
+        """By kind, if it is drawn: opportunities that pass before it strikes by chance."""
         self._visits: dict[str, int] = {}
-        self.is_armed = bool(self._exact) or self._total > 0
+        self.is_armed = bool(self._exact) or bool(self._chances)
 
     def strike(self, name: str, among: Sequence[str] | None = None) -> Fault | None:
         """``name`` comes by: the fault that befalls it, if one does. ``among``: the kinds that are possible here."""
         found = self._exactly(name, among)
-        if not self._total:
+        if not self._chances:
             return found
         self._visits[name] = number = self._visits.get(name, 0) + 1
         kind = None if found is not None else self._by_chance(among)
@@ -112,25 +112,23 @@ class Opportunities:
         return found
 
     def _by_chance(self, among: Sequence[str] | None) -> str | None:
-        struck = self._struck
+        struck, left = self._struck, self._left
         if not struck.may_by_chance():
             return None
-        if self._left is None:
-            self._left = struck.draw(max(1, 2 * _MILLION // self._total))
-        if self._left:
-            self._left -= 1
-            return None
-        possible = [(kind, chance) for kind, chance in self._chances.items() if among is None or kind in among]
-        if not possible:
-            # Its time has come, but not here: it waits for the next opportunity.
-            return None
-        self._left = None
-        drawn = struck.draw(sum(chance for _, chance in possible))
-        for kind, chance in possible:
-            if drawn < chance:
-                return kind
-            drawn -= chance
-        raise AssertionError(f"drawn past the chances {possible}")
+        found = None
+        for kind, chance in self._chances.items():
+            if among is not None and kind not in among:
+                continue
+            if kind not in left:
+                left[kind] = struck.draw(max(1, 2 * _MILLION // chance))
+            if left[kind]:
+                left[kind] -= 1
+            elif found is None:
+                # Another one whose turn it is as well waits for the next opportunity.
+                found = kind
+        if found is not None:
+            del left[found]
+        return found
 
     @property
     def unused(self) -> tuple[Fault, ...]:
@@ -144,7 +142,7 @@ class Opportunities:
         waiting = tuple(
             (str(fault), seen) for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
         )
-        return (waiting, self._left)
+        return (waiting, tuple(self._left.items()))
 
 
 def plain_target(name: str) -> str:
@@ -170,25 +168,31 @@ class Windows:
         self._noted.append(window)
         self.is_armed = True
 
-    def in_force(self, kind: str, name: str, now_ns: int) -> Fault | None:
-        """The first of a kind that is in force for a name; ``now_ns`` since the start of the case."""
+    def in_force(self, kind: str, names: Iterable[str], now_ns: int) -> Fault | None:
+        """The first of a kind that is in force for somebody of these names; ``now_ns`` since the start of the case."""
+        names = tuple(names)
         for fault in self._windows:
             assert fault.at_ns is not None, fault
-            if fault.kind == kind and fault.at_ns <= now_ns < fault.at_ns + fault.for_ns and fault.hits(name):
+            if fault.kind == kind and fault.at_ns <= now_ns < fault.at_ns + fault.for_ns and hits_any(fault, names):
                 self.strikes(fault)
                 return fault
         return None
 
-    def begun(self, kind: str, name: str, now_ns: int) -> list[Fault]:
-        """All of a kind that have begun for a name, whether they have a duration or not."""
-        found = [
-            fault
-            for fault in self._windows
-            if fault.kind == kind and fault.at_ns is not None and fault.at_ns <= now_ns and fault.hits(name)
-        ]
+    def begun(self, kind: str, names: Iterable[str], now_ns: int) -> list[Fault]:
+        """All of a kind that have begun for somebody of these names, whether they have a duration or not."""
+        names = tuple(names)
+        found = [fault for fault in self.due(kind, now_ns) if hits_any(fault, names)]
         for fault in found:
             self.strikes(fault)
         return found
+
+    def due(self, kind: str, now_ns: int) -> list[Fault]:
+        """All of a kind whose instant has come, whether they have had an effect or not."""
+        return [
+            fault
+            for fault in self._windows
+            if fault.kind == kind and fault.at_ns is not None and fault.at_ns <= now_ns
+        ]
 
     def strikes(self, fault: Fault) -> None:
         """It has had an effect: note it, once."""
@@ -204,6 +208,41 @@ class Windows:
     def fingerprint(self) -> object:
         """Which there are, and which have had an effect."""
         return (tuple(map(str, self._windows)), len(self._noted))
+
+
+class Names:
+    """Every name that a fault may use for a task (:meth:`engine.graph.plan.VertexPlan.names_of`) or a channel: those of
+    its ends. Whoever is none of the job goes by one name."""
+
+    def __init__(self, plan: ExecutionPlan | None = None) -> None:
+        self._tasks: dict[str, tuple[str, ...]] = {}
+        self._channels: dict[str, tuple[str, ...]] = {}
+        if plan is None:
+            return
+        ids: dict[tuple[int, int], str] = {}
+        for subtask in plan.subtasks:
+            ids[subtask.vertex, subtask.subtask] = subtask.name
+            names = plan.vertices[subtask.vertex].names_of(subtask.subtask)
+            self._tasks[subtask.name] = tuple(dict.fromkeys((subtask.name, *names)))
+        for channel in plan.channels:
+            sender = ids[channel.sender_vertex, channel.sender_subtask]
+            receiver = ids[channel.receiver_vertex, channel.receiver_subtask]
+            self._channels[f"{sender}->{receiver}"] = tuple(
+                f"{one}->{other}" for one in self._tasks[sender] for other in self._tasks[receiver]
+            )
+
+    def of_task(self, task: str) -> tuple[str, ...]:
+        """Those of a task, its own first."""
+        return self._tasks.get(task) or (task,)
+
+    def of_channel(self, channel: str) -> tuple[str, ...]:
+        """Those of a channel, its own first."""
+        return self._channels.get(channel) or (channel,)
+
+
+def hits_any(fault: Fault, names: Iterable[str]) -> bool:
+    """Whether a fault is meant for somebody of these names."""
+    return any(fault.hits(name) for name in names)
 
 
 _DURATIONS_NS = (500, 2_000, 10_000, 50_000)

@@ -1,8 +1,8 @@
-"""The fault plan of a run: which tasks are killed at which instants of virtual time.
+"""The fault plan of a run: which tasks are killed at which instants of virtual time, and what else goes wrong.
 
 A plan is data: it can be written down, compared, printed as the command-line options that repeat it, and shrunk by
-leaving kills out. :meth:`FaultPlan.install` hands it to an execution before that runs; the execution knows its own
-tasks and refuses a name that is none of them.
+leaving kills out. :meth:`FaultPlan.install` hands its kills to an execution before that runs; the execution knows its
+own tasks and refuses a name that is none of them. Other faults are for :class:`engine.faults.injector.FaultInjector`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.elements.errors import ConfigurationError
+from engine.faults.fault import Fault, parse_fault
 from engine.runtime.config import parse_duration_ns
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
@@ -58,17 +59,27 @@ class FaultPlan:
     """All faults of one run. The order of kills at one instant is the order in the plan."""
 
     kills: tuple[KillTask, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     @classmethod
-    def parse(cls, kills: Iterable[str]) -> FaultPlan:
-        """The plan that the given ``NAME@TIME`` texts describe.
+    def parse(cls, kills: Iterable[str], faults: Iterable[str] = ()) -> FaultPlan:
+        """The plan that the given texts describe: ``NAME@TIME``, and faults in their text form.
 
         :raises ConfigurationError: on a text of another form
         """
-        return cls(tuple(parse_kill(text) for text in kills))
+        return cls(tuple(parse_kill(text) for text in kills), tuple(parse_fault(text) for text in faults))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to go wrong."""
+        return not self.kills and not self.faults
+
+    def texts(self) -> list[str]:
+        """Every fault, as text."""
+        return [*map(str, self.kills), *map(str, self.faults)]
 
     def install(self, execution: FaultTarget) -> None:
-        """Arm every fault; call it before the execution runs.
+        """Arm every kill; call it before the execution runs.
 
         :raises ConfigurationError: when a name is no task of the job
         """
@@ -77,7 +88,8 @@ class FaultPlan:
 
     def options(self) -> tuple[str, ...]:
         """The command-line options that repeat this plan."""
-        return tuple(option for kill in self.kills for option in ("--kill", str(kill)))
+        kills = tuple(option for kill in self.kills for option in ("--kill", str(kill)))
+        return (*kills, *(option for fault in self.faults for option in ("--fault", str(fault))))
 
 
 def parse_kill(text: str) -> KillTask:

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from engine.observe.points import AFTER, BEFORE
-from state_backends.checkpoint_metadata import METADATA_FILE_NAME
 from state_backends.filesystem import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.handles import StateScope
+from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME
 
 if TYPE_CHECKING:
     from engine.runtime.interference import StruckDown
 
 T = TypeVar("T")
 
-STATE_WRITE, STATE_FSYNC, STATE_NAME, STATE_DIR_FSYNC = (
-    "snapshot.async.write", "snapshot.async.fsync", "snapshot.async.rename", "snapshot.async.dir-fsync",
-)
+STATE_WRITE, STATE_FSYNC = "snapshot.async.write", "snapshot.async.fsync"
+STATE_NAME, STATE_DIR_FSYNC = "snapshot.async.rename", "snapshot.async.dir-fsync"
 MANIFEST_WRITE, MANIFEST_RENAME = "manifest.write", "manifest.rename"
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
-from engine.observe.points import FILES, POINTS, TORN
+from engine.observe.points import FILES, POINTS, TASK, TORN
 from engine.runtime.interference import JOB_MANAGER, PROCESS, WORKER, StruckDown
 from engine.runtime.kernel import START_NS
 
@@ -37,6 +37,15 @@ _SUBTASK = re.compile(r"\[(\d+)\]$")
 _MOST_PARALLELISM = 4
 _VICTIMS = ("actor", "actor", "actor", "actor", "actor", WORKER, JOB_MANAGER, PROCESS)
 """Who dies by chance: mostly who comes by."""
+
+
+_RARE, _SELDOM = 10, 3
+_WEIGHTS = {
+    **{name: _SELDOM for name in POINTS if name.startswith(("barrier.", "align.", "ack.", "snapshot.sync", "timer."))},
+    **{name: _RARE for name, point in POINTS.items() if point.actor != TASK or name.startswith(("sink.", "restore."))},
+}
+"""How many opportunities a visit counts for when it comes to chance: most visits are of a few points, and most mistakes
+are made at the others."""
 
 
 class RaisedOnPurposeError(Exception):
@@ -65,6 +74,7 @@ class ProcessFaults:
         self._names: dict[str, tuple[str, ...]] = {}
         """Every name that a task goes by, under its own."""
         self._here: tuple[str, str, str] = ("", "", "")
+        self._torn: StruckDown | None = None
         self._execution: Execution | None = None
         self.visits: dict[tuple[str, str, str], int] = {}
         """``(point, phase, actor)`` -> how often."""
@@ -96,9 +106,13 @@ class ProcessFaults:
         target = fault.target
         if target in ("*", JOB_MANAGER, PROCESS) or target.startswith(f"{WORKER}["):
             return
-        if not any(matches(target, name) for names in self._names.values() for name in names):
+        # With another parallelism there are, or were, other subtasks.
+        names = {name for names in self._names.values() for name in names}
+        if any(one.kind == RESCALE for one in self._faults):
+            names, target = {_SUBTASK.sub("", name) for name in names}, _SUBTASK.sub("", target)
+        if not any(matches(target, name) for name in names):
             raise ConfigurationError(
-                f"fault {fault}: there is no task {target!r}\n"
+                f"fault {fault}: there is no task {fault.target!r}\n"
                 f"  tasks: {', '.join(self._names)}; or worker[0], {JOB_MANAGER}, {PROCESS}"
             )
 
@@ -132,13 +146,15 @@ class ProcessFaults:
         except StruckDown as struck:
             self._torn = struck
             fault = self._struck.faults[-1]
-            kept = fault.amount or (self._struck.draw(size_bytes) if size_bytes else 0)
+            # Not nothing: that is what a death before the write leaves, and no amount means that it is to be drawn.
+            kept = fault.amount or (1 + self._struck.draw(size_bytes - 1) if size_bytes > 1 else 0)
             self._struck.faults[-1] = replace(fault, amount=kept)
             return min(kept, size_bytes)
         return None
 
     def die_torn(self) -> StruckDown:
         """What :meth:`torn` has announced."""
+        assert self._torn is not None
         return self._torn
 
     def _exactly(self, candidates: Sequence[int], actor: str) -> Fault | None:
@@ -219,7 +235,11 @@ class ProcessFaults:
             kinds = (CRASH, RESCALE) if actor == JOB_MANAGER else (CRASH, PAUSE, RESCALE)
             possible = (*kinds, RAISE) if point.startswith(_USER) else kinds
         self._here = here
-        return self._by_chance.strike(actor, possible)
+        for _ in range(_WEIGHTS.get(point, 1)):
+            found = self._by_chance.strike(actor, possible)
+            if found is not None:
+                return found
+        return None
 
     def _details(self, fault: Fault) -> Fault:
         point, phase, actor = self._here
@@ -251,7 +271,9 @@ class ProcessFaults:
     def fingerprint(self) -> object:
         """What decides what strikes next."""
         waiting = tuple(
-            (str(fault), seen) for fault, seen, used in zip(self._faults, self._seen, self._used, strict=True) if not used
+            (str(fault), seen)
+            for fault, seen, used in zip(self._faults, self._seen, self._used, strict=True)
+            if not used
         )
         return (waiting, self._by_chance.fingerprint(), self.next_parallelism)
 

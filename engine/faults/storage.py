@@ -26,6 +26,7 @@ from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind
 from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME
 
 if TYPE_CHECKING:
+    from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
     from state_backends.filesystem import FileSystem, MemoryFileSystem
 
@@ -75,9 +76,9 @@ class StorageFaults:
         self._deleted: list[Fault] = []
         self._wrapped: dict[str, FaultInjectingFileSystem] = {}
 
-    def started(self, kernel: Kernel) -> None:
-        """A process begins, on this kernel."""
-        self._kernel = kernel
+    def started(self, execution: Execution) -> None:
+        """A process begins."""
+        self._kernel = execution.kernel
 
     @property
     def is_armed(self) -> bool:
@@ -115,9 +116,7 @@ class StorageFaults:
         if self._windows.is_armed:
             for kind in _LASTING:
                 if kind in possible:
-                    fault = self._windows.in_force(kind, name, self._now_ns) or self._windows.in_force(
-                        kind, paths[-1], self._now_ns
-                    )
+                    fault = self._windows.in_force(kind, (name, paths[-1]), self._now_ns)
                     if fault is not None:
                         return _rule(fault)
         if not self._calls.is_armed:
@@ -131,13 +130,14 @@ class StorageFaults:
         return _rule(fault)
 
     def _tidy_up(self) -> None:
-        for fault in self._windows.begun("delete-referenced", "*", self._now_ns):
+        for fault in self._windows.due("delete-referenced", self._now_ns):
             if any(fault is one for one in self._deleted):
                 continue
             disk = self._wrapped[CHECKPOINTS].inner
             needed = [path for path in referenced_files(disk) if fault.hits(path)]
             if needed:
                 self._deleted.append(fault)
+                self._windows.strikes(fault)
                 disk.delete(needed[fault.amount % len(needed)])
 
     # -- the death of a process -----------------------------------------------------------------------------------

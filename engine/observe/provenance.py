@@ -64,6 +64,10 @@ class Lineage(Protocol):
     def emitted(self) -> None:
         """That is over."""
 
+    def waits(self, records: int, namespace: Any = None) -> None:
+        """So many records of those in hand wait in the operator's state, to be emitted together, in some form, from
+        that namespace and no key."""
+
 
 class TaskProvenance(Protocol):
     """What one task in one attempt says."""

@@ -225,13 +225,18 @@ class Execution:
         for task in self.manager.interfered_tasks(target):
             task.begin_pause(for_ns)
 
-    def run(self, progress: Callable[[Progress], None] | None = None) -> ExecutionResult:
-        """Run to the end. A failed job is a result, not an exception; a bug of Weir is an ``AssertionError``."""
+    def run(
+        self, progress: Callable[[Progress], None] | None = None, progress_every: int = _PROGRESS_EVERY_EVENTS
+    ) -> ExecutionResult:
+        """Run to the end. A failed job is a result, not an exception; a bug of Weir is an ``AssertionError``.
+
+        ``progress`` is told how far the run is, between two events, each time ``progress_every`` of them are over.
+        """
         manager, kernel = self.manager, self.kernel
         with long_lived(len(self.plan.channels)) as built:
             started_ns = self.begin()
             built()
-            self._run_kernel(progress)
+            self._run_kernel(progress, progress_every)
             manager.close()
         assert manager.state in ENDED, (
             f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
@@ -274,10 +279,10 @@ class Execution:
             try:
                 return self._newest_state()
             except StruckDown as struck:
+                struck.is_over = True
                 if struck.target != JOB_MANAGER:
                     raise ProcessDiedError(struck.cause, self.kernel.now_ns) from struck
                 # Nothing was begun: its successor begins like it.
-                struck.is_over = True
 
     def _newest_state(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
         files, gone = self.manager.files, []
@@ -296,12 +301,12 @@ class Execution:
             raise StorageError("\n  ".join(["there is nothing to start from", *problems, *gone]))
         return restored, problems
 
-    def _run_kernel(self, progress: Callable[[Progress], None] | None) -> None:
+    def _run_kernel(self, progress: Callable[[Progress], None] | None, progress_every: int) -> None:
         # Reports come between events, never as events: whoever watches must not change what happens.
         if progress is None:
             self.run_events()
             return
-        while self.run_events(_PROGRESS_EVERY_EVENTS) == _PROGRESS_EVERY_EVENTS and not self.manager.is_over:
+        while self.run_events(progress_every) == progress_every and not self.manager.is_over:
             manager = self.manager
             completed = manager.coordinator.statistics.completed
             progress(Progress(self.kernel.now_ns, manager.source_records, completed, manager.attempt))

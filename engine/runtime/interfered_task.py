@@ -39,10 +39,10 @@ class Pause:
     """A while in which a task does nothing. ``held``: the events that have come meanwhile, as ``(target, operation,
     payload)``."""
 
-    __slots__ = ("held", "until_ns")
+    __slots__ = ("began_ns", "held", "until_ns")
 
-    def __init__(self, until_ns: int) -> None:
-        self.until_ns = until_ns
+    def __init__(self, began_ns: int, until_ns: int) -> None:
+        self.began_ns, self.until_ns = began_ns, until_ns
         self.held: list[tuple[Any, str, Any]] = []
 
     def hold(self, target: Any, operation: str, payload: Any) -> None:
@@ -172,7 +172,7 @@ class InterferedTask(DisturbedTask):
         if self.state not in (CREATED, RUNNING) or self.pause is not None or self.disowned:
             return
         now = self.kernel.now_ns
-        self.pause = pause = Pause(now + for_ns)
+        self.pause = pause = Pause(now, now + for_ns)
         self._trace_state("paused")
         self.kernel.schedule(now + for_ns, "end_pause", self, pause)
         self.environment.master.task_paused(self, pause)
@@ -184,11 +184,23 @@ class InterferedTask(DisturbedTask):
         self.pause = None
         self._trace_state("resumed")
         now = self.kernel.now_ns
+        self._stretch_slice(now - pause.began_ns)
         for target, operation, payload in pause.held:
             if not (self.disowned and operation == "receive_mail"):
                 self.kernel.schedule(now, operation, target, payload)
         if self.disowned:
-            self.kernel.schedule(now, "end_zombie", self)
+            self.kernel.schedule(max(now, self._slice_ends_ns), "end_zombie", self)
+
+    @property
+    def _slice_ends_ns(self) -> int:
+        return self._slice_start_ns + self._slice_records * self.record_cost_ns
+
+    def _stretch_slice(self, by_ns: int) -> None:
+        """No work was done in a pause: the slice that it has cut lasts so much longer."""
+        if self._slice_records:
+            self._slice_start_ns += by_ns
+            self._slice_number += 1
+            self.kernel.schedule(self._slice_ends_ns, "end_slice", self, self._slice_number)
 
     def end_zombie(self, _payload: None = None) -> None:
         """The task learns that the job manager has given up on it (kernel event)."""

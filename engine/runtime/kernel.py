@@ -124,10 +124,8 @@ class Kernel:
         all that is ready, which is what a choice recorder would have to answer. Moves the clock to the next instant
         when nothing is left at this one; empty when nothing is left at all. Needs a choice recorder."""
         assert self._choices is not None, "without choices there is only one order"
-        if not self._ready and self._future and not self._stopped:
+        if not self._ready and self._future:
             self._next_instant()
-        if self._stopped:
-            return []
         seen: set[Any] = set()
         found = []
         for position, event in enumerate(self._ready):
@@ -140,6 +138,10 @@ class Kernel:
     def ready_events(self) -> int:
         """How many events are ready: with one, a choice recorder is not asked."""
         return len(self._ready)
+
+    def event_at(self, position: int) -> ScheduledEvent:
+        """The event at ``position`` among the ready ones."""
+        return ScheduledEvent(*self._ready[position])
 
     def execute(self, position: int) -> None:
         """Run the first event of the target whose event is at ``position`` among the ready ones."""

@@ -409,6 +409,16 @@ class Task(TaskSteps):
             writer.broadcast(event)
 
     @property
+    def waits_to_finish(self) -> bool:
+        """Whether nothing is left to do but to hear that a checkpoint holds it."""
+        return self._finish_when_confirmed
+
+    @property
+    def open_inputs(self) -> int:
+        """Inputs whose data has not ended, without back edges."""
+        return self._awaited_inputs - self._ended_channels
+
+    @property
     def _awaited_inputs(self) -> int:
         return len(self.inputs) - len(self._back_edges)
 

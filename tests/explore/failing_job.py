@@ -85,18 +85,20 @@ def judges(_case: Case) -> Sequence[Invariant]:
     return [EveryCountOnce()]
 
 
+_HEALTHY: Any = sinks._TransactionalCollect.snapshot_state
+
+
 @contextmanager
 def losing_sink(checkpoint_id: int = 2, least: int = 2) -> Iterator[None]:
     """A sink that loses the last of at least two rows that wait for the second checkpoint."""
-    healthy: Any = sinks._TransactionalCollect.snapshot_state
 
     def losing(operator: Any, number: int) -> None:
         if number == checkpoint_id and len(operator._current) >= least:
             operator._current.pop()
-        healthy(operator, number)
+        _HEALTHY(operator, number)
 
     sinks._TransactionalCollect.snapshot_state = losing  # type: ignore[method-assign]
     try:
         yield
     finally:
-        sinks._TransactionalCollect.snapshot_state = healthy  # type: ignore[method-assign]
+        sinks._TransactionalCollect.snapshot_state = _HEALTHY  # type: ignore[method-assign]

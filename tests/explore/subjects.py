@@ -9,7 +9,7 @@ from operators.sources import SequenceSource
 
 
 def counting_subject(records: int = 24, *, keys: int = 3) -> Subject:
-    """Two sources, a running count per key, one sink; ``count`` takes the parallelism that is asked for, 2 by default."""
+    """Two sources, a running count per key, one sink; ``count`` has the parallelism that is asked for, or 2."""
 
     def build(parallelism: int | None) -> Job:
         job = Job("counting", max_parallelism=8)

@@ -10,6 +10,7 @@ import pytest
 from engine.explore.case import FIFO, RANDOM, Case
 from engine.explore.diff import CHECKPOINT, RECORD, common_events, compare_cases, nearest_passing
 from engine.explore.runner import run_case
+from engine.explore.shrink import Budget
 from engine.explore.tape import TraceTape
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject
 
@@ -100,7 +101,7 @@ def test_the_nearest_passing_run_stays_the_same_for_longest() -> None:
 @pytest.mark.usefixtures("sabotaged")
 def test_a_budget_of_runs_goes_to_the_smaller_changes() -> None:
     """With one run to make, the checkpoint is left out, not a record."""
-    difference = nearest_passing(subject(), _MINIMAL, judges, records=_COUNTS, runs=1)
+    difference = nearest_passing(subject(), _MINIMAL, judges, records=_COUNTS, budget=Budget(1, 60.0))
 
     assert difference is not None
     assert difference.change is not None

@@ -13,6 +13,7 @@ from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Step, Story, story_
 from engine.explore.subject import Subject
 from engine.explore.tape import TraceTape
 from engine.explore.witness import RECORDS, RecordsRead, Witness
+from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from engine.observe.events import Send
 from operators.sinks import CollectedResults
@@ -178,6 +179,44 @@ def test_chained_operators_and_side_sinks_are_heard() -> None:
     assert "tens gets 1" in text
     assert "out gets 10" in text
     assert "readers of out now see 10" in text
+
+
+def test_a_fault_is_told_of_where_it_strikes() -> None:
+    """A message that is lost leaves no trace of its own; the story says when it went."""
+    fault = parse_fault("lose:receive_acknowledge out[0]#1")
+    story, finished, _ = tell(subject(), replace(_SMALL, faults=(fault,)).with_config(checkpoint_timeout_ns=5_000))
+    texts = [step.text for step in story.steps]
+
+    assert finished.faults == (fault,)
+    at = texts.index(f"fault: {fault} strikes")
+    assert any("takes its snapshot of checkpoint 1" in text and "out[0]" in text for text in texts[:at])
+    assert any("checkpoint 1 is given up" in text for text in texts[at:])
+
+
+def test_a_death_and_what_follows_is_told() -> None:
+    """Who died, what the new attempt starts from, and what is read again."""
+    text = str(_told(replace(_SMALL, faults=(parse_fault("crash:count[1]@after:snapshot.sync#2"),))))
+
+    for said in (
+        "fault: crash:count[1]@after:snapshot.sync#2 strikes",
+        "count[1]: dies",
+        "job manager: attempt 2 starts from checkpoint 1",
+    ):
+        assert said in text
+    assert text.count("reads #4 = 4") == 2
+
+
+def test_the_death_of_the_process_is_told() -> None:
+    """The next incarnation takes over, and the values of both are known."""
+    case = replace(_SMALL, faults=(parse_fault("crash:process@before:ack.send#7"),))
+    story, finished, witness = tell(subject(), case)
+    text = str(story)
+
+    assert finished.incarnations == 2
+    assert "process: dies" in text
+    assert "process: another one takes over (incarnation 2)" in text
+    sends = [one for one in witness.trace if isinstance(one, Send) and one.kind == RECORDS]
+    assert sum(len(values) for values in witness.values.values()) == sum(one.records for one in sends)
 
 
 def test_left_out_records_of_all_keys_are_not_told() -> None:

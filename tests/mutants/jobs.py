@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.explore.subject import Subject
 from engine.graph.job import Job
+from operators.log_sink import LogSink
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 
@@ -16,7 +17,7 @@ def _counting(parallelism: int | None, records: int = RECORDS) -> Job:
     numbers = job.source(SequenceSource(0, records, splits=2), name="numbers", parallelism=2)
     pairs = numbers.key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
     counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
-    counted.collect(CollectedResults(), name="out", parallelism=1, chain=False)
+    counted.rebalance().collect(CollectedResults(), name="out", parallelism=1)
     return job
 
 
@@ -25,13 +26,28 @@ def counting() -> Subject:
     return Subject(_counting, label="counting")
 
 
+def _logged(parallelism: int | None) -> Job:
+    """The same counts, written to an external log in transactions."""
+    job = Job("logged", max_parallelism=8)
+    numbers = job.source(SequenceSource(0, RECORDS, splits=2), name="numbers", parallelism=2)
+    pairs = numbers.key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
+    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
+    counted.rebalance().sink(LogSink("out"), name="out", parallelism=1)
+    return job
+
+
+def logged() -> Subject:
+    """The same counts, written to an external log in transactions."""
+    return Subject(_logged, label="logged")
+
+
 def _spread(parallelism: int | None) -> Job:
     """Records spread by hand over subtasks that pass them on."""
     job = Job("spread", max_parallelism=8)
     numbers = job.source(SequenceSource(0, RECORDS, splits=2), name="numbers", parallelism=2)
     spread = numbers.partition_custom(lambda number, channels: number % channels)
     passed = spread.map(lambda number: number, name="pass", parallelism=parallelism or 3)
-    passed.collect(CollectedResults(), name="out", parallelism=1, chain=False)
+    passed.rebalance().collect(CollectedResults(), name="out", parallelism=1)
     return job
 
 

@@ -23,9 +23,11 @@ class Mutant:
 
     ``mistake``    what the engine does now, in a sentence; ``safeguard``: what is taken away;
     ``source``     who made it, or warns of it;
-    ``subject``    the job that is searched; ``config``: settings of every case;
-    ``kinds``      kinds of faults that the search mixes in (with their chance in millionths), and ``most`` of them;
-    ``caught_by``  invariants one of which must be what the search reports.
+    ``subject``    the job that is searched;
+    ``modes``      those that the search draws one of; ``config``: settings of every run;
+    ``kinds``      kinds of faults that a run may get;
+    ``caught_by``  invariants one of which must be what the search reports;
+    ``in_other_processes``  it shows only where a run is made again in a process with another hash seed.
     """
 
     name: str
@@ -35,9 +37,10 @@ class Mutant:
     patch: Patch
     subject: Callable[[], Subject]
     caught_by: frozenset[str]
+    modes: tuple[str, ...] = ("aligned",)
     config: Mapping[str, Setting] = field(default_factory=dict)
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    most: int = 2
+    kinds: tuple[str, ...] = ("crash",)
+    in_other_processes: bool = False
 
 
 @contextmanager

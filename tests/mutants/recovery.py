@@ -1,4 +1,4 @@
-"""Mistakes of recovery: which checkpoint, whose state, which attempt."""
+"""Mistakes of recovery about records in flight: whose they are now."""
 
 from __future__ import annotations
 
@@ -7,23 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.runtime import restored_channels
-from engine.runtime.checkpoint_files import CheckpointFiles
 from tests.mutants.mutant import replaced
-
-
-@contextmanager
-def empty_checkpoint_chosen() -> Iterator[None]:
-    """A checkpoint that was begun and never completed is the newest one: there is nothing in it."""
-    latest = CheckpointFiles.latest
-
-    def newest(files: Any, known: Any = None) -> Any:
-        restored, problems = latest(files, known)
-        if restored is not None and files.storage.highest_checkpoint_id() > restored.checkpoint_id:
-            return None, problems
-        return restored, problems
-
-    with replaced(CheckpointFiles, latest=newest):
-        yield
 
 
 @contextmanager
@@ -32,9 +16,9 @@ def in_flight_data_lost_on_downscale() -> Iterator[None]:
     edge: Any = restored_channels._Edge
     spread = edge.spread
 
-    def losing(self: Any, pieces: Any) -> Any:
+    def losing(self: Any, pieces: Any, *more: Any) -> Any:
         there = {pair: columns for pair, columns in pieces.items() if pair[1] < self._receivers}
-        return spread(self, there)
+        return spread(self, there, *more)
 
     with replaced(edge, spread=losing):
         yield

@@ -56,6 +56,47 @@ def test_a_restore_commits_exactly_once(notified: bool, parallelism: int) -> Non
         assert sorted(results.records) == ["a", "b", "x", "y"]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_going_back_takes_back_what_newer_checkpoints_had_committed(parallelism: int) -> None:
+    """A restore from an older checkpoint: its records stay, those behind it go, of subtasks that are no more too; and
+    when their number comes again they are committed again."""
+    results, older = CollectedResults(["mine"]), Checkpoint(1)
+    for subtask, letters in enumerate(("ab", "xy")):
+        harness = collecting(results, subtask=subtask, parallelism=2)
+        harness.process(letters[0])
+        harness.snapshot(1, older)
+        harness.complete(1)
+        harness.process(letters[1])
+        harness.snapshot(2)
+        harness.complete(2)
+    assert sorted(results.records) == ["a", "b", "mine", "x", "y"]
+
+    subtasks = [
+        collecting(results, subtask=subtask, parallelism=parallelism, restored=older, attempt=2)
+        for subtask in range(parallelism)
+    ]
+    assert results.records == ["mine", "a", "x"]
+    subtasks[0].process("b")
+    subtasks[0].snapshot(2)
+    subtasks[0].complete(2)
+    assert results.records == ["mine", "a", "x", "b"]
+
+
+def test_a_list_that_somebody_else_has_changed_is_left_alone() -> None:
+    """Nobody can say any more which of its records are whose."""
+    results, older = CollectedResults(), Checkpoint(1)
+    harness = collecting(results)
+    harness.snapshot(1, older)
+    harness.process("a")
+    harness.snapshot(2)
+    harness.complete(2)
+    results.records.insert(0, "theirs")
+
+    collecting(results, restored=older, attempt=2)
+
+    assert results.records == ["theirs", "a"]
+
+
 def test_the_rest_goes_with_the_last_checkpoint() -> None:
     """finish publishes nothing while a checkpoint is to follow, and everything when none is."""
     for checkpointing, seen in ((True, []), (False, ["a"])):

@@ -163,3 +163,49 @@ def test_atomic_writing_survives_a_crash_at_every_call() -> None:
                 outcomes.append(fs.inner.read_bytes("/d/a"))
 
     assert set(outcomes) == {b"old", b"new"}
+
+
+def test_a_truncated_file_is_read_without_its_end() -> None:
+    """However it is read, once; its size is that of what is left, and the file itself is whole."""
+    fs = faulty(
+        FaultRule(FaultKind.TRUNCATED, "open_read", at_call=1, keep_bytes=2),
+        FaultRule(FaultKind.TRUNCATED, "open_random", at_call=1, keep_bytes=1),
+    )
+
+    assert fs.read_bytes("/d/a") == b"ol"
+    cut = fs.open_random("/d/a")
+    assert (cut.size, cut.read_at(0, 9), cut.read_at(2, 9)) == (1, b"o", b"")
+    assert fs.read_bytes("/d/a") == fs.open_random("/d/a").read_at(0, 9) == b"old"
+
+
+def test_a_stale_listing_hides_the_names_that_were_made_last() -> None:
+    """Those made through this file system, newest first; a name that was renamed away or never made here is not one."""
+    fs = faulty(FaultRule(FaultKind.STALE_LISTING, hide_names=2))
+    for name in ("c", "b"):
+        put(fs, f"/d/{name}.inprogress", b"")
+        fs.rename(f"/d/{name}.inprogress", f"/d/{name}")
+    fs.link("/d/a", "/d/z")
+
+    assert fs.list_dir("/d") == ["a", "c"]
+    assert fs.exists("/d/b")
+
+
+def test_a_function_may_decide_call_by_call() -> None:
+    """It is asked about what no rule strikes, with operation and paths, and what it answers happens."""
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def decide(operation: str, paths: tuple[str, ...]) -> FaultRule | None:
+        asked.append((operation, paths))
+        return FaultRule(FaultKind.MISSING) if operation == "size" else None
+
+    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.READ_ONLY, "make_dirs")], decide=decide)
+    put(fs, "/a", b"x")
+    fs.rename("/a", "/b")
+
+    with pytest.raises(FileNotFoundError):
+        fs.size("/b")
+    with pytest.raises(OSError, match="Read-only"):
+        fs.make_dirs("/d")
+    assert ("rename", ("/a", "/b")) in asked
+    assert not [one for one in asked if one[0] == "make_dirs"]
+    assert len(fs.struck) == 2

@@ -159,3 +159,18 @@ def _checkpoint(entry: tuple[object, ...]) -> object:
     payload = entry[2]
     assert isinstance(payload, tuple), entry
     return payload[1:3]
+
+
+def failure_parts(execution: Execution) -> tuple[object, ...]:
+    """What makes a difference to a failure of a task or of the job manager, besides what outlives the process: which
+    checkpoints there are, and how far the job manager is with the one that it begins or completes."""
+    manager, coordinator = execution.manager, execution.manager.coordinator
+    return (
+        manager.state,
+        coordinator.next_checkpoint_id,
+        coordinator.completed_ids,
+        coordinator.pending_ids,
+        coordinator.finalizing_id,
+        coordinator.is_triggering,
+        [entry for entry in pending_parts(execution.kernel, control=True) if "acknowledge" not in entry[2]],
+    )

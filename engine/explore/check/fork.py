@@ -46,6 +46,9 @@ class _SharingPickler(Pickler):
         """See the class of the library."""
         if one.__class__ in self._kinds or isinstance(one, type):
             return NotImplemented if one is _shared_object else self._keep(one)
+        if isinstance(one, BaseException):
+            # Nobody changes an error once it was raised; where it came from would keep whole states alive.
+            return self._keep(one.with_traceback(None))
         return self._keep(one) if id(one) in self._numbers else NotImplemented
 
 

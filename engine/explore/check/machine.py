@@ -12,28 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.plan import CheckpointGraph
-from engine.explore.check.fingerprint import (
-    control_parts,
-    declared_state,
-    digest_of,
-    execution_parts,
-    is_void,
-    world_parts,
-)
+from engine.explore.check.fingerprint import control_parts, declared_state, digest_of, execution_parts, world_parts
 from engine.explore.check.fork import Forker
+from engine.explore.check.watcher import Strike, Watcher
 from engine.explore.runner import CheckpointTrigger, run_config
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, World
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
-from engine.runtime.async_snapshot import AsyncSnapshot
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
+from engine.runtime.interference import ProcessDiedError, StruckDown
 from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
 from engine.runtime.task import Task
 from state_backends.encoding import StateCodec
+from state_backends.filesystem import MemoryFileSystem
 from state_backends.key_groups import KeyGroupRange
 from state_backends.type_registry import RegisteredType
 
@@ -63,15 +58,27 @@ class State:
 
     ``declared``   task -> declared state of its operators, as far as it is known;
     ``cuts``       ``(task, attempt, checkpoint)`` -> what the snapshot of that task holds, until nothing can come of it;
-    ``draws``      choices of the schedule that were made, for the number of the next one.
+    ``world_digest``  of what outlives the process, ``None`` when it may have changed since it was taken.
     """
 
     world: World
+    watcher: Watcher
     execution: Execution
     declared: dict[Task, object] = field(default_factory=dict)
-    cuts: dict[tuple[str, int, int], object] = field(default_factory=dict)
-    draws: int = 0
-    incarnation: int = 1
+    cuts: dict[tuple[str, int, int], tuple[object, object]] = field(default_factory=dict)
+    world_digest: bytes | None = None
+    processes: int = 1
+
+    @property
+    def faults(self) -> int:
+        """How many faults have struck."""
+        return len(self.watcher.exact)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended."""
+        manager = self.execution.manager
+        return manager.is_over or manager.state in ENDED
 
 
 class Machine:
@@ -79,7 +86,7 @@ class Machine:
 
     def __init__(self, subject: Subject, case: Case) -> None:
         self._subject, self._case = subject, case
-        self._config = run_config(case)
+        self.config = run_config(case)
         parallelism = case.config.get("parallelism")
         assert parallelism is None or isinstance(parallelism, int), parallelism
         self._parallelism = parallelism
@@ -93,33 +100,53 @@ class Machine:
 
     def start(self) -> State:
         """The state before the first event."""
-        world = World()
-        return State(world, self._process(world, resumes=False))
+        world, watcher = World(), Watcher()
+        watcher.begin(())
+        return State(world, watcher, self._process(world, watcher, resumes=False))
 
-    def _process(self, world: World, *, resumes: bool) -> Execution:
+    def _process(self, world: World, watcher: Watcher, *, resumes: bool) -> Execution:
         plan = self._subject.in_world(self._subject.plan(self._parallelism), world, self._case.dropped)
+        plan = watcher.in_world(plan, world)
         self._share(plan, world)
+        checkpoints, files = watcher.file_systems(world.checkpoints, world.files)
         # Nobody else is there, so the lock need not be held; what matters is the incarnation.
-        with open_storage(CHECKPOINTS_DIR, plan.job_name, file_system=world.checkpoints) as opened:
+        inline = self.config.inline_state_bytes
+        with open_storage(
+            CHECKPOINTS_DIR, plan.job_name, inline_state_bytes=inline, file_system=checkpoints
+        ) as opened:
             execution = Execution(
                 plan,
-                self._config,
+                self.config,
                 storage=opened.storage,
-                file_system=world.files,
+                file_system=files,
                 output_dir=OUTPUT_DIR,
                 incarnation=opened.incarnation,
                 restore=resumes,
                 choices=ChoiceRecorder(self._case.seed),
+                interference=watcher,
             )
-        self._schedule_checkpoints(execution)
+        trigger = CheckpointTrigger(execution.manager)
+        for at_ns in self._case.checkpoints or ():
+            execution.appoint(START_NS + at_ns, "checkpoint_is_due", trigger)
+        watcher.install(execution)
         execution.begin()
         return execution
 
-    def _schedule_checkpoints(self, execution: Execution) -> None:
-        trigger, kernel = CheckpointTrigger(execution.manager), execution.kernel
-        for at_ns in self._case.checkpoints or ():
-            if START_NS + at_ns >= kernel.now_ns:
-                kernel.schedule(START_NS + at_ns, "checkpoint_is_due", trigger)
+    def _resume(self, state: State) -> None:
+        """The process of a state is dead: the next one goes on from what is in files."""
+        world, watcher = state.world, state.watcher
+        assert isinstance(world.checkpoints, MemoryFileSystem), "a world to be searched is in memory"
+        assert isinstance(world.files, MemoryFileSystem), "a world to be searched is in memory"
+        state.declared.clear()
+        state.cuts.clear()
+        while True:
+            watcher.process_died({"checkpoints": world.checkpoints, "files": world.files})
+            state.processes += 1
+            try:
+                state.execution = self._process(world, watcher, resumes=True)
+                return
+            except ProcessDiedError:
+                continue
 
     def _share(self, plan: ExecutionPlan, world: World) -> None:
         """Whatever of a plan does not refer to its world is the same for all."""
@@ -145,31 +172,43 @@ class Machine:
 
     def alternatives(self, state: State) -> list[tuple[int, ScheduledEvent]]:
         """What may happen next, by position among the ready events."""
-        return [] if self.is_over(state) else state.execution.kernel.alternatives()
+        return [] if state.is_over else state.execution.kernel.alternatives()
 
-    def execute(self, state: State, position: int, event: ScheduledEvent) -> None:
-        """Carry out one event."""
-        kernel, target = state.execution.kernel, event.target
-        if kernel.ready_events > 1:
-            state.draws += 1
-        task = _task_of(target)
+    def execute(self, state: State, position: int, strikes: tuple[Strike, ...] = ()) -> None:
+        """Carry out the event at a position among the ready ones, and whatever strikes meanwhile. What it came by is in
+        ``state.watcher.passed`` afterwards."""
+        execution = state.execution
+        event = execution.kernel.event_at(position)
+        task = task_of(event.target)
         if task is not None:
             state.declared.pop(task, None)
             if event.operation == "step":
                 # What of the records in flight is part of it is known no later than now.
                 self._remember_cuts(state, task)
-        kernel.execute(position)
-        if task is not None:
+        state.watcher.begin(strikes)
+        try:
+            try:
+                execution.kernel.execute(position)
+            except StruckDown as struck:
+                execution.settle(struck)
+            else:
+                if execution.manager.condemned:
+                    execution.settle()
+        except ProcessDiedError:
+            self._resume(state)
+            return
+        if task is not None and task.state == "running":
             self._remember_cuts(state, task)
 
     def _remember_cuts(self, state: State, task: Task) -> None:
         for checkpoint_id in task.checkpointing.running_ids:
             key = (task.name, task.attempt, checkpoint_id)
+            known = state.cuts.get(key)
             in_flight = task.checkpointing.channel_state
-            if key not in state.cuts:
+            if known is None:
                 state.cuts[key] = (self._declared(state, task), None)
             elif in_flight.is_open(checkpoint_id):
-                state.cuts[key] = (state.cuts[key][0], in_flight.fingerprint())  # type: ignore[index]
+                state.cuts[key] = (known[0], in_flight.fingerprint())
 
     def _declared(self, state: State, task: Task) -> object:
         known = state.declared.get(task)
@@ -179,13 +218,10 @@ class Machine:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def is_over(state: State) -> bool:
-        """Whether the job has ended."""
-        return state.execution.manager.state in ENDED
-
     def fingerprint(self, state: State) -> bytes:
         """Equal for states that go on alike and are judged alike."""
+        if state.is_over:
+            return self.ending_fingerprint(state)
         manager = state.execution.manager
         for task in list(state.declared):
             if manager.tasks.get(task.task_id) is not task:
@@ -195,9 +231,15 @@ class Machine:
             if key[2] not in pending:
                 del state.cuts[key]
         declared = [self._declared(state, task) for task in manager.tasks.values() if task.state == "running"]
+        cuts = sorted(state.cuts.items(), key=lambda item: item[0])
         return digest_of(
-            execution_parts(state.execution), world_parts(state.world), declared, sorted(state.cuts.items(), key=_key)
+            execution_parts(state.execution), self.durable_fingerprint(state), declared, cuts, state.faults
         )
+
+    def ending_fingerprint(self, state: State) -> bytes:
+        """Of how the job has ended, as far as readers are concerned."""
+        committed = sorted((where, sorted(rows)) for where, rows in state.world.committed().items())
+        return digest_of("over", state.execution.manager.state, committed, state.faults)
 
     def durable_fingerprint(self, state: State) -> bytes:
         """Of what outlives the process."""
@@ -205,17 +247,10 @@ class Machine:
 
     def control_fingerprint(self, state: State) -> bytes:
         """Of what outlives the tasks."""
-        return digest_of(world_parts(state.world), control_parts(state.execution))
+        return digest_of(control_parts(state.execution))
 
 
-def _key(item: tuple[tuple[str, int, int], object]) -> tuple[str, int, int]:
-    return item[0]
-
-
-def _task_of(target: Any) -> Task | None:
-    if isinstance(target, Task):
-        return target
-    if isinstance(target, AsyncSnapshot):
-        return target.task
-    task = getattr(target, "task", None)
+def task_of(target: Any) -> Task | None:
+    """The task that a target of events is, or belongs to."""
+    task = target if isinstance(target, Task) else getattr(target, "task", None)
     return task if isinstance(task, Task) else None

@@ -17,6 +17,7 @@ from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointTriggered,
     SnapshotAcknowledged,
     TaskState,
 )
@@ -106,6 +107,7 @@ class CompleteMeansWhole(Watcher):
         self._finished: dict[str, int] = {}
         """By task: the attempt in which it has finished."""
         self._running: dict[str, int] = {}
+        self._triggered: set[int] = set()
         self._aborted: dict[int, str] = {}
         self._newest = 0
         """The newest completed checkpoint, behind which nothing may go back."""
@@ -116,6 +118,7 @@ class CompleteMeansWhole(Watcher):
             SnapshotAcknowledged: self._on_acknowledged,
             TaskState: self._on_task,
             CheckpointCompleted: self._on_completed,
+            CheckpointTriggered: self._on_triggered,
             CheckpointAborted: self._on_aborted,
             AttemptStarted: self._on_attempt,
         }
@@ -139,8 +142,13 @@ class CompleteMeansWhole(Watcher):
         elif event.state == "running":
             self._running[event.task] = max(event.attempt, self._running.get(event.task, 0))
 
+    def _on_triggered(self, event: CheckpointTriggered) -> None:
+        self._triggered.add(event.checkpoint_id)
+
     def _on_aborted(self, event: CheckpointAborted) -> None:
-        self._aborted[event.checkpoint_id] = event.reason
+        # Of one that was never triggered nobody has heard: the next job manager may take the number.
+        if event.checkpoint_id in self._triggered:
+            self._aborted[event.checkpoint_id] = event.reason
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
         number, now_ns = event.checkpoint_id, event.time_ns
@@ -154,8 +162,14 @@ class CompleteMeansWhole(Watcher):
         snapshot = snapshot_of(self.view, number, durable=True)
         if "delete-referenced" not in self._damage:
             self._verify(snapshot, now_ns, "is complete, but would not survive a crash now")
+            self._verify_retained(self.view.world.checkpoints, now_ns)
         if posixpath.dirname(snapshot.location.directory) == storage_of(self.view).job_dir:
             self._newest = max(self._newest, number)
+
+    def _verify_retained(self, files: FileSystem, now_ns: int | None) -> None:
+        storage = storage_of(self.view, files)
+        for number in storage.list_checkpoints():
+            self._verify(Snapshot(files, storage.location(number)), now_ns, "is retained, but cannot be restored")
 
     def _is_finished(self, task: str) -> bool:
         return task in self._finished and self._finished[task] >= self._running.get(task, 0)
@@ -192,10 +206,10 @@ class CompleteMeansWhole(Watcher):
         """What is retained can be restored."""
         if self._damage:
             return
-        files = after_a_crash(self.view.world.checkpoints)
-        storage = storage_of(self.view, files)
-        for number in storage.list_checkpoints():
-            self._verify(Snapshot(files, storage.location(number)), None, "is retained, but cannot be restored")
+        files = self.view.world.checkpoints
+        self._verify_retained(files, None)
+        if not self.violations:
+            self._verify_retained(after_a_crash(files), None)
 
 
 class CanonicalBytes(Watcher):

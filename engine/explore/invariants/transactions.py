@@ -180,7 +180,7 @@ class CommitOnCompletion(Watcher):
             owner = owner_of(producer.transactional_id)
             if owner is not None and note <= number:
                 # A subtask that the job does not have any more had the name that others have.
-                vertex = task_of.get((owner.uid, 0), "").partition("[")[0]
+                vertex = task_of.get((owner.uid, 0), "").rpartition("[")[0]
                 task = task_of.get((owner.uid, owner.subtask), f"{vertex}[{owner.subtask}]")
                 if (task, owner.incarnation, owner.attempt) in taken:
                     found.add(producer)

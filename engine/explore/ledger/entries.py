@@ -50,14 +50,18 @@ def subtask_split(subtask: int) -> str:
 
 
 class Cell:
-    """Effects on one cell, and how often its operator has emitted on its account, by namespace. ``version`` counts the
-    effects; ``epoch`` says between which snapshots of the task it was last changed."""
+    """Effects on one cell, and how often its operator has emitted on its account, by namespace.
 
-    __slots__ = ("effects", "emitted", "epoch", "version")
+    ``waiting``: records that are going to be emitted together; ``version`` counts the effects; ``epoch`` says between
+    which snapshots of the task the cell was last changed.
+    """
+
+    __slots__ = ("effects", "emitted", "epoch", "version", "waiting")
 
     def __init__(self, epoch: int) -> None:
         self.effects = Effects()
         self.emitted: dict[Any, int] = {}
+        self.waiting: dict[Any, Effects] = {}
         self.version = 0
         self.epoch = epoch
 
@@ -65,11 +69,13 @@ class Cell:
         """The same, to be changed."""
         other = Cell(epoch)
         other.effects, other.emitted, other.version = self.effects.copy(), dict(self.emitted), self.version
+        other.waiting = {namespace: effects.copy() for namespace, effects in self.waiting.items()}
         return other
 
     def fingerprint(self) -> object:
         """Equal for equal content."""
-        return self.effects.fingerprint(), tuple(self.emitted.items())
+        waiting = tuple((namespace, effects.fingerprint()) for namespace, effects in self.waiting.items())
+        return self.effects.fingerprint(), tuple(self.emitted.items()), waiting
 
 
 @dataclass(slots=True)
@@ -97,12 +103,14 @@ class Exposed:
 
 @dataclass(slots=True)
 class TaskPart:
-    """What a checkpoint holds of one task. Cells in it are not changed any more."""
+    """What a checkpoint holds of one task. Cells in it are not changed any more. ``has_finished``: it took no part
+    in it any more."""
 
     facts: TaskFacts
     cells: dict[Place, Cell]
     read: dict[int, int]
     pending: tuple[Exposed, ...]
+    has_finished: bool = False
 
 
 @dataclass(slots=True)

@@ -216,12 +216,13 @@ class _Comparison:
             found += self._of_place(place)
         wrong = {one.place for one in found}
         told = [one for one in found if one.origin.is_source or one.origin.cell not in wrong]
+        consequences = len(found) - len(told)
         for uid, one in seen.items():
             told += self._visible(uid, one)
         problem = None
         if not self._complete:
             problem = f"the job {self._ledger.state or 'did not end'}: what was lost is not known"
-        return Findings(tuple(told), unsettled, len(found) - sum(one.kind != VISIBLE for one in told), problem)
+        return Findings(tuple(told), unsettled, consequences, problem)
 
     def _of_place(self, place: Place) -> Iterable[Finding]:
         expected: Layers = self._expected.effects.get(place, {})
@@ -296,51 +297,45 @@ class _Comparison:
 
     # --- what readers see ---------------------------------------------------------------------------------------
 
-    def _visible(self, uid: str, seen: Seen) -> list[Finding]:
-        ledger, text_of = self._ledger, seen.text_of
+    def _visible(self, uid: str, seen: Seen) -> Iterable[Finding]:
+        """What readers see more, or less, than the ledger says they may."""
+        ledger = self._ledger
+        shown = [one for one in ledger.exposed if one.uid == uid]
         rows = Counter(seen.rows)
-        # Rows that may be seen account for what is seen first, then those that may not.
-        for one in ledger.exposed:
-            if one.uid == uid:
-                for _, value in one.rows:
-                    text = text_of(value)
-                    if rows[text] > 0:
-                        rows[text] -= 1
-        left = +rows
-        groups: dict[tuple[int, int, int | None, str], list[RecordCause]] = {}
-        for one, why in (*ledger.withdrawn, *((one, "its checkpoint has never completed") for one in ledger.unseen())):
-            if one.uid == uid and left:
-                for cause, value in one.rows:
-                    text = text_of(value)
-                    if left[text] > 0:
-                        left[text] -= 1
-                        where = (one.incarnation, one.attempt, one.checkpoint_id, why)
-                        groups.setdefault(where, []).append(cause)
-        return [one for where, causes in groups.items() for one in self._seen_of(uid, where, causes)]
+        due = Counter(seen.text_of(value) for one in shown for _, value in one.rows)
+        extra, missing = rows - due, due - rows
+        taken_back = [(one, why) for one, why in ledger.withdrawn if one.uid == uid]
+        never = [(one, "that checkpoint has never completed") for one in ledger.unseen() if one.uid == uid]
+        for one, why in (*taken_back, *never):
+            behind = "no checkpoint" if one.checkpoint_id is None else f"checkpoint {one.checkpoint_id}"
+            wrote = f"{behind} covers what attempt {one.attempt} has written, and {why}"
+            yield from self._seen(VISIBLE, uid, _matching(one, seen, extra), wrote)
+        for one in shown:
+            again = "there are more of these rows than have been committed"
+            yield from self._seen(TWICE, uid, _matching(one, seen, extra), again)
+            behind = "at once" if one.checkpoint_id is None else f"with checkpoint {one.checkpoint_id}"
+            gone = f"attempt {one.attempt} has committed them {behind}, and readers do not see them"
+            yield from self._seen(LOST, uid, _matching(one, seen, missing), gone)
 
-    def _seen_of(
-        self, uid: str, where: tuple[int, int, int | None, str], causes: Iterable[RecordCause]
-    ) -> Iterable[Finding]:
-        _, attempt, checkpoint_id, why = where
-        effects = Effects()
+    def _seen(self, kind: str, uid: str, causes: Iterable[RecordCause], why: str) -> Iterable[Finding]:
+        effects, place = Effects(), Place(uid, OUTPUT)
         for cause in causes:
             effects.add(*cause)
-        behind = "no checkpoint" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
+        expected, found = {VISIBLE: (0, 1), TWICE: (1, 2), LOST: (1, 0)}[kind]
         for number, layers in effects.splits.items():
-            origin, place = self._ledger.origins[number], Place(uid, OUTPUT)
-            ranges = tuple(layers[0].ranges())
+            origin, ranges = self._ledger.origins[number], tuple(layers[0].ranges())
             yield Finding(
-                VISIBLE,
+                kind,
                 place,
                 place_name(self._ledger, place),
                 origin,
                 records_text(self._ledger, origin, ranges),
                 ranges,
-                0,
-                len(layers),
+                expected,
+                found,
                 None,
-                False,
-                f"{behind} covers what attempt {attempt} has written, and {why}",
+                uid in self._ledger.shown_at_once,
+                why,
             )
 
     # --- words --------------------------------------------------------------------------------------------------
@@ -362,10 +357,10 @@ class _Comparison:
             found,
             restart,
             place.uid in ledger.shown_at_once,
-            self._why(kind, origin, restart),
+            self._why(kind, place, origin, restart),
         )
 
-    def _why(self, kind: str, origin: Origin, restart: Restart | None) -> str:
+    def _why(self, kind: str, place: Place, origin: Origin, restart: Restart | None) -> str:
         if kind == UNEXPECTED:
             return "without faults they have no effect there at all"
         if restart is None:
@@ -373,9 +368,13 @@ class _Comparison:
         started = restart_text(self._ledger, restart)
         if restart.checkpoint_id is None:
             return f"{started}; what had been seen before stayed"
-        holds = "holds their effects already" if kind == TWICE else "holds their effects neither in state nor in flight"
+        held = "the checkpoint holds their effects already"
+        if kind == LOST:
+            held = "the checkpoint holds their effects neither in state nor in flight"
+        elif place.uid in self._ledger.shown_at_once:
+            held = "readers had been shown them already"
         goes_on = f"{origin_name(self._ledger, origin)} goes on at {self._position(restart, origin)}"
-        return f"{started}; the checkpoint {holds}, and {goes_on}"
+        return f"{started}; {held}, and {goes_on}"
 
 
 def _in_flight(restart: Restart) -> dict[int, RangeSet]:
@@ -384,6 +383,18 @@ def _in_flight(restart: Restart) -> dict[int, RangeSet]:
         for cause in causes:
             found.add(*cause)
     return {number: layers[0] for number, layers in found.splits.items()}
+
+
+def _matching(one: Exposed, seen: Seen, wanted: Counter[str]) -> list[RecordCause]:
+    """The causes of rows that are among those wanted, which are ticked off."""
+    causes: list[RecordCause] = []
+    if wanted:
+        for cause, value in one.rows:
+            text = seen.text_of(value)
+            if wanted[text] > 0:
+                wanted[text] -= 1
+                causes.append(cause)
+    return causes
 
 
 def _was_shown(one: Exposed, restart: Restart) -> bool:

@@ -63,6 +63,8 @@ class EffectLedger:
         """What reached a sink and must not be shown, and why."""
         self.versions: dict[RecordCause, int] = {}
         """By emission of a cell: how many effects the cell had seen by then."""
+        self.batches: dict[RecordCause, Effects] = {}
+        """By emission of a whole batch: the records in it."""
         self.started_ns = 0
         self.state: str | None = None
         self._origin_numbers: dict[Origin, int] = {}
@@ -70,6 +72,7 @@ class EffectLedger:
         self._checkpoints: dict[int, CheckpointPart] = {}
         self._completed_ids: list[int] = []
         self._incarnation = 0
+        self._is_new_process = True
         self._epoch = 0
         self._failures: list[str] = []
 
@@ -104,6 +107,7 @@ class EffectLedger:
                 self._incarnation = event.incarnation
                 self.state = None
                 self._failures.clear()
+                self._is_new_process = True
                 if not self.restarts:
                     self.started_ns = event.time_ns
             case RunEnded():
@@ -131,6 +135,19 @@ class EffectLedger:
                 part is not None,
             )
         )
+        if self._is_new_process:
+            self._is_new_process = False
+            self._replace_all(restored, part)
+
+    def _replace_all(self, checkpoint_id: int | None, part: CheckpointPart | None) -> None:
+        """A new process: nothing is left of the tasks there were, whatever those are called that come now."""
+        tasks = {} if part is None else part.tasks
+        for one in (one for task in tasks.values() for one in task.pending):
+            self.show(one)
+        for name in list(self._tasks):
+            self._withdraw(name, checkpoint_id)
+        # Tasks that had finished by then are not started again, and what they have done stays done.
+        self._tasks = {name: TaskBook.of_finished(self, task) for name, task in tasks.items() if task.has_finished}
 
     def _failure(self, event: TaskState) -> str:
         _, _, message = (event.cause or "").partition(": ")
@@ -190,20 +207,23 @@ class EffectLedger:
                 # In the state of a completed checkpoint: sinks commit it now, whether or not they were told before.
                 self.show(one)
         restart.tasks.append(book.facts.task)
-        before = self._tasks.get(book.facts.task)
-        why = f"attempt {restart.attempt} began from {checkpoint_text(checkpoint_id)}"
+        self._withdraw(book.facts.task, checkpoint_id)
+        self._tasks[book.facts.task] = book
+
+    def _withdraw(self, task: str, checkpoint_id: int | None) -> None:
+        """What a task has written behind the checkpoint that it goes back to is not part of this history any more."""
+        why = f"attempt {self.restarts[-1].attempt} began from {checkpoint_text(checkpoint_id)}"
+        before = self._tasks.get(task)
         if before is not None:
             self.withdrawn += [(one, why) for one in before.unseen() if not one.shown]
         kept: list[Exposed] = []
         for one in self.exposed:
-            # Committed behind the checkpoint that the run has gone back to: it is not part of this history any more.
             is_behind = one.checkpoint_id is not None and one.checkpoint_id > (checkpoint_id or 0)
-            if is_behind and one.task == book.facts.task:
+            if is_behind and one.task == task:
                 self.withdrawn.append((one, why))
             else:
                 kept.append(one)
         self.exposed = kept
-        self._tasks[book.facts.task] = book
 
     def put_part(self, checkpoint_id: int, part: TaskPart) -> None:
         """A task's part of a checkpoint."""
@@ -242,6 +262,15 @@ class EffectLedger:
         for one in self.exposed:
             found.setdefault(Place(one.uid, OUTPUT), Effects()).add_all(one.effects)
         return found
+
+    def batch(self, origin: Origin, number: int) -> Effects | None:
+        """The records of an emission, if it was a whole batch of them."""
+        return self.batches.get((self._origin_numbers.get(origin, -1), number))
+
+    @property
+    def checkpoint_ids(self) -> tuple[int, ...]:
+        """Checkpoints that the ledger can go back to."""
+        return tuple(sorted(self._checkpoints))
 
     def version(self, origin: Origin, number: int) -> int | None:
         """How many effects a cell had seen when it emitted; ``None`` for records of a source."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.explore.ledger.entries import KEY, WHOLE, Cell, Exposed, Origin, Place, RecordCause, TaskPart, subtask_split
+from engine.explore.ledger.ranges import Effects
 from engine.observe.provenance import COMMITS, KEYED, STATE, TaskFacts
 from state_backends.key_groups import key_group_for, operator_index_for_key_group
 
@@ -32,6 +33,13 @@ class TaskBook:
         self._speaker: tuple[str, Any, Any] | None = None
         self._open: dict[str, Exposed] = {}
         self._pending: list[Exposed] = []
+
+    @classmethod
+    def of_finished(cls, ledger: EffectLedger, part: TaskPart) -> TaskBook:
+        """Of a task that a checkpoint says had finished."""
+        book = cls(ledger, part.facts)
+        book.cells, book.read_up_to, book.has_finished = dict(part.cells), dict(part.read), True
+        return book
 
     # --- the port -----------------------------------------------------------------------------------------------
 
@@ -114,6 +122,9 @@ class TaskBook:
         self._causes.append(self._cause)
         self._cause = cause = (self._ledger.origin(Origin(uid, split, key, namespace)), number)
         self._ledger.versions[cause] = cell.version
+        batch = cell.waiting.pop(namespace, None)
+        if batch is not None:
+            self._ledger.batches[cause] = batch
         return True
 
     def emitted(self) -> None:
@@ -140,6 +151,14 @@ class TaskBook:
         """Records in flight become part of a checkpoint."""
         self._ledger.put_in_flight(checkpoint_id, (side, edge, sender, receiver), causes)
 
+    # --- for operators ----------------------------------------------------------------------------------------
+
+    def waits(self, uid: str, namespace: Any, records: int) -> None:
+        """Records of the present cause are going to be emitted together."""
+        waiting = self._cell(Place(uid, WHOLE)).waiting.setdefault(namespace, Effects())
+        for _ in range(records):
+            waiting.add(*self.cause)
+
     # --- for the ledger -----------------------------------------------------------------------------------------
 
     def speak(self, speaker: tuple[str, Any, Any] | None) -> None:
@@ -149,7 +168,9 @@ class TaskBook:
     def part(self) -> TaskPart:
         """What a checkpoint holds of the task now. Cells are copied when they change next."""
         self._epoch = self._ledger.next_epoch()
-        return TaskPart(self.facts, dict(self.cells), dict(self.read_up_to), tuple(self._pending))
+        return TaskPart(
+            self.facts, dict(self.cells), dict(self.read_up_to), tuple(self._pending), self.has_finished
+        )
 
     def take_pending(self, checkpoint_id: int) -> list[Exposed]:
         """What a completed checkpoint makes visible."""
@@ -211,3 +232,7 @@ class OperatorLineage:
     def emitted(self) -> None:
         """That is over."""
         self._book.speak(None)
+
+    def waits(self, records: int, namespace: Any = None) -> None:
+        """Records wait in the operator's state for what will be emitted from a namespace."""
+        self._book.waits(self._uid, namespace, records)

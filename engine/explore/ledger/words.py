@@ -21,6 +21,13 @@ def records_text(ledger: EffectLedger, origin: Origin, ranges: Sequence[Range]) 
     noun = "record" if origin.is_source else "emission"
     head = noun if count == 1 else f"{count} {noun}s,"
     text = f"{head} {ranges_text(ranges)} of {origin_name(ledger, origin)}"
+    batch = ledger.batch(origin, ranges[0][0])
+    if batch is not None:
+        parts = [
+            f"{ranges_text(layers[0].ranges())} of {origin_name(ledger, ledger.origins[number])}"
+            for number, layers in batch.splits.items()
+        ]
+        return f"{text} (made of {listed(parts)})"
     version = ledger.version(origin, ranges[0][0])
     return text if version is None else f"{text} (made when {version} records had reached it)"
 

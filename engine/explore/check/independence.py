@@ -1,0 +1,153 @@
+"""Partial-order reduction: which of the ready events may be taken alone, because to take it now or later leads to the
+same endings.
+
+A search that tries every order of n events that do not touch each other walks through 2**n states and finds one
+ending. Where an event is independent of everything that may happen before it is taken, it is enough to take it at once
+(a persistent set of one event: Godefroid, Partial-Order Methods for the Verification of Concurrent Systems, 1996).
+Each rule below says what an event touches and why nobody else touches that in a way that shows. Cycles, on which such
+a rule could put an event off for ever, do not occur: a bounded job only ever goes on, and restarts are counted.
+
+Rules.
+R0  An event for a dead task touches nothing.
+R1  A step of a snapshot touches its own part of the snapshot, files under names that nobody else uses, and at the end
+    puts an acknowledgement into the job manager's mailbox. Acknowledgements are taken in any order.
+R2  An acknowledgement that is not the last one of its checkpoint touches an entry of its own in the pending
+    checkpoint. The last one completes it and is no such event.
+R3  A task that is woken and has nothing to read touches nothing.
+R4  A task that reads the only element that waits for it touches its own state and the queues of its outputs. Whatever
+    arrives later it reads later: with one element there is no order among inputs yet. This needs that
+    (a) barriers do not overtake: where they do, how long an element waits decides whether it is in flight;
+    (b) on each output it is the only sender, or the receiver is a sink whose only task is to collect: the order
+        of what comes from different senders does not show in what is collected as a whole;
+    (c) no output is full, and no element that it reads ends its input while a checkpoint may still be triggered:
+        the job manager counts that end as before or behind the checkpoint.
+R5  A notification, or the permission to finish, touches a task that has no effects outside. (The same for a task that
+    has: when it is the only one of its kind, for then nobody else's effects come before or behind it.) The permission
+    to finish only when no checkpoint can be triggered any more.
+R6  A source that has come to its end has nothing to do when it is woken.
+
+What has effects outside (a sink that shows records at once, a commit, a completed checkpoint) is independent of nothing
+as soon as somebody may die: its order among all such events is what a crash shows. R4 is therefore not for sinks that
+show what they get at once, nor for jobs with such sinks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Watermark
+from engine.elements.operator import Operator
+from engine.explore.check.fingerprint import is_void
+from engine.runtime.async_snapshot import AsyncSnapshot
+from engine.runtime.job_manager import JobManager
+from engine.runtime.source_task import SourceTask
+from engine.runtime.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.graph.plan import ExecutionPlan, VertexPlan
+    from engine.runtime.config import RunConfig
+    from engine.runtime.execution import Execution
+    from engine.runtime.kernel import ScheduledEvent
+    from engine.runtime.output_queue import Element
+
+Alternative = tuple[int, "ScheduledEvent"]
+
+_NOTIFICATIONS = ("notify_checkpoint_complete", "notify_checkpoint_aborted", "may_finish")
+_TRIGGERS = ("checkpoint_is_due", "records_interval_over", "on_timer", "resume_schedule", "trigger_savepoint")
+_ENDS = (EndOfData, EndOfPartition)
+
+
+class Independence:
+    """Knows of one job which events may be taken alone."""
+
+    def __init__(self, plan: ExecutionPlan, config: RunConfig) -> None:
+        self._overtakes = config.protocol.stores_channel_state
+        self._ends = {vertex.index for vertex in plan.vertices if _has_effects(vertex)}
+        self._only_end = sum(plan.vertices[index].parallelism for index in self._ends) == 1
+        self.is_loud = any(_is_loud(plan.vertices[index]) for index in self._ends)
+        self._collecting = collecting = {index for index in self._ends if len(plan.vertices[index].operators) == 1}
+        self._blocks = config.mode == "aligned"
+        self._last_watermark = Watermark(MAX_TIMESTAMP_MS)
+        inputs = {(one.vertex, one.subtask): len(one.input_channels) for one in plan.subtasks}
+        ordered = {
+            channel.sender_vertex
+            for channel in plan.channels
+            if channel.receiver_vertex not in collecting
+            and inputs[channel.receiver_vertex, channel.receiver_subtask] > 1
+        }
+        self._free_outputs = {vertex.index: vertex.index not in ordered for vertex in plan.vertices}
+
+    def alone(self, execution: Execution, alternatives: Sequence[Alternative]) -> Alternative | None:
+        """One of the ready events that may be taken without looking at the others first, if there is one."""
+        may_trigger = any(event.operation in _TRIGGERS for event in execution.kernel.pending())
+        if may_trigger and _all_sources_ended(execution):
+            for alternative in alternatives:
+                if alternative[1].operation == "checkpoint_is_due":
+                    return alternative
+        for alternative in alternatives:
+            if self._is_independent(execution, alternative[1], may_trigger):
+                return alternative
+        return None
+
+    def _is_independent(self, execution: Execution, event: ScheduledEvent, may_trigger: bool) -> bool:
+        target, operation = event.target, event.operation
+        if is_void(event) or isinstance(target, AsyncSnapshot):
+            return True
+        if isinstance(target, JobManager):
+            return operation == "receive_acknowledge" and not _is_last(execution, event)
+        if not isinstance(target, Task):
+            return False
+        if operation == "run":
+            return self._is_quiet_run(target, may_trigger)
+        return operation == "receive_mail" and self._is_quiet_mail(
+            target, event.payload[0], may_trigger, execution.manager.coordinator.is_triggering
+        )
+
+    def _is_quiet_run(self, task: Task, may_trigger: bool) -> bool:
+        if isinstance(task, SourceTask):
+            return task.input_ended
+        if task.loop is not None:
+            return False
+        waiting = [element for channel in task.inputs for _, element in channel.queue]
+        if not waiting:
+            return True
+        vertex = task.plan.vertex
+        if self._overtakes or self.is_loud or task.full_outputs or not self._free_outputs[vertex]:
+            return False
+        if may_trigger and any(element.__class__ in _ENDS for element in waiting) and task.open_inputs <= 1:
+            return False
+        return vertex in self._collecting or sum(not self._is_neutral(element) for element in waiting) <= 1
+
+    def _is_neutral(self, element: Element) -> bool:
+        kind = element.__class__
+        return kind in _ENDS or (kind is CheckpointBarrier and self._blocks) or element == self._last_watermark
+
+    def _is_quiet_mail(self, task: Task, operation: str, may_trigger: bool, is_triggering: bool) -> bool:
+        if operation == "trigger_checkpoint":
+            return self._blocks and not self._overtakes and isinstance(task, SourceTask)
+        if operation not in _NOTIFICATIONS or (task.plan.vertex in self._ends and not self._only_end):
+            return False
+        if may_trigger or is_triggering:
+            return operation != "may_finish" and not task.waits_to_finish
+        return True
+
+
+def _all_sources_ended(execution: Execution) -> bool:
+    return all(task.input_ended for task in execution.manager.tasks.values() if isinstance(task, SourceTask))
+
+
+def _is_last(execution: Execution, event: ScheduledEvent) -> bool:
+    return len(execution.manager.coordinator.missing(event.payload.checkpoint_id)) <= 1
+
+
+def _has_effects(vertex: VertexPlan) -> bool:
+    return any(not operator.edge_outputs and not operator.chained_outputs for operator in vertex.operators)
+
+
+def _is_loud(vertex: VertexPlan) -> bool:
+    """Whether something shows before a checkpoint completes: a sink that takes no notice of completed checkpoints."""
+    ends = [one for one in vertex.operators if not one.edge_outputs and not one.chained_outputs]
+    return any(type(one.factory()).notify_checkpoint_complete is Operator.notify_checkpoint_complete for one in ends)

@@ -1,0 +1,241 @@
+"""The fault injector: everything that goes wrong in one case, over all of its processes.
+
+It puts the families of faults together, each of which knows its own kinds: processes and user code
+(:mod:`engine.faults.process`), messages and channels (:mod:`engine.faults.network`), time (:mod:`engine.faults.clock`),
+disks (:mod:`engine.faults.storage`), systems outside (:mod:`engine.faults.external`) and whoever starts the job
+(:mod:`engine.faults.operator_error`). What strikes is noted by all of them in one place, as exact faults in order:
+given instead of the chances they were drawn from, and with the same schedule, they make the same run.
+
+What strikes by chance ends, so that one can ask whether a job comes to its end once the world is well: after so many
+faults (``FaultMix.most``), after a time, or after so many visits of points. Exact faults are not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.faults.clock import ClockFaults
+from engine.faults.external import ExternalFaults
+from engine.faults.fault import Fault, FaultMix
+from engine.faults.network import NetworkFaults
+from engine.faults.operator_error import OperatorErrors
+from engine.faults.opportunities import Struck
+from engine.faults.probing_filesystem import ProbingFileSystem
+from engine.faults.process import ProcessFaults
+from engine.faults.storage import MAY_END_THE_JOB, StorageFaults
+from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.interference import ZOMBIE, StruckDown
+
+if TYPE_CHECKING:
+    from engine.graph.plan import ExecutionPlan
+    from engine.runtime.execution import Execution
+    from state_backends.filesystem import FileSystem, MemoryFileSystem
+
+
+CHECKPOINTS_DIR = "/checkpoints"
+"""Where the checkpoints of a case are on their disk."""
+
+
+class FaultyWorld(Protocol):
+    """What outlives the processes of a case."""
+
+    @property
+    def checkpoints(self) -> FileSystem:
+        """The disk of checkpoints, as it is."""
+
+    @property
+    def sinks(self) -> Mapping[str, Any]:
+        """Sinks in memory, by uid."""
+
+
+class FaultInjector:
+    """Implements :class:`engine.runtime.interference.Interference` for one case.
+
+    ``network``, ``clock``, ``storage``, ``errors``, ``external``, ``processes``: the families of faults.
+    """
+
+    def __init__(
+        self,
+        faults: Sequence[Fault] = (),
+        mix: FaultMix | None = None,
+        choices: ChoiceRecorder | None = None,
+        *,
+        heal_after_ns: int | None = None,
+        heal_after: int | None = None,
+        unsound: bool = False,
+    ) -> None:
+        """``faults`` strike for certain, those of ``mix`` as drawn from ``choices``, but none of these once
+        ``heal_after_ns`` have passed since the start, or ``heal_after`` visits of points. ``unsound``: whether channels
+        may lose and reorder.
+
+        :raises ConfigurationError: when a fault makes no sense
+        """
+        mix = FaultMix() if mix is None else mix
+        self._struck = struck = Struck(mix, ChoiceRecorder() if choices is None else choices)
+        self._heal_after_ns, self._heal_after = heal_after_ns, heal_after
+        self._heals = heal_after_ns is not None or heal_after is not None
+        self._visited = 0
+        self._execution: Execution | None = None
+        self._passed_ns = 0
+        """Virtual time of the processes that have died: the clock goes back with each."""
+        self._actor: str | None = None
+        """Who came by last: whoever writes a file now."""
+        self.unwinding: StruckDown | None = None
+        self.processes = ProcessFaults(faults, mix, struck)
+        self.network = NetworkFaults(faults, mix, struck, unsound=unsound)
+        self.clock = ClockFaults(faults, mix, struck)
+        self.storage = StorageFaults(faults, mix, struck)
+        self.errors = OperatorErrors(faults, mix, struck)
+        self.external = ExternalFaults(faults, mix, struck)
+
+    # -- the processes of a case ------------------------------------------------------------------------------------
+
+    def file_systems(self, checkpoints: FileSystem, files: FileSystem) -> tuple[FileSystem, FileSystem]:
+        """What a process gets for the disks of checkpoints and of sources and sinks."""
+        return self.wrap(checkpoints, "checkpoints"), self.wrap(files, "files")
+
+    def wrap(self, file_system: FileSystem, name: str) -> FileSystem:
+        """What a process gets for the disk of ``checkpoints`` or ``files``."""
+        self.unwinding = None
+        faulty = self.storage.wrap(file_system, name)
+        return ProbingFileSystem(faulty, self) if name == "checkpoints" else faulty
+
+    def in_world(self, plan: ExecutionPlan, world: FaultyWorld) -> ExecutionPlan:
+        """The plan of a process in a world, whose sinks' external systems may fail from now on. Whoever starts the
+        process may be mistaken; the process itself does not run yet."""
+        self.errors.before_process(plan, world.checkpoints, CHECKPOINTS_DIR)
+        self.external.attach(world.sinks)
+        return self.external.in_plan(plan)
+
+    def install(self, execution: Execution) -> None:
+        """A process is about to run.
+
+        :raises ConfigurationError: when a fault is meant for nobody
+        """
+        self._passed_ns, self._execution = self._elapsed_ns, execution
+        self._actor = None
+        self.processes.install(execution)
+        self.network.started(execution)
+        self.clock.started(execution)
+        self.storage.started(execution)
+        self.external.install(execution)
+
+    def process_died(self, disks: Mapping[str, MemoryFileSystem]) -> None:
+        """A process is dead; ``disks``: what it wrote to, by the names ``checkpoints`` and ``files``."""
+        self.storage.process_died(disks)
+
+    # -- what the runtime asks --------------------------------------------------------------------------------------
+
+    def at(self, point: str, phase: str, actor: str) -> None:
+        """See :class:`engine.runtime.interference.Interference`."""
+        if actor.startswith(ZOMBIE):
+            # It is dead to everybody; what it does is watched by the fences alone.
+            self._actor = None
+            return
+        self._actor = actor
+        if self._heals:
+            self._heal()
+        try:
+            self.processes.at(point, phase, actor)
+        except StruckDown as struck:
+            self.unwinding = struck
+            raise
+
+    def _heal(self) -> None:
+        self._visited += 1
+        if (self._heal_after is not None and self._visited > self._heal_after) or (
+            self._heal_after_ns is not None and self._elapsed_ns > self._heal_after_ns
+        ):
+            self._struck.heal()
+            self._heals = False
+
+    @property
+    def _elapsed_ns(self) -> int:
+        execution = self._execution
+        if execution is None:
+            return self._passed_ns
+        return self._passed_ns + execution.kernel.now_ns - execution.manager.started_ns
+
+    def fates(self, message: str, task: str) -> tuple[int, ...]:
+        """See :class:`engine.runtime.interference.Interference`."""
+        return self.network.fates(message, task)
+
+    def element_delay_ns(self, channel: str, kind: str) -> int:
+        """See :class:`engine.runtime.interference.Interference`."""
+        return self.network.element_delay_ns(channel, kind)
+
+    def clock_skew_ns(self, task: str) -> int:
+        """See :class:`engine.runtime.interference.Interference`."""
+        return self.clock.clock_skew_ns(task)
+
+    def hold_ns(self, task: str, is_source: bool) -> int:
+        """See :class:`engine.runtime.interference.Interference`."""
+        return self.clock.hold_ns(task, is_source)
+
+    def watermark_delay_ns(self, task: str) -> int:
+        """See :class:`engine.runtime.interference.Interference`."""
+        return self.clock.watermark_delay_ns(task)
+
+    # -- what the file system asks ------------------------------------------------------------------------------------
+
+    def at_file(self, point: str, phase: str) -> None:
+        """Whoever came by last has come to a point with a file."""
+        if self._actor is not None:
+            self.at(point, phase, self._actor)
+
+    def torn(self, point: str, size_bytes: int) -> int | None:
+        """See :class:`engine.faults.probing_filesystem.Prober`."""
+        return None if self._actor is None else self.processes.torn(point, self._actor, size_bytes)
+
+    def die_torn(self) -> StruckDown:
+        """See :class:`engine.faults.probing_filesystem.Prober`."""
+        self.unwinding = self.processes.die_torn()
+        return self.unwinding
+
+    # -- what came of it ----------------------------------------------------------------------------------------------
+
+    @property
+    def struck(self) -> tuple[Fault, ...]:
+        """What has struck, exactly and in order."""
+        return tuple(self._struck.faults)
+
+    @property
+    def unused(self) -> tuple[Fault, ...]:
+        """Exact faults that have not struck."""
+        families = (self.processes, self.network, self.clock, self.storage, self.errors, self.external)
+        return tuple(fault for family in families for fault in family.unused)
+
+    @property
+    def visits(self) -> Mapping[tuple[str, str, str], int]:
+        """``(point, phase, actor)`` -> how often."""
+        return self.processes.visits
+
+    @property
+    def points(self) -> dict[tuple[str, str], int]:
+        """``(point, phase)`` -> how often anybody came by."""
+        points: dict[tuple[str, str], int] = {}
+        for (point, phase, _), count in self.processes.visits.items():
+            points[point, phase] = points.get((point, phase), 0) + count
+        return points
+
+    @property
+    def points_struck(self) -> Mapping[tuple[str, str], int]:
+        """``(point, phase)`` -> how often somebody was struck there."""
+        return self.processes.struck_at
+
+    @property
+    def next_parallelism(self) -> int | None:
+        """With which parallelism the next process is resumed, ``None`` = the job's own."""
+        return self.processes.next_parallelism
+
+    @property
+    def may_end_the_job(self) -> bool:
+        """Whether something has struck after which a job may end with an error that says why."""
+        return any(fault.kind in MAY_END_THE_JOB for fault in self._struck.faults)
+
+    def fingerprint(self) -> object:
+        """Everything that decides what strikes next."""
+        families = (self.processes, self.network, self.clock, self.storage, self.errors, self.external)
+        healing = (self._heal_after, self._heals and self._visited)
+        return (self._struck.fingerprint(), healing, tuple(family.fingerprint() for family in families))

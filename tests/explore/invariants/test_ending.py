@@ -1,0 +1,253 @@
+"""V13 to V16, the assertions, and the page about all of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.explore.case import Case
+from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, check_between_events, invariants_for, sometimes
+from engine.explore.invariants.assertions import Assertions
+from engine.explore.invariants.ending import LONGEST_NS
+from engine.explore.runner import FinishedCase, run_case
+from engine.explore.subject import World
+from engine.explore.tape import TraceTape
+from engine.faults.fault import FaultMix, parse_fault
+from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
+from engine.runtime.channel import Channel
+from operators.log_sink import LogSink
+from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
+
+PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"
+
+
+def ended(outcome: str = "finished", name: str = "counting", **changes: Any) -> FinishedCase:
+    """A healthy case that came to this end."""
+    finished = healthy(name)
+    return FinishedCase(replace(finished.view, **changes), finished.results, {}, [], outcome=outcome)
+
+
+# --- V13 --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_finishes_has_completed_a_checkpoint_since_its_last_attempt() -> None:
+    """Without one its last output is not committed; where nothing was left to run there is nothing to complete."""
+    start, runs = AttemptStarted(1, 1, None), TaskState(2, 1, "count[0]", "running", None)
+    for events, wrong in (
+        ((start, runs, CheckpointCompleted(3, 1, 1, 0)), False),
+        ((start, runs), True),
+        ((start,), False),
+        ((start, runs, CheckpointCompleted(3, 1, 1, 0), AttemptStarted(4, 2, 1), runs._replace(attempt=2)), True),
+    ):
+        invariant = told("V13", *events, RunEnded(9, "finished"))
+        invariant.finished(ended())
+        assert bool(invariant.violations) is wrong, events
+
+
+def test_the_last_attempt_ends_in_good_time() -> None:
+    """Measured from its start, whatever came before."""
+    for took_ns, wrong in ((LONGEST_NS // 2, False), (100 * LONGEST_NS, True)):
+        invariant = told("V13", AttemptStarted(1, 1, None), RunEnded(1 + took_ns, "finished"))
+        invariant.finished(ended())
+        assert bool(invariant.violations) is wrong
+
+
+# --- V14 --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_job_leaves_nothing() -> None:
+    """The healthy case does not."""
+    invariant = told("V14")
+    invariant.finished(ended())
+    assert texts(invariant) == []
+
+
+def test_a_file_that_no_checkpoint_refers_to_is_found() -> None:
+    """In checkpoint storage everything belongs to a retained checkpoint or to the directory."""
+    finished = run_case(subject("counting"), usual())
+    finished.view.world.checkpoints.make_dirs("/checkpoints/counting/shared")
+    finished.view.world.checkpoints.open_write("/checkpoints/counting/shared/orphan").close()
+    (invariant,) = invariants_for(only=["V14"])
+    invariant.process_started(finished.view)
+    invariant.finished(finished)
+    assert texts(invariant) == ["files that no checkpoint refers to: /checkpoints/counting/shared/orphan"]
+
+
+def test_an_open_transaction_is_found() -> None:
+    """One with records in it: an empty one hides nothing."""
+    sink = LogSink("rows")
+    world = World(sinks={"out": sink})
+    producer = sink.log.init_transactions("out/0/1.1/0", 10**9, 0)
+    sink.log.begin(producer, 0)
+    for records, wrong in (((), False), ((1,), True)):
+        sink.log.append(producer, "rows", 0, records, 0, 0)
+        case = ended(world=world)
+        (invariant,) = invariants_for(only=["V14"])
+        invariant.process_started(case.view)
+        invariant.finished(case)
+        assert bool(invariant.violations) is wrong
+    assert texts(invariant) == ["open transactions of sink 'out': out/0/1.1/0 (epoch 0)"]
+
+
+def test_what_a_task_still_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that runs, and a channel that is blocked, in a job that says it has finished."""
+    tasks = healthy().view.execution.manager.tasks
+    task = next(task for task in tasks.values() if task.name == "out[0]")
+    monkeypatch.setattr(task, "state", "running")
+    monkeypatch.setattr(task.inputs[0], "blocked", True)
+    invariant = told("V14")
+    invariant.finished(ended())
+    assert texts(invariant) == ["the job has finished, and out[0] is running", "count[0]->out[0] is still blocked"]
+
+
+def test_a_timer_behind_the_end_of_data_is_found() -> None:
+    """What it emitted would come behind the end of its stream."""
+    over, timer = TaskState(1, 1, "count[0]", "end_of_data", None), TimerFired(2, 1, "count[0]", "count", 2)
+    assert texts(told("V14", timer, over)) == []
+    assert texts(told("V14", over, timer)) == ["a timer of count is called in count[0] behind the end of its data"]
+
+
+def test_an_unfinished_part_of_a_file_sink_is_found() -> None:
+    """Readers pass it over, and it stays for ever."""
+    finished = run_case(subject("windows"), usual())
+    directory = next(iter(finished.view.world.file_sinks.values()))
+    finished.view.world.files.open_write(f"{directory}/.part-0-9.inprogress.1-1").close()
+    (invariant,) = invariants_for(only=["V14"])
+    invariant.process_started(finished.view)
+    invariant.finished(finished)
+    assert "unfinished files of sink" in texts(invariant)[0]
+
+
+# --- V15 --------------------------------------------------------------------------------------------------------------
+
+
+def happened(name: str, case: Case) -> dict[str, bool]:
+    """What has happened in a case."""
+    return sometimes(carried_out(name, case)[1])
+
+
+def test_only_what_applies_is_expected() -> None:
+    """Without faults nothing dies; without checkpoints nothing is expected at all."""
+    assert set(happened("counting", usual())) == {"completed", "committed early"}
+    assert happened("counting", usual(mode="none")) == {}
+    assert {"stored in flight"} < set(happened("counting", usual(mode="unaligned")))
+    dying = set(happened("counting", replace(usual(), mix=FaultMix({"crash": 1, "pause": 1}, 2))))
+    assert dying == {
+        "completed", "committed early", "restored", "aborted", "committed again", "fenced", "died again",
+        "job manager died", "second process",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "settings", "happening"),
+    [
+        ("counting", "crash:count[0]@17us", {}, "restored"),
+        ("counting", "crash:count[0]@9us", {}, "aborted"),
+        ("counting", "crash:count[0]@17us", {"mode": "unaligned", "cost.record_ns": 2_000}, "restored in flight"),
+        ("counting", "crash:process@before:notify.send#1", {}, "committed again"),
+        ("logged", "crash:process@before:notify.send#1", {}, "committed again"),
+        ("counting", "crash:job manager@17us", {}, "job manager died"),
+        ("counting", "crash:process@17us", {}, "second process"),
+        ("logged", "rescale:process@17us=1", {}, "rescaled"),
+    ],
+)
+def test_what_happens_is_noticed(name: str, fault: str, settings: dict[str, Any], happening: str) -> None:
+    """With the fault that brings it about it happens; without, it does not."""
+    case = usual(**settings)
+    assert not happened(name, case).get(happening, False)
+    assert happened(name, replace(case, faults=(parse_fault(fault),)))[happening]
+
+
+def test_a_second_failure_before_the_first_checkpoint_is_noticed() -> None:
+    """The attempt that restored dies before it completes one of its own."""
+    faults = tuple(map(parse_fault, ("crash:count[0]@17us", "crash:count[1]@20us")))
+    assert happened("counting", replace(usual(), faults=faults))["died again"]
+
+
+def test_at_least_once_counts_twice_sometimes() -> None:
+    """A cut with orphans, in the mode that allows them."""
+    case = usual(mode="at-least-once", **{"cost.slow_links.numbers[1]": 4_000})
+    assert happened("counting", case)["counted twice"]
+
+
+# --- V16 --------------------------------------------------------------------------------------------------------------
+
+
+def footprint(case: Case) -> tuple[Footprint, FinishedCase]:
+    """Of a case carried out anew."""
+    tape = TraceTape()
+    finished = run_case(subject("counting"), case, instruments=[tape.append])
+    return Footprint.of(finished, tape.digest()), finished
+
+
+def test_the_same_case_leaves_the_same_footprint() -> None:
+    """Also with faults; another seed leaves another one."""
+    case = replace(usual(), mix=FaultMix({"crash": 10_000}, 2))
+    first, again = footprint(case)[0], footprint(case)[0]
+    assert first.differences(again) == ()
+    assert any("choices" in text for text in first.differences(footprint(replace(case, seed="other"))[0]))
+
+
+def test_every_part_of_a_footprint_counts() -> None:
+    """End, choices, trace, files and output each make a difference of their own."""
+    one, _ = footprint(usual())
+    path = next(iter(one.files))
+    others = {
+        "end": replace(one, outcome="failed"),
+        "choices": replace(one, choices=one.choices + 1),
+        "trace": replace(one, trace_digest="other"),
+        "files": replace(one, files={**one.files, path: "other"}),
+        "output": replace(one, committed={**one.committed, "out": ()}),
+    }
+    for what, other in others.items():
+        (text,) = one.differences(other)
+        assert text.startswith(what)
+    assert "only the first time" in one.differences(replace(one, files={}))[0]
+
+
+# --- assertions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_in_a_wrong_state_is_found_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel that forgets to count what it has delivered; it is told once, and says where."""
+
+    def broken(channel: Channel) -> None:
+        raise AssertionError("counters do not add up")
+
+    monkeypatch.setattr(Channel, "validate", broken)
+    finished, _ = carried_out(only=("assertion",))
+    assert found(finished, "assertion") == [
+        "test_a_machine_in_a_wrong_state_is_found_between_events.<locals>.broken does not hold: counters do not add up"
+    ]
+
+
+def test_assertions_are_asked_for_every_so_many_events() -> None:
+    """The runner learns what to call, and how often."""
+    (assertions,) = invariants_for(only=["assertion"])
+    assert isinstance(assertions, Assertions)
+    assert check_between_events([assertions]) == (assertions.between_events, assertions.every_events)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_every_invariant_as_it_is() -> None:
+    """Name, what must hold, why, and where the rule comes from."""
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    assert rows == [(one.name, one.title, one.reason, one.source) for one in CATALOGUE.values()]
+
+
+def test_the_page_lists_everything_that_must_sometimes_happen() -> None:
+    """By name and meaning."""
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| ([a-z].+?) \|$", PAGE.read_text("utf-8"), flags=re.MULTILINE))
+    assert rows == {name: one.meaning for name, one in SOMETIMES.items()}
+
+
+def test_every_invariant_says_everything() -> None:
+    """V1 to V16 and the assertions, none without its four texts."""
+    assert [*CATALOGUE] == [*(f"V{number}" for number in range(1, 17)), "assertion"]
+    assert all(one.title and one.reason and one.source for one in CATALOGUE.values())

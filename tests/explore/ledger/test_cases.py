@@ -1,0 +1,91 @@
+"""The ledger as an invariant of cases, and of jobs in other forms: columns, loops, input that was pruned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import CollectedResults, CollectSink, ColumnSource, Job
+from engine.explore.case import FIFO, Case
+from engine.explore.ledger import EffectsInvariant, Place, reference
+from engine.explore.runner import run_case, run_config
+from engine.explore.subject import World
+from engine.faults.fault import Fault
+from examples import iterations
+from tests.explore.ledger.jobs import audited, config
+from tests.explore.subjects import counting_subject, order_dependent_subject
+
+BASE = Case(config={"batch_size": 1, "checkpoint_interval": "6rec"}, scheduler=FIFO)
+
+
+def invariant_of(subject: Any, case: Case, promise: str = "exactly-once") -> EffectsInvariant:
+    world = World()
+    plan = subject.in_world(subject.plan(None), world, case.dropped)
+    return EffectsInvariant(reference(plan, run_config(case), file_system=world.files), promise)
+
+
+@pytest.mark.parametrize("number", [5, 9, 14])
+def test_a_process_that_dies_is_followed_into_the_next(number: int) -> None:
+    """Over the death of a process, and its resume from what is durable, nothing is lost or doubled."""
+    subject = counting_subject()
+    case = replace(BASE, faults=(Fault.parse(f"crash:process@after:source.emit#{number}"),))
+    invariant = invariant_of(subject, case)
+    finished = run_case(subject, case, [invariant], provenance=invariant.ledger)
+    assert finished.incarnations == 2
+    assert finished.violations == []
+    assert invariant.found is not None
+    assert invariant.found.problem is None
+    assert [restart.incarnation for restart in invariant.ledger.restarts] == [1, 2]
+
+
+def test_rows_taken_from_a_reader_are_a_violation() -> None:
+    """The invariant looks at what readers see, and its violation has the records as data."""
+    subject = counting_subject()
+    world = World()
+    invariant = invariant_of(subject, BASE)
+    run_case(subject, BASE, world=world, provenance=invariant.ledger)
+    sink: Any = world.sinks["out"]
+    del sink._results.records[0]
+    finished = run_case(subject, BASE)
+    finished.view.world = world
+    invariant.finished(finished)
+    (violation,) = invariant.violations
+    assert violation.invariant == "effects"
+    assert violation.details["kind"] == "lost"
+    assert violation.details["records"] == 1
+
+
+def test_a_job_that_depends_on_the_order_is_judged_by_its_effects() -> None:
+    """Its rows differ from run to run; that each record reaches its key and readers once does not."""
+    subject = order_dependent_subject()
+    invariant = invariant_of(subject, BASE)
+    finished = run_case(subject, BASE, [invariant], provenance=invariant.ledger)
+    assert finished.violations == []
+    assert invariant.found is not None
+    assert invariant.found.unsettled == 0
+
+
+def test_columns_become_rows_with_causes() -> None:
+    """A job over columns is judged like one over rows."""
+
+    def columns(results: CollectedResults) -> Job:
+        job = Job("columns", max_parallelism=16)
+        numbers = job.source(ColumnSource({"n": list(range(300))}), name="numbers", uid="numbers", parallelism=1)
+        keyed = numbers.key_by(lambda row: row["n"] % 3, value=lambda row: (row["n"] % 3, 1))
+        counts = keyed.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", uid="count", parallelism=2)
+        counts.sink(CollectSink(results), name="out", uid="out", parallelism=1)
+        return job
+
+    run = audited(config(), ["count[0]@130us"], make=columns)
+    assert run.result.attempts == 2
+    assert run.told() == []
+    assert run.ledger.effects()[Place("out", "output")].total() == 300
+
+
+def test_records_that_go_round_a_loop_keep_their_causes() -> None:
+    """A job with a loop, killed while records are on their way round, loses no cell's effects to the restart."""
+    run = audited(config("unaligned"), ["town[0]@700us"], make=iterations.job, sees=False)
+    assert run.result.attempts == 2
+    assert not [one for one in run.found.found if one.kind == "lost" and one.restart is not None]

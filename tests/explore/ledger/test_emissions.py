@@ -1,0 +1,149 @@
+"""What operators emit on their own account is a cause of its own, which goes back with their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from engine import CollectedResults, CollectSink, Job, SequenceSource
+from engine.elements.batch import Batch
+from engine.explore.ledger import TWICE, Findings, Place, reference
+from operators.functions import KeyedProcessFunction
+from operators.watermarks import WatermarkStrategy
+from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
+from spark_bridge import rows_cut, spark_transform
+from tests.explore.ledger.jobs import audited, config
+
+Make = Callable[[CollectedResults], Job]
+
+
+def _keyed(name: str) -> tuple[Job, Any]:
+    job = Job(name, max_parallelism=16)
+    strategy = WatermarkStrategy.for_monotonous_timestamps(lambda number: number % 150).with_interval_ns(10_000)
+    split = SequenceSource(0, 300, splits=2)
+    numbers = job.source(split, watermarks=strategy, name="numbers", uid="numbers", parallelism=2)
+    return job, numbers.map(lambda number: (number % 3, number), name="pair", uid="pair", parallelism=2).key_by(
+        lambda pair: pair[0]
+    )
+
+
+def tumbling(results: CollectedResults) -> Job:
+    job, keyed = _keyed("tumbling")
+    window = keyed.window(TumblingEventTimeWindows.of(20))
+    window.reduce(lambda a, b: (a[0], a[1] + b[1]), name="sum", uid="sum", parallelism=2).sink(
+        CollectSink(results), name="out", uid="out", parallelism=1
+    )
+    return job
+
+
+def sessions(results: CollectedResults) -> Job:
+    job, keyed = _keyed("sessions")
+    window = keyed.window(EventTimeSessionWindows.with_gap(4))
+    window.reduce(lambda a, b: (a[0], a[1] + b[1]), name="sum", uid="sum", parallelism=2).sink(
+        CollectSink(results), name="out", uid="out", parallelism=1
+    )
+    return job
+
+
+class _Later(KeyedProcessFunction):
+    """Says of each key how many records it has seen, every 30 ms of event time."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        count = ctx.value_state("count", 0)
+        count.update(count.get() + 1)
+        ctx.register_event_time_timer(ctx.timestamp_ms // 30 * 30 + 29)
+        return None
+
+    def on_timer(self, time_ms: int, ctx: Any) -> Iterable[Any] | None:
+        return [(ctx.current_key, time_ms)]
+
+
+def timers(results: CollectedResults) -> Job:
+    job, keyed = _keyed("timers")
+    keyed.process(_Later, name="sum", uid="sum", parallelism=2).sink(
+        CollectSink(results), name="out", uid="out", parallelism=1
+    )
+    return job
+
+
+@pytest.mark.parametrize("make", [tumbling, sessions, timers])
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+@pytest.mark.parametrize("kill", ["sum[0]@135us", "numbers[0]@148us"])
+def test_windows_and_timers_are_judged_like_records(make: Make, mode: str, kill: str) -> None:
+    """In the modes that promise it, every record reaches its key once, and every result readers once."""
+    run = audited(config(mode), [kill], make=make)
+    assert run.result.attempts == 2
+    assert run.told() == []
+    assert run.found.unsettled == 0
+    origins = {run.ledger.origins[number] for number in run.ledger.effects()[Place("out", "output")].splits}
+    assert origins
+    assert not any(origin.is_source for origin in origins)
+    assert {origin.key for origin in origins} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("make", [tumbling, timers])
+def test_results_shown_twice_are_named_by_key_and_window(make: Make) -> None:
+    """Of a sink that shows at once, results shown before and after a restart are found, as emissions of their key."""
+    run = audited(config("aligned"), ["out[0]@166us"], make=make, transactional=False)
+    twice = [one for one in run.found.found if one.kind == TWICE]
+    assert twice
+    assert all(one.place == Place("out", "output") and not one.origin.is_source for one in twice)
+    assert all(one.restart is not None for one in twice)
+    assert "emission" in twice[0].text
+    assert "of sum[key " in twice[0].text
+    assert "made when " in twice[0].text
+
+
+def test_a_window_with_a_record_too_many_is_a_consequence() -> None:
+    """Where a cell has seen records twice, results that differ because of it are counted, not told."""
+    run = audited(config("at-least-once"), ["sum[0]@125us"], make=timers)
+    found: Findings = run.found
+    assert {one.place.kind for one in found.found} == {"key"}
+
+
+def test_a_batch_carries_the_records_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output of a batch operator names the records of its batch, and they are lost and doubled with it."""
+
+    def batches(results: CollectedResults) -> Job:
+        job = Job("batches")
+        numbers = job.source(SequenceSource(0, 100), name="numbers", uid="numbers", parallelism=1)
+        many = numbers.via(spark_transform(lambda frame: frame, schema="n bigint", cut=rows_cut(10), name="many"))
+        many.sink(CollectSink(results), name="out", uid="out", parallelism=1)
+        return job
+
+    monkeypatch.setattr("spark_bridge.transform.run_batch", lambda fn, rows, schema, **_: [len(rows)])
+    run = audited(config("aligned"), ["out@95us"], make=batches, transactional=False)
+    twice = [one for one in run.found.found if one.kind == TWICE]
+    assert len(twice) == 1
+    assert "made of 60-69 of numbers/" in twice[0].text
+    assert audited(config("aligned"), ["out@95us"], make=batches).told() == []
+
+
+def test_in_a_run_without_a_ledger_timers_still_emit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a run that is watched emits the results of each timer by themselves."""
+    from engine.runtime.execution import Execution
+
+    def sizes(watched: bool) -> list[int]:
+        seen: list[int] = []
+        results = CollectedResults(transactional=False)
+        monkeypatch.setattr(results, "append", lambda records: seen.append(len(records)))
+        plan = tumbling(results).plan()
+        if watched:
+            audited(config(), make=lambda _: tumbling(results), sees=False)
+        else:
+            Execution(plan, config(), output_dir="/out").run().raise_on_failure()
+        return seen
+
+    assert max(sizes(False)) > 1
+    assert max(sizes(True)) == 1
+
+
+def test_a_reference_writes_nothing() -> None:
+    """The runs that say what effects there should be leave the sinks of the job alone."""
+    results = CollectedResults()
+    expected = reference(tumbling(results).plan(), config())
+    assert results.records == []
+    assert Place("out", "output") in expected.effects
+    assert len(Batch([])) == 0

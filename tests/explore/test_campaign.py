@@ -1,0 +1,219 @@
+"""Campaigns: the same report whoever makes the runs, coverage that adds up, and verdicts with three values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.cli.subjects import load_subject
+from engine.elements.errors import ConfigurationError
+from engine.explore import campaign
+from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, CampaignReport, explore
+from engine.explore.coverage import Coverage, Spread
+from engine.explore.runner import FinishedCase, run_case
+from engine.explore.subject import Subject
+from engine.explore.swarm import Swarm
+from engine.explore.workers import Pool, WorkerError
+from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
+from tests.mutants.alignment import alignment_skipped
+
+ORDER = CampaignOrder(runs=CHUNK_RUNS * 2, swarm=Swarm(kinds=("crash", "lose", "rescale")))
+"""Few runs: what is only sometimes the case may stay out."""
+
+JOB = Path(__file__).with_name("subjects.py")
+SKEWED = {"batch_size": 1, "checkpoint_interval": "6us", "cost.slow_links.first": 9_000, "tolerable_failures": 3}
+TWICE = CampaignOrder(
+    runs=40, promise="exactly-once", swarm=Swarm(modes=("at-least-once",), kinds=("crash",), fixed=SKEWED)
+)
+"""At-least-once counts records twice, and is held to exactly-once: some runs of these fail."""
+
+
+@pytest.fixture(scope="module")
+def report() -> CampaignReport:
+    """One campaign that several tests look at."""
+    return explore(counting_subject, ORDER)
+
+
+def standard() -> Subject:
+    """The standard scenario, from its file, as workers load it."""
+    return load_subject(str(JOB.parents[2] / "examples/standard_scenario.py"), {"sink": "collect", "records": "40"})
+
+
+def what_was_seen(report: CampaignReport) -> object:
+    """Everything about a report but the time it took."""
+    failures = [(one.seed, one.digest, one.replayed, list(map(str, one.violations))) for one in report.failures]
+    coverage = report.coverage
+    return (coverage.as_plain(), sorted(coverage.behaviours), failures, report.verdict)
+
+
+def test_a_campaign_adds_up(report: CampaignReport) -> None:
+    """Every run is counted once; five per cent of them are made twice; nothing is violated."""
+    coverage = report.coverage
+    assert report.failures == []
+    assert (coverage.runs, coverage.checked) == (CHUNK_RUNS * 2, 2)
+    assert sum(coverage.outcomes.values()) == sum(coverage.modes.values()) == coverage.events.runs == coverage.runs
+    assert coverage.choices.least <= coverage.choices.mean <= coverage.choices.greatest
+    assert len(coverage.behaviours) > coverage.runs // 2
+    assert sum(coverage.faults.values()) > 5
+    struck, reachable = coverage.crash_points
+    assert 0 < struck < reachable
+
+
+def test_a_campaign_is_the_same_each_time(report: CampaignReport) -> None:
+    """Same seed, same report; another seed, other runs."""
+    assert what_was_seen(report) == what_was_seen(explore(counting_subject, ORDER))
+    other = explore(counting_subject, replace(ORDER, seed="other", runs=CHUNK_RUNS))
+    assert not other.coverage.behaviours & report.coverage.behaviours
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(ORDER, id="valid", marks=pytest.mark.slow),
+        pytest.param(TWICE, id="first"),
+        pytest.param(replace(TWICE, keep_going=True), id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_workers_change_nothing(order: CampaignOrder) -> None:
+    """With two processes the report is that of one, down to which failure is the first."""
+    alone = what_was_seen(explore(standard, order))
+    assert what_was_seen(explore(standard, replace(order, jobs=2))) == alone
+
+
+def test_the_first_failure_ends_it_and_is_replayed() -> None:
+    """Of all failures the one with the lowest number is reported; each replay did the same."""
+    first = explore(standard, TWICE)
+    everything = explore(standard, replace(TWICE, keep_going=True))
+    assert first.verdict[0] == everything.verdict[0] == "violated"
+    assert first.verdict[2] == 1
+    assert len(first.failures) == 1
+    assert len(everything.failures) > 1
+    assert first.failures[0] == everything.failures[0]
+    assert first.failures[0].replayed == 3
+    assert first.failures[0].violation.invariant == "V1"
+    assert first.coverage.runs == first.failures[0].number + 1
+    assert everything.coverage.runs == TWICE.runs
+
+
+def test_a_broken_engine_is_found() -> None:
+    """Barriers that do not wait for each other: exactly-once is gone, and some run says so."""
+    order = replace(TWICE, promise=None, swarm=Swarm(modes=("aligned",), kinds=("crash",), fixed=SKEWED))
+    with alignment_skipped():
+        assert explore(standard, order).verdict[0] == "violated"
+    assert explore(standard, order).failures == []
+
+
+class Unsteady:
+    """Makes runs of which every second one is another one."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, *arguments: object, **settings: object) -> FinishedCase:
+        """Run a case, every second time with another seed."""
+        self.made += 1
+        subject, case, *others = arguments
+        if self.made % 2 == 0:
+            case = replace(case, seed=f"{case.seed}-other")  # type: ignore[type-var,attr-defined]
+        return run_case(subject, case, *others, **settings)  # type: ignore[arg-type]
+
+
+def test_a_run_that_is_not_the_same_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The self-check of every twentieth run notices, and calls it by its name."""
+    monkeypatch.setattr(campaign, "run_case", Unsteady())
+    report = explore(counting_subject, ORDER)
+    assert report.verdict[0] == "violated"
+    assert report.failures[0].number == 0
+    assert report.failures[0].violation.invariant == "V16"
+
+
+def test_what_never_happened_makes_a_campaign_vacuous() -> None:
+    """A search that never restored anything proves nothing about restoring: unknown, and it says what is missing."""
+    report = explore(counting_subject, replace(ORDER, runs=1))
+    name, reason, exit_code = report.verdict
+    assert (name, exit_code) == ("unknown", 2)
+    assert "but none" in reason
+    assert report.coverage.vacuous
+
+
+def test_a_job_that_depends_on_the_order_is_not_called_valid() -> None:
+    """Its output is compared with nothing; whoever knows that asks for no promise."""
+    order = replace(ORDER, runs=2, swarm=Swarm(kinds=()))
+    report = explore(order_dependent_subject, order)
+    assert report.verdict[0] == "unknown"
+    assert "depends on the order" in report.verdict[1]
+    assert explore(order_dependent_subject, replace(order, promise="none")).order_dependent is None
+
+
+def test_a_job_that_fails_by_itself_is_not_searched() -> None:
+    """It is told so before the first run."""
+    with pytest.raises(ConfigurationError, match="even when nothing goes wrong"):
+        explore(failing_subject, ORDER)
+
+
+def test_time_ends_a_campaign() -> None:
+    """Without a number of runs the clock ends it; progress is told."""
+    told: list[int] = []
+    order = replace(ORDER, runs=None, seconds=0.2)
+    report = explore(counting_subject, order, lambda coverage, _seconds: told.append(coverage.runs))
+    assert report.coverage.runs == told[-1] >= CHUNK_RUNS
+    assert told == sorted(told)
+
+
+def test_real_files_give_the_same_runs(tmp_path: Path) -> None:
+    """On a real disk each run has the trace that it has in memory, and leaves nothing behind."""
+    order = replace(ORDER, runs=6, swarm=Swarm(kinds=("crash",)))
+    real = explore(counting_subject, replace(order, files=str(tmp_path)))
+    assert real.coverage.behaviours == explore(counting_subject, order).coverage.behaviours
+    assert real.failures == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_coverage_can_be_merged_in_any_order(report: CampaignReport) -> None:
+    """Parts that are merged one way or the other are the whole."""
+    explorer = campaign.Explorer(counting_subject(), ORDER)
+    parts = [explorer.chunk(first, 20).coverage for first in range(0, CHUNK_RUNS * 2, 20)]
+    assert len(parts) > 1
+    for order in (parts, parts[::-1]):
+        merged = Coverage()
+        for part in order:
+            merged.merge(part)
+        assert merged.as_plain() == report.coverage.as_plain()
+
+
+def test_a_spread_of_nothing() -> None:
+    """Merging nothing changes nothing; the first value is least and greatest."""
+    spread = Spread()
+    spread.merge(Spread())
+    spread.add(7)
+    spread.merge(Spread())
+    assert (spread.least, spread.mean, spread.greatest) == (7, 7, 7)
+
+
+# -- workers ----------------------------------------------------------------------------------------------------------
+
+
+def _maker(broken_at: int) -> object:
+    def make(first: int, count: int) -> tuple[int, int]:
+        if first == broken_at:
+            raise ValueError("broken on purpose")
+        return first, count
+
+    return make
+
+
+def test_chunks_come_in_the_order_of_their_numbers() -> None:
+    """Whoever is faster."""
+    spans = [(number * 3, 3) for number in range(11)]
+    with Pool(3, partial(_maker, -1)) as pool:  # type: ignore[arg-type]
+        assert list(pool.in_order(iter(spans))) == spans
+
+
+def test_what_fails_in_a_worker_is_told() -> None:
+    """With its traceback, and not by waiting for ever."""
+    with Pool(2, partial(_maker, 6)) as pool:  # type: ignore[arg-type]
+        with pytest.raises(WorkerError, match="broken on purpose"):
+            list(pool.in_order((number * 3, 3) for number in range(9)))

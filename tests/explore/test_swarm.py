@@ -1,0 +1,125 @@
+"""What is drawn: the same from the same seed, only what the job and the mode allow, and everything now and then."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.case import SCHEDULERS
+from engine.explore.codec import case_to_plain
+from engine.explore.runner import run_case, run_config
+from engine.explore.swarm import Measure, Swarm, draw_case, possible_kinds
+from engine.faults.fault import FAULT_KINDS
+from engine.runtime.config import ALIGNED_TIMEOUT
+from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
+
+SUBJECT = counting_subject()
+MEASURE = Measure.of(SUBJECT)
+CASES = [draw_case(Swarm(), MEASURE, f"test/{number}") for number in range(300)]
+
+
+def test_a_seed_is_a_case() -> None:
+    """The same seed, swarm and job: the same case; another seed: another one."""
+    again = [draw_case(Swarm(), Measure.of(counting_subject()), f"test/{number}") for number in range(50)]
+    assert again == CASES[:50]
+    assert len({str(case_to_plain(case)) for case in CASES}) == len(CASES)
+
+
+def test_pinned() -> None:
+    """What a seed means is a promise: if this changes on purpose, SWARM_VERSION grows with it."""
+    case = draw_case(Swarm(), MEASURE, "pinned")
+    assert (case.scheduler, case.preemptions, case.config["mode"], case.mix.most) == PINNED
+
+
+PINNED = ("fifo", 5, "unaligned", 2)
+
+
+def test_every_case_makes_sense() -> None:
+    """Whatever is drawn, the configuration accepts it."""
+    for case in CASES:
+        run_config(case)
+
+
+def test_everything_is_drawn_now_and_then() -> None:
+    """Modes, schedulers, backends, parallelisms and every possible kind of fault: none is left out."""
+    assert {case.config["mode"] for case in CASES} == {*Swarm().modes}
+    assert {case.scheduler for case in CASES} == {*SCHEDULERS}
+    assert {case.config["state_backend"] for case in CASES} == {"heap", "lsm", "changelog", "changelog:lsm"}
+    assert {case.config.get("parallelism") for case in CASES} == {None, 1, 2, 3}
+    assert {str(case.config["checkpoint_interval"])[-2:] for case in CASES} == {"ns", "ec"}
+    kinds = Counter(kind for case in CASES for kind in case.mix.per_million)
+    assert {*kinds} == {*possible_kinds(Swarm(), MEASURE)}
+    assert kinds["crash"] > 75
+    assert any(not case.mix.per_million for case in CASES), "some runs have no faults at all"
+
+
+def test_nothing_is_drawn_that_the_job_cannot_have() -> None:
+    """No rescaling of what names its own parallelism, no faults of a log that is not there, nothing unsound."""
+    fixed = Measure.of(order_dependent_subject())
+    assert not fixed.scales
+    kinds = possible_kinds(Swarm(), fixed)
+    assert "rescale" not in kinds
+    assert all(FAULT_KINDS[kind].group != "external" and not FAULT_KINDS[kind].unsound for kind in kinds)
+    cases = [draw_case(Swarm(), fixed, str(number)) for number in range(100)]
+    assert all("parallelism" not in case.config for case in cases)
+    with pytest.raises(ConfigurationError, match="can happen to this job"):
+        possible_kinds(Swarm(kinds=("rescale",)), fixed)
+
+
+def test_what_belongs_to_one_mode_is_drawn_only_there() -> None:
+    """An alignment timeout only where barriers turn unaligned, overlapping checkpoints only where they may."""
+    for case in CASES:
+        if case.config["mode"] != ALIGNED_TIMEOUT:
+            assert "aligned_timeout_ns" not in case.config
+        if case.config["mode"] in ("unaligned", ALIGNED_TIMEOUT):
+            assert case.config.get("max_concurrent", 1) == 1
+
+
+def test_what_is_fixed_is_not_drawn() -> None:
+    """Fixed settings are in every case; all else is drawn as without them."""
+    fixed = Swarm(fixed={"batch_size": 7, "mode": "unaligned"})
+    for number, case in enumerate(CASES[:100]):
+        held = draw_case(fixed, MEASURE, f"test/{number}")
+        assert (held.config["batch_size"], held.config["mode"]) == (7, "unaligned")
+        if case.config["mode"] == "unaligned":
+            assert {**held.config, "batch_size": 0} == {**case.config, "batch_size": 0}
+            assert held.mix == case.mix
+
+
+def test_usual_settings_are_those_of_every_second_run() -> None:
+    """They come with the job; searching only around them would miss what other settings show."""
+    usual = Swarm(usual={"batch_size": 77, "aligned_timeout_ns": 5})
+    cases = [draw_case(usual, MEASURE, str(number)) for number in range(200)]
+    assert 60 < sum(case.config["batch_size"] == 77 for case in cases) < 140
+    for case in cases:
+        run_config(case)
+
+
+def test_faults_are_not_drawn_when_none_are_asked_for() -> None:
+    """No kinds: no faults, and still every schedule and configuration."""
+    cases = [draw_case(Swarm(kinds=()), MEASURE, str(number)) for number in range(30)]
+    assert all(case.mix.per_million == {} for case in cases)
+
+
+def test_wrong_wishes_are_refused() -> None:
+    """Unknown modes and faults, and no mode at all."""
+    for wrong in ({"modes": ("fast",)}, {"kinds": ("flood",)}, {"modes": ()}):
+        with pytest.raises(ConfigurationError):
+            Swarm(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_job_that_does_not_end_cannot_be_measured() -> None:
+    """It is told so, instead of being searched."""
+    with pytest.raises(ConfigurationError, match="even when nothing goes wrong"):
+        Measure.of(failing_subject())
+
+
+def test_drawn_cases_without_faults_commit_the_reference() -> None:
+    """Whatever the configuration and the schedule: the rows of the reference."""
+    expected = sorted(SUBJECT.reference().rows["out"])
+    for number in range(25):
+        finished = run_case(SUBJECT, draw_case(Swarm(kinds=()), MEASURE, f"plain/{number}"))
+        assert finished.violations == []
+        assert sorted(finished.committed["out"]) == expected

@@ -1,0 +1,89 @@
+"""Small jobs that come by at every named point, and what their output must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from engine.explore.case import Case, Setting
+from engine.explore.runner import FinishedCase, run_case
+from engine.explore.subject import Subject
+from engine.faults.fault import Fault
+from engine.faults.injector import FaultInjector
+from engine.graph.job import Job
+from operators.functions import KeyedProcessContext, KeyedProcessFunction
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+
+RECORDS, KEYS = 16, 3
+MODES = ("aligned", "unaligned", "aligned-timeout")
+SETTINGS: dict[str, Setting] = {
+    "batch_size": 4,
+    "channel_capacity": 8,
+    "output_capacity": 20,
+    "checkpoint_interval": "17us",
+    "master_recovery_ns": 1_000,
+    "inline_state_bytes": 0,
+    "cost.record_ns": 700,
+    "cost.storage_latency_ns": 900,
+    "cost.slow_links.far": 6_000,
+}
+EXPECTED = Counter(
+    repr((key, count)) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS)))
+)
+
+
+def counting(parallelism: int | None = None) -> Job:
+    """Two sources, one of them far away, a count in two subtasks, and two sinks."""
+    job = Job("counting", max_parallelism=8)
+    fast = job.source(SequenceSource(0, RECORDS), name="fast")
+    far = job.source(SequenceSource(0, RECORDS), name="far")
+    pairs = fast.union(far).key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
+    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
+    counted.rebalance().collect(CollectedResults(), name="out", parallelism=2, chain=False)
+    return job
+
+
+class Ticking(KeyedProcessFunction):
+    """Passes records on, and has a timer fire one millisecond behind each."""
+
+    def process_element(self, value: int, ctx: KeyedProcessContext) -> list[int]:
+        """The record itself."""
+        ctx.register_processing_time_timer(ctx.processing_time_ms() + 1)
+        return [value]
+
+
+def ticking(parallelism: int | None = None) -> Job:
+    """One source and a function with timers."""
+    job = Job("ticking", max_parallelism=8)
+    numbers = job.source(SequenceSource(0, RECORDS), name="numbers").key_by(lambda number: number % KEYS)
+    numbers.process(Ticking(), name="tick", parallelism=parallelism).collect(CollectedResults(), name="out")
+    return job
+
+
+COUNTING = Subject(counting)
+
+
+def case_of(mode: str, *faults: Fault, **settings: Any) -> Case:
+    """The counting job in a mode, with faults."""
+    config = {**SETTINGS, "mode": mode, **settings}
+    if mode == "aligned-timeout":
+        config["aligned_timeout_ns"] = 4_000
+    return Case(config=config, faults=faults)
+
+
+def ran(mode: str, *faults: Fault, **settings: Any) -> tuple[FinishedCase, FaultInjector]:
+    """The counting job, run to its end."""
+    injector = FaultInjector(faults)
+    return run_case(COUNTING, case_of(mode, *faults, **settings), interference=injector), injector
+
+
+def output(finished: FinishedCase) -> Counter[str]:
+    """What was committed."""
+    return Counter(row for rows in finished.committed.values() for row in rows)
+
+
+def without_amount(faults: tuple[Fault, ...]) -> list[Fault]:
+    """The faults as they were asked for: how much of a torn write is left was drawn."""
+    return [replace(fault, amount=0) if fault.phase == "torn" else fault for fault in faults]
