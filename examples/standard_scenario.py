@@ -20,7 +20,7 @@ from engine import CollectedResults, ConfigurationError, Job, SequenceSource
 from operators.log_sink import LogSink
 
 RECORDS = 80
-KEYS = 6
+KEYS = "abcdef"
 
 SCENARIO = {
     "batch_size": 4,
@@ -38,16 +38,20 @@ SCENARIO = {
 }
 
 
+def _key(number: int) -> str:
+    return KEYS[number % len(KEYS)]
+
+
 def job(sink: str = "log", records: str = str(RECORDS)) -> Job:
     """``sink``: ``log`` for a transactional log, ``collect`` for a list; ``records``: of both sources together."""
     if sink not in ("log", "collect"):
         raise ConfigurationError(f"sink is {sink!r}; it must be 'log' or 'collect'")
     half = int(records) // 2
-    made = Job("standard-scenario", max_parallelism=8)
-    first = made.source(SequenceSource(0, half), name="first", uid="first")
-    second = made.source(SequenceSource(half, int(records)), name="second", uid="second")
-    ones = first.union(second).key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
-    counts = ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count", parallelism=2)
+    made = Job("standard-scenario", parallelism=2, max_parallelism=8)
+    first = made.source(SequenceSource(0, half), name="first", uid="first", parallelism=1)
+    second = made.source(SequenceSource(half, int(records)), name="second", uid="second", parallelism=1)
+    ones = first.union(second).key_by(_key, value=lambda number: (_key(number), 1))
+    counts = ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count")
     if sink == "collect":
         return counts.collect(CollectedResults(), name="out", uid="out", parallelism=1, chain=False)
     return counts.sink(LogSink("counts"), name="out", uid="out", parallelism=1, chain=False)

@@ -203,6 +203,23 @@ class CoordinatorBase:
         assert self._being_deleted >= 0, self._being_deleted
         assert all(attempt <= self._attempt for attempt in self._attempts.values()), self._attempts
 
+    def undisturbed_fingerprint(self, now_ns: int) -> tuple[object, ...]:
+        """What decides what happens next as long as nothing fails: without attempts, and without what is complete."""
+        return (
+            self._state.value,
+            self._next_id,
+            self._triggering,
+            tuple(self._to_finalize),
+            self._finalizing,
+            self._being_deleted,
+            tuple(self._expired),
+            self._job_status and self._job_status.value,
+            tuple(self._statuses[task].value for task in self._graph.tasks()),
+            tuple(sorted(self._in_backlog)),
+            self._decider.fingerprint(),
+            tuple(self._pending[id_].fingerprint(now_ns) for id_ in sorted(self._pending)),
+        )
+
     def fingerprint(self, now_ns: int = 0) -> tuple[object, ...]:
         """All state that decides what happens next; times relative to ``now_ns``."""
         return (

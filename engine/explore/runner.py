@@ -412,7 +412,8 @@ class _CaseRun:
 
     def _broken(self, error: Exception) -> Violation:
         view = self._view
-        if view is not None and not view.execution.kernel.pending() and view.execution.manager.state not in ENDED:
+        is_assertion = isinstance(error, AssertionError)
+        if is_assertion and view is not None and _nothing_is_left(view.execution):
             text = f"nothing is left to happen, but the job is {view.execution.manager.state}"
             return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
         return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
@@ -432,6 +433,10 @@ class CheckpointTrigger:
         manager = self._manager
         if manager.coordinator.is_scheduling:
             manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
+
+
+def _nothing_is_left(execution: Execution) -> bool:
+    return not execution.kernel.pending() and execution.manager.state not in ENDED
 
 
 def who_waits(manager: JobManager) -> str:

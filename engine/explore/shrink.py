@@ -44,7 +44,7 @@ Run = Callable[[Subject, Case, Sequence[Invariant]], FinishedCase]
 
 _KEPT_SETTINGS = ("mode", "batch_size", "parallelism")
 _US = 1_000
-_PATIENCE, _FEW_EVENTS = 10, 5_000
+_PATIENCE, _FEW_EVENTS, _MANY_EVENTS = 10, 5_000, 40_000
 _SEARCH_SHARE = 0.8
 """Of the budget; the rest is kept for the verification."""
 
@@ -187,8 +187,8 @@ def shorter_bounds(subject: Subject, case: Case, violation: Violation | None) ->
     the run takes when nothing goes wrong is long enough. ``None`` = the usual bounds: the failure is another one."""
     if violation is None or violation.invariant != LIVENESS:
         return None
-    undisturbed = run_case(subject, replace(case, faults=(), mix=FaultMix()))
-    return Bounds(events=max(_FEW_EVENTS, _PATIENCE * undisturbed.events))
+    undisturbed = run_case(subject, replace(case, faults=(), mix=FaultMix()), bounds=Bounds(events=_MANY_EVENTS))
+    return Bounds(events=min(_MANY_EVENTS, max(_FEW_EVENTS, _PATIENCE * undisturbed.events)))
 
 
 class _BudgetSpent(Exception):

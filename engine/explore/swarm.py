@@ -23,6 +23,7 @@ from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
 from engine.explore.runner import run_case
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, FaultMix
 from engine.faults.injector import FaultInjector
+from engine.faults.process import opportunities_at
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
@@ -67,8 +68,8 @@ class Measure:
     """How large a job is, from one run without faults: intervals and chances are measured against it.
 
     ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel; ``visits``:
-    of named points; ``names``: of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can
-    be changed; ``has_log``: whether a sink writes to an external log.
+    of named points, each as often as chance counts it; ``names``: of vertices and subtasks; ``tasks``: how many;
+    ``scales``: whether its parallelism can be changed; ``has_log``: whether a sink writes to an external log.
     """
 
     duration_ns: int
@@ -97,7 +98,7 @@ class Measure:
             max(1_000, result.source_records * 1_000),
             max(1, result.source_records),
             _rounded(finished.events),
-            _rounded(sum(injector.points.values())),
+            _rounded(sum(count * opportunities_at(point) for (point, _), count in injector.points.items())),
             tuple(dict.fromkeys(names)),
             len(view.plan.subtasks),
             subject.is_scalable,

@@ -84,6 +84,20 @@ class Opportunities:
         self._visits: dict[str, int] = {}
         self.is_armed = bool(self._exact) or bool(self._chances)
 
+    def passes(self, count: int, among: Sequence[str]) -> bool:
+        """Whether chance lets the next ``count`` opportunities pass unharmed, whoever they are; if so, they have. For
+        families without exact faults: they would count them."""
+        if not self._struck.may_by_chance():
+            return True
+        left = self._left
+        kinds = [kind for kind in self._chances if kind in among]
+        for kind in kinds:
+            if left.get(kind, -1) < count:
+                return False
+        for kind in kinds:
+            left[kind] -= count
+        return True
+
     def strike(self, name: str, among: Sequence[str] | None = None) -> Fault | None:
         """``name`` comes by: the fault that befalls it, if one does. ``among``: the kinds that are possible here."""
         found = self._exactly(name, among)

@@ -234,8 +234,11 @@ class ProcessFaults:
         else:
             kinds = (CRASH, RESCALE) if actor == JOB_MANAGER else (CRASH, PAUSE, RESCALE)
             possible = (*kinds, RAISE) if point.startswith(_USER) else kinds
+        weight = opportunities_at(point)
+        if self._by_chance.passes(weight, possible):
+            return None
         self._here = here
-        for _ in range(_WEIGHTS.get(point, 1)):
+        for _ in range(weight):
             found = self._by_chance.strike(actor, possible)
             if found is not None:
                 return found
@@ -276,6 +279,11 @@ class ProcessFaults:
             if not used
         )
         return (waiting, self._by_chance.fingerprint(), self.next_parallelism)
+
+
+def opportunities_at(point: str) -> int:
+    """How many opportunities one visit of a point is, when it comes to chance."""
+    return _WEIGHTS.get(point, 1)
 
 
 def worker_of(actor: str) -> str | None:

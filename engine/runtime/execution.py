@@ -134,6 +134,7 @@ class Execution:
         self.config = config
         self.choices = ChoiceRecorder(config.seed) if choices is None else choices
         self._restore = restore
+        self._progress_every = _PROGRESS_EVERY_EVENTS
         self._instrument = _joined(instruments if provenance is None else (*instruments, provenance.observe))
         self.kernel = Kernel(START_NS, self.choices if config.seeded_schedule else None)
         if storage is None:
@@ -236,7 +237,8 @@ class Execution:
         with long_lived(len(self.plan.channels)) as built:
             started_ns = self.begin()
             built()
-            self._run_kernel(progress, progress_every)
+            self._progress_every = progress_every
+            self._run_kernel(progress)
             manager.close()
         assert manager.state in ENDED, (
             f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
@@ -301,12 +303,12 @@ class Execution:
             raise StorageError("\n  ".join(["there is nothing to start from", *problems, *gone]))
         return restored, problems
 
-    def _run_kernel(self, progress: Callable[[Progress], None] | None, progress_every: int) -> None:
+    def _run_kernel(self, progress: Callable[[Progress], None] | None) -> None:
         # Reports come between events, never as events: whoever watches must not change what happens.
         if progress is None:
             self.run_events()
             return
-        while self.run_events(progress_every) == progress_every and not self.manager.is_over:
+        while self.run_events(self._progress_every) == self._progress_every and not self.manager.is_over:
             manager = self.manager
             completed = manager.coordinator.statistics.completed
             progress(Progress(self.kernel.now_ns, manager.source_records, completed, manager.attempt))

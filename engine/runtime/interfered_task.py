@@ -184,7 +184,7 @@ class InterferedTask(DisturbedTask):
         self.pause = None
         self._trace_state("resumed")
         now = self.kernel.now_ns
-        self._stretch_slice(now - pause.began_ns)
+        self._stretch_work(pause.began_ns, now)
         for target, operation, payload in pause.held:
             if not (self.disowned and operation == "receive_mail"):
                 self.kernel.schedule(now, operation, target, payload)
@@ -195,10 +195,13 @@ class InterferedTask(DisturbedTask):
     def _slice_ends_ns(self) -> int:
         return self._slice_start_ns + self._slice_records * self.record_cost_ns
 
-    def _stretch_slice(self, by_ns: int) -> None:
-        """No work was done in a pause: the slice that it has cut lasts so much longer."""
+    def _stretch_work(self, began_ns: int, now: int) -> None:
+        """No work was done in a pause: the slice that it has cut lasts so much longer, and what was spent on a record
+        before is not spent again."""
+        if self._interrupted_at_ns == began_ns:
+            self._interrupted_at_ns = now
         if self._slice_records:
-            self._slice_start_ns += by_ns
+            self._slice_start_ns += now - began_ns
             self._slice_number += 1
             self.kernel.schedule(self._slice_ends_ns, "end_slice", self, self._slice_number)
 

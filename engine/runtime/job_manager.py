@@ -368,8 +368,6 @@ class JobManager:
 
     def task_reached_end(self, task: Task) -> None:
         """All input of a task has ended."""
-        if task.disowned:
-            return
         self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)
         if self.end.all_ended:
             self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.deployment)

@@ -134,6 +134,10 @@ class Kernel:
                 found.append((position, ScheduledEvent(*event)))
         return found
 
+    def operations(self) -> set[str]:
+        """Everything that is still to be done to anybody."""
+        return {event[2] for event in (*self._ready, *self._future)}
+
     @property
     def ready_events(self) -> int:
         """How many events are ready: with one, a choice recorder is not asked."""

@@ -152,7 +152,7 @@ class TaskOperatorContext:
         if due_ms is not None:
             self._awaits_materialization = True
             # The backend goes by the clock of the task.
-            wait_ns = max(0, due_ms * 1_000_000 - kernel.now_ns)
+            wait_ns = max(0, due_ms * 1_000_000 - self._task.clock_ns)
             kernel.schedule(kernel.now_ns + wait_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
 
     def materialize(self) -> None:

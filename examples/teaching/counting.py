@@ -31,12 +31,14 @@ SCENARIO = {
     "promises": {"aligned": "exactly-once", "at-least-once": "at-least-once"},
 }
 
+KEYS = "ab"
+
 
 def job() -> Job:
     """Two sources of two records each; two counters; rows ``(key, how many so far)``."""
-    made = Job("counting", max_parallelism=2)
-    left = made.source(SequenceSource(0, 2), name="left", uid="left")
-    right = made.source(SequenceSource(0, 2), name="right", uid="right")
-    ones = left.union(right).key_by(lambda number: number, value=lambda number: (number, 1))
-    counts = ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count", parallelism=2)
-    return counts.sink(LogSink("counts"), name="out", uid="out", chain=False)
+    made = Job("counting", parallelism=2, max_parallelism=8)
+    left = made.source(SequenceSource(0, 2), name="left", uid="left", parallelism=1)
+    right = made.source(SequenceSource(0, 2), name="right", uid="right", parallelism=1)
+    ones = left.union(right).key_by(lambda number: KEYS[number], value=lambda number: (KEYS[number], 1))
+    counts = ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count")
+    return counts.sink(LogSink("counts"), name="out", uid="out", parallelism=1, chain=False)

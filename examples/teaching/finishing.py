@@ -31,7 +31,7 @@ SCENARIO = {
 
 def job() -> Job:
     """A source of one record and one of three, straight into a sink; rows are the records."""
-    made = Job("finishing", max_parallelism=2)
+    made = Job("finishing", max_parallelism=8)
     short = made.source(SequenceSource(0, 1), name="short", uid="short")
     long = made.source(SequenceSource(10, 13), name="long", uid="long")
     return short.union(long).sink(LogSink("rows"), name="out", uid="out", chain=False)

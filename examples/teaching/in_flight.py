@@ -36,8 +36,8 @@ SCENARIO = {
 
 def job() -> Job:
     """Two sources of two records each, rebalanced over two writers, into one sink; rows are the records."""
-    made = Job("in-flight", max_parallelism=2)
-    left = made.source(SequenceSource(0, 2), name="left", uid="left")
-    right = made.source(SequenceSource(10, 12), name="right", uid="right")
-    written = left.union(right).rebalance().map(lambda number: number, name="write", uid="write", parallelism=2)
+    made = Job("in-flight", parallelism=2, max_parallelism=8)
+    left = made.source(SequenceSource(0, 2), name="left", uid="left", parallelism=1)
+    right = made.source(SequenceSource(10, 12), name="right", uid="right", parallelism=1)
+    written = left.union(right).rebalance().map(lambda number: number, name="write", uid="write")
     return written.sink(LogSink("rows"), name="out", uid="out", parallelism=1, chain=False)

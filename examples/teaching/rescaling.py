@@ -30,11 +30,13 @@ SCENARIO = {
     "promises": {"aligned": "exactly-once", "unaligned": "exactly-once"},
 }
 
+KEYS = "ab"
+
 
 def job() -> Job:
     """One source of four records; counters and sinks in the parallelism of the job; rows ``(key, how many so far)``."""
-    made = Job("rescaling", parallelism=2, max_parallelism=6)
+    made = Job("rescaling", parallelism=2, max_parallelism=8)
     numbers = made.source(SequenceSource(0, 4), name="numbers", uid="numbers", parallelism=1)
-    ones = numbers.key_by(lambda number: number % 2, value=lambda number: (number % 2, 1))
+    ones = numbers.key_by(lambda number: KEYS[number % 2], value=lambda number: (KEYS[number % 2], 1))
     counts = ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count")
     return counts.sink(LogSink("counts", partitions=2), name="out", uid="out")

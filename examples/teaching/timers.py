@@ -58,11 +58,13 @@ class SayHowMany(KeyedProcessFunction):
 
 def job() -> Job:
     """Two sources of two readings each; two tasks with timers; rows ``(key, how many)``."""
-    made = Job("timers", max_parallelism=2)
+    made = Job("timers", parallelism=2, max_parallelism=8)
     times = WatermarkStrategy.for_monotonous_timestamps(lambda reading: reading[1])
-    left = made.source(CollectionSource([("a", 10), ("b", 150)]), watermarks=times, name="left", uid="left")
-    right = made.source(CollectionSource([("a", 60), ("b", 90)]), watermarks=times, name="right", uid="right")
-    said = left.union(right).key_by(lambda reading: reading[0]).process(
-        SayHowMany, name="say", uid="say", parallelism=2
+    left = made.source(
+        CollectionSource([("a", 10), ("b", 150)]), watermarks=times, name="left", uid="left", parallelism=1
     )
+    right = made.source(
+        CollectionSource([("a", 60), ("b", 90)]), watermarks=times, name="right", uid="right", parallelism=1
+    )
+    said = left.union(right).key_by(lambda reading: reading[0]).process(SayHowMany, name="say", uid="say")
     return said.sink(LogSink("rows"), name="out", uid="out", parallelism=1, chain=False)

@@ -64,6 +64,6 @@ def job(commit: str = "completion") -> Job:
     }
     if commit not in sinks:
         raise ConfigurationError(f"commit is {commit!r}; it must be one of {', '.join(sinks)}")
-    made = Job("two-phase-commit", max_parallelism=2)
+    made = Job("two-phase-commit", max_parallelism=8)
     numbers = made.source(SequenceSource(0, 3), name="numbers", uid="numbers")
     return numbers.sink(sinks[commit], name="out", uid="out", chain=False)

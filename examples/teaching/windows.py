@@ -48,14 +48,18 @@ class HowMany(ProcessWindowFunction):
 
 def job() -> Job:
     """Two sources of two readings each; two tasks with windows; rows ``(key, window, how many)``."""
-    made = Job("windows", max_parallelism=2)
+    made = Job("windows", parallelism=2, max_parallelism=8)
     times = WatermarkStrategy.for_monotonous_timestamps(lambda reading: reading[1])
-    left = made.source(CollectionSource([("a", 10), ("b", 120)]), watermarks=times, name="left", uid="left")
-    right = made.source(CollectionSource([("a", 60), ("b", 150)]), watermarks=times, name="right", uid="right")
+    left = made.source(
+        CollectionSource([("a", 10), ("b", 120)]), watermarks=times, name="left", uid="left", parallelism=1
+    )
+    right = made.source(
+        CollectionSource([("a", 60), ("b", 150)]), watermarks=times, name="right", uid="right", parallelism=1
+    )
     counted = (
         left.union(right)
         .key_by(lambda reading: reading[0])
         .window(TumblingEventTimeWindows.of(SIZE_MS))
-        .process(HowMany(), name="count", uid="count", parallelism=2)
+        .process(HowMany(), name="count", uid="count")
     )
     return counted.sink(LogSink("rows"), name="out", uid="out", parallelism=1, chain=False)

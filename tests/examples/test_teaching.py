@@ -147,6 +147,15 @@ def test_a_docstring_names_commands_that_fit(path: str) -> None:
             assert option != "--param" or load_job(str(ROOT / path), dict([value.split("=")])), command
 
 
+@pytest.mark.parametrize("path", FILES)
+def test_every_task_has_something_to_do(path: str) -> None:
+    """Keys and records are chosen so that no subtask stands idle, or a scenario would show less than it seems to."""
+    subject, scenario = loaded(path)
+    finished = run_case(subject, scenario.case())
+    idle = [task.name for task in finished.view.execution.manager.tasks.values() if not task.records_in]
+    assert idle == []
+
+
 def test_the_standard_scenario_is_the_standard_one() -> None:
     """Two sources, two keyed subtasks, one sink, 80 records, two checkpoints before the last; either sink."""
     subject, scenario = loaded("examples/standard_scenario.py")

@@ -17,7 +17,7 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.functions import KeyedProcessFunction
 from operators.sinks import CollectedResults
-from operators.sources import SequenceSource
+from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.changelog.backend import ChangelogStateBackend
@@ -111,6 +111,26 @@ def test_a_skewed_clock_shows_in_what_tasks_read_and_nowhere_else() -> None:
     assert [(value, at + 300) for value, at in of_kind(usual, "set")] == of_kind(skewed, "set")
     assert [(due + 300, at + 300) for due, at in of_kind(usual, "fired")] == of_kind(skewed, "fired")
     assert result.ended_ns == later.ended_ns
+
+
+@pytest.mark.parametrize("text", ["skew:*~1s", "skew:*~1s=-1"])
+def test_a_source_that_waits_for_its_input_waits_as_long_as_ever(text: str) -> None:
+    """How long is a difference of two readings of one clock."""
+    ends = []
+    for faults in ([], [parse_fault(text)]):
+        results, choices = CollectedResults(), ChoiceRecorder()
+        job = Job("paused")
+        job.source(CollectionSource([1, Pause(5), 2]), name="numbers").collect(results)
+        disturbance = Disturbance(faults, FaultMix(), choices)
+        execution = Execution(
+            job.plan(), config(checkpoint_interval=None), choices=choices, interference=disturbance
+        )
+        disturbance.install(execution)
+        result = execution.run().raise_on_failure()
+        ends.append(result.ended_ns)
+        assert results.records == [1, 2]
+        assert result.ended_ns - result.started_ns >= 5 * MS
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize("text", ["skew:*~1s", "skew:*~1s=-1", "clock-jump:*@9ms~1s=-1"])

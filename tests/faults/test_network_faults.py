@@ -98,25 +98,31 @@ def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
 def test_permission_to_finish_is_repeated_until_it_arrives() -> None:
     """It cannot be lost; a partition only puts it off until it ends."""
     lost = disturbed("lose:may_finish *#1")
-    cut = disturbed("partition:count[0]@48us~400us")
+    completed = [event for event in lost.trace if isinstance(event, CheckpointCompleted)][-1]
+    decided_ns = completed.time_ns - lost.result.started_ns
+    cut = disturbed(f"partition:count[0]@{decided_ns}ns~400us")
 
     assert lost.struck == ()
+    check_exactly_once(lost, "lost")
     assert cut.struck
     check_exactly_once(cut, "partition")
     states = [event for event in cut.trace if isinstance(event, TaskState)]
     ended = {event.task: event.time_ns - cut.result.started_ns for event in states if event.state == "finished"}
-    assert ended["count[0]"] >= 448 * US > ended["near[0]"]
+    assert ended["count[0]"] >= decided_ns + 400 * US > ended["near[0]"]
+    disturbance = Disturbance([parse_fault("partition:a[0]@0ns~7us")], FaultMix(), ChoiceRecorder())
+    assert disturbance.fates("may_finish", "a[0]") == (7 * US,)
+    assert disturbance.fates("trigger_checkpoint", "a[0]") == ()
+    assert disturbance.fates("trigger_checkpoint", "a[1]") == (0,)
 
 
 def test_a_lost_last_notification_is_made_up_for() -> None:
     """No further checkpoint comes that would; permission to finish says which one is complete."""
-    counts = undisturbed("aligned").disturbance.asked
-    name = "notify_checkpoint_complete out[1]"
+    for task in ("near[0]", "count[1]", "out[1]"):
+        run = disturbed(f"lose:notify_checkpoint_complete {task}#1", checkpoint_interval=None)
 
-    run = disturbed(f"lose:{name}#{counts[name]}")
-
-    check_exactly_once(run, name)
-    assert run.took_ns == undisturbed("aligned").took_ns
+        check_exactly_once(run, task)
+        assert run.struck, task
+        assert run.result.checkpoints.completed == 1
 
 
 def test_a_lost_trigger_holds_nobody_up_for_ever_without_an_interval() -> None:

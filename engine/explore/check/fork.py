@@ -55,9 +55,12 @@ class _SharingPickler(Pickler):
 class Forker:
     """Makes copies of the states of one case."""
 
-    def __init__(self, kinds: Iterable[type] = ()) -> None:
-        """``kinds``: types whose objects nobody ever changes."""
-        self._kinds = frozenset([*_ALWAYS_SHARED, *kinds])
+    def __init__(self, kinds: Iterable[type] = (), values: Iterable[type] = ()) -> None:
+        """``kinds``: types whose objects nobody ever changes; ``values``: those of them whose objects are made again and
+        again, and are the same to everybody when they are equal."""
+        self._values = frozenset(values)
+        self._kinds = frozenset([*_ALWAYS_SHARED, *kinds, *self._values])
+        self._equal: dict[Any, Any] = {}
         self._token = max(_objects_of, default=0) + 1
         self._objects: list[Any] = []
         _objects_of[self._token] = self._objects
@@ -70,6 +73,12 @@ class Forker:
             self._keep(one)
 
     def _keep(self, one: Any) -> tuple[Callable[[int, int], Any], tuple[int, int]]:
+        if one.__class__ in self._values:
+            try:
+                one = self._equal.setdefault((one.__class__, one), one)
+            except TypeError:
+                # Something in it cannot be compared by hash: it stays for itself.
+                pass
         number = self._numbers.get(id(one))
         if number is None:
             number = self._numbers[id(one)] = len(self._objects)

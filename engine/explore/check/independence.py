@@ -82,7 +82,7 @@ class Independence:
 
     def alone(self, execution: Execution, alternatives: Sequence[Alternative]) -> Alternative | None:
         """One of the ready events that may be taken without looking at the others first, if there is one."""
-        may_trigger = any(event.operation in _TRIGGERS for event in execution.kernel.pending())
+        may_trigger = not execution.kernel.operations().isdisjoint(_TRIGGERS)
         if may_trigger and _all_sources_ended(execution):
             for alternative in alternatives:
                 if alternative[1].operation == "checkpoint_is_due":

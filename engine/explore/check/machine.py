@@ -11,25 +11,33 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator_config import CoordinatorConfig
+from engine.checkpoint.instructions import AlignmentMetrics
+from engine.checkpoint.messages import SubtaskCheckpointMetrics
 from engine.checkpoint.plan import CheckpointGraph
+from engine.checkpoint.requests import TriggerRequest
+from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
 from engine.explore.check.fingerprint import control_parts, declared_state, digest_of, execution_parts, world_parts
 from engine.explore.check.fork import Forker
 from engine.explore.check.watcher import Strike, Watcher
 from engine.explore.runner import CheckpointTrigger, run_config
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, World
+from engine.faults.fault import Fault
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.interference import ProcessDiedError, StruckDown
+from engine.runtime.job_manager import Restore
 from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
 from engine.runtime.task import Task
 from state_backends.encoding import StateCodec
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.full_snapshot import StateId
+from state_backends.handles import ChannelName, OperatorStateHandle, StateOffsets
 from state_backends.key_groups import KeyGroupRange
+from state_backends.snapshot import SnapshotOptions
 from state_backends.type_registry import RegisteredType
 
 if TYPE_CHECKING:
@@ -50,6 +58,22 @@ _NEVER_CHANGE = (
     CoordinatorConfig,
     CheckpointGraph,
 )
+_VALUES = (
+    AlignmentMetrics,
+    CheckpointBarrier,
+    CheckpointOptions,
+    ChannelName,
+    Fault,
+    OperatorStateHandle,
+    Restore,
+    SnapshotOptions,
+    StateId,
+    StateOffsets,
+    SubtaskCheckpointMetrics,
+    TriggerRequest,
+    Watermark,
+)
+"""Types whose objects are small and equal to many others."""
 
 
 @dataclass(slots=True)
@@ -90,7 +114,7 @@ class Machine:
         parallelism = case.config.get("parallelism")
         assert parallelism is None or isinstance(parallelism, int), parallelism
         self._parallelism = parallelism
-        self._forker = Forker(_NEVER_CHANGE)
+        self._forker = Forker(_NEVER_CHANGE, _VALUES)
 
     def close(self) -> None:
         """No copy will be used any more."""
@@ -106,9 +130,8 @@ class Machine:
 
     def _process(self, world: World, watcher: Watcher, *, resumes: bool) -> Execution:
         plan = self._subject.in_world(self._subject.plan(self._parallelism), world, self._case.dropped)
-        plan = watcher.in_world(plan, world)
         self._share(plan, world)
-        checkpoints, files = watcher.file_systems(world.checkpoints, world.files)
+        checkpoints = watcher.wrap(world.checkpoints)
         # Nobody else is there, so the lock need not be held; what matters is the incarnation.
         inline = self.config.inline_state_bytes
         with open_storage(
@@ -118,7 +141,7 @@ class Machine:
                 plan,
                 self.config,
                 storage=opened.storage,
-                file_system=files,
+                file_system=world.files,
                 output_dir=OUTPUT_DIR,
                 incarnation=opened.incarnation,
                 restore=resumes,
@@ -134,16 +157,12 @@ class Machine:
 
     def _resume(self, state: State) -> None:
         """The process of a state is dead: the next one goes on from what is in files."""
-        world, watcher = state.world, state.watcher
-        assert isinstance(world.checkpoints, MemoryFileSystem), "a world to be searched is in memory"
-        assert isinstance(world.files, MemoryFileSystem), "a world to be searched is in memory"
         state.declared.clear()
         state.cuts.clear()
         while True:
-            watcher.process_died({"checkpoints": world.checkpoints, "files": world.files})
             state.processes += 1
             try:
-                state.execution = self._process(world, watcher, resumes=True)
+                state.execution = self._process(state.world, state.watcher, resumes=True)
                 return
             except ProcessDiedError:
                 continue

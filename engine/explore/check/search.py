@@ -136,6 +136,7 @@ class Search:
         self._queue: list[tuple[int, int, int, _Task]] = []
         self._seen: set[bytes] = set()
         self._tried: set[bytes] = set()
+        self._struck: set[bytes] = set()
         self._ended: set[bytes] = set()
         self._takes_all = self._machine.config.failover != "region"
         self.found = Found()
@@ -216,6 +217,8 @@ class Search:
             self.found.transitions += 1
             if following.strikes or self._may_change_world(state, event):
                 state.world_digest = None
+            if following.strikes and not self._is_new(state):
+                return
             if state.faults < self._order.faults:
                 self._offer(state, task, steps, following, world)
             steps.append(following)
@@ -230,6 +233,14 @@ class Search:
             return None
         alone = self._independence.alone(state.execution, alternatives)
         return None if alone is None else Step(alone[0])
+
+    def _is_new(self, state: State) -> bool:
+        """Many faults come to the same; each such state is gone on from once."""
+        fingerprint = self._machine.fingerprint(state)
+        if fingerprint in self._struck:
+            return False
+        self._struck.add(fingerprint)
+        return True
 
     def _keep(self, state: State, parent: int, steps: tuple[Step, ...]) -> None:
         fingerprint = self._machine.fingerprint(state)
@@ -288,6 +299,10 @@ class Search:
                     self._tried.add(key)
                 struck = Step(step.position, (*step.strikes, strike))
                 self._put(state, _Task(task.node, task.copy, (*steps, struck)), 1)
+            if occasion.phase and within is None and self._independence is not None and self._takes_all:
+                # Any other point of this event makes no difference.
+                if CRASH in self._order.kinds and len(self._order.kinds) == 1:
+                    return
 
     def _strikes(
         self, state: State, occasion: Occasion, index: int, world: bytes, within: bytes | None
@@ -302,18 +317,18 @@ class Search:
             return
         if CRASH not in self._order.kinds:
             return
+        about: object = None
         for victim in self._victims(occasion):
             if self._independence is None:
                 yield Strike(index, CRASH, victim), None
                 continue
             place = (index, occasion) if within else None
             if victim == PROCESS:
-                about: object = None
-            elif victim == JOB_MANAGER or self._takes_all:
-                about = failure_parts(state.execution)
-            else:
-                about = self._machine.fingerprint(state)
-            who = victim if victim in (PROCESS, JOB_MANAGER) or not self._takes_all else "task"
+                yield Strike(index, CRASH, victim), digest_of(state.faults, PROCESS, world, within, place)
+                continue
+            if about is None:
+                about = failure_parts(state.execution) if self._takes_all else self._machine.fingerprint(state)
+            who = victim if victim == JOB_MANAGER or not self._takes_all else "task"
             yield Strike(index, CRASH, victim), digest_of(state.faults, who, world, within, place, about)
 
     def _victims(self, occasion: Occasion) -> Iterator[str]:

@@ -3,7 +3,8 @@
 The search carries out an event once without a fault and is told what it came by: named points, and messages that may
 go astray. Then it carries the same event out again, from a copy of the state before it, with a fault at one of them.
 Occasions are counted as :class:`engine.faults.injector.FaultInjector` counts them, so that each fault has the text
-form that strikes at the same place when the case is run from its beginning.
+form that strikes at the same place when the case is run from its beginning. It is copied with every state, and keeps
+no more than it needs for that.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.faults.fault import Fault
-from engine.faults.injector import FaultInjector
+from engine.faults.probing_filesystem import ProbingFileSystem
 from engine.observe.points import TORN
 from engine.runtime.interference import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.runtime.execution import Execution
+    from state_backends.filesystem import FileSystem
 
 CRASH, LOSE, DUPLICATE = "crash", "lose", "duplicate"
 KINDS = (CRASH, LOSE, DUPLICATE)
 """The kinds of faults that a search knows."""
+
+EFFECTS = ("sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.", "user.")
+"""Points at which, or next to which, something changes that outlives the process."""
 
 _TORN_BYTES = 1
 """How much of a write is left when its writer dies in the middle of it."""
@@ -36,7 +43,7 @@ class Occasion(NamedTuple):
     who: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Strike:
     """``kind`` strikes ``victim`` at the occasion of this index in an event."""
 
@@ -45,40 +52,54 @@ class Strike:
     victim: str
 
 
-class Watcher(FaultInjector):
-    """Notes what an event comes by, and strikes where it is told to."""
+class Watcher:
+    """Notes what an event comes by, and strikes where it is told to. Implements
+    :class:`engine.runtime.interference.Interference` and :class:`engine.faults.probing_filesystem.Prober`."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.passed: list[Occasion] = []
         """Of the present event."""
-        self.exact: list[Fault] = []
+        self.exact: tuple[Fault, ...] = ()
         """What has struck so far, in the form of a case."""
+        self.unwinding: StruckDown | None = None
+        self.worlds: list[bytes] = []
+        """For each occasion: what outlives the process stood like this."""
+        self.world_digest: Callable[[], bytes] | None = None
+        """Asked when it may have changed; ``None`` = nobody wants to know."""
+        self._counts: dict[Occasion, int] = {}
         self._strikes: dict[int, Strike] = {}
-        self._messages: dict[tuple[str, str], int] = {}
         self._dies_torn: StruckDown | None = None
         self._execution: Execution | None = None
         self._writer: str | None = None
         """Who came by last: whoever writes a file now."""
 
+    def wrap(self, checkpoints: FileSystem) -> FileSystem:
+        """The disk of checkpoints of a new process."""
+        self.unwinding = self._writer = None
+        return ProbingFileSystem(checkpoints, self)
+
     def install(self, execution: Execution) -> None:
-        """See the base class."""
-        super().install(execution)
-        self._execution, self._writer = execution, None
+        """A process is about to run."""
+        self._execution = execution
 
     def begin(self, strikes: tuple[Strike, ...]) -> None:
         """An event is about to be carried out."""
         self.passed.clear()
+        self.worlds.clear()
         self._strikes = {strike.index: strike for strike in strikes}
 
     def _pass(self, occasion: Occasion) -> Strike | None:
-        index = len(self.passed)
+        self._counts[occasion] = self._counts.get(occasion, 0) + 1
         self.passed.append(occasion)
-        return self._strikes.get(index) if self._strikes else None
+        if self.world_digest is not None:
+            known = self.worlds and not occasion.where.startswith(EFFECTS)
+            self.worlds.append(self.worlds[-1] if known else self.world_digest())
+        return self._strikes.get(len(self.passed) - 1) if self._strikes else None
+
+    # -- what the runtime asks --------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """See the base class."""
-        super().at(point, phase, actor)
+        """See the protocol."""
         if actor.startswith(ZOMBIE):
             self._writer = None
             return
@@ -94,9 +115,40 @@ class Watcher(FaultInjector):
         assert self._execution is not None, "only a process that runs comes by"
         self._execution.condemn(strike.victim, cause)
 
+    def fates(self, message: str, task: str) -> tuple[int, ...]:
+        """See the protocol."""
+        occasion = Occasion(message, "", task)
+        strike = self._pass(occasion)
+        if strike is None:
+            return DELIVERED
+        self.exact = (*self.exact, Fault(strike.kind, f"{message} {task}", number=self._counts[occasion]))
+        return () if strike.kind == LOSE else (0, 0)
+
+    def element_delay_ns(self, channel: str, kind: str) -> int:
+        """Elements take no time: every order of arrivals is a schedule."""
+        return 0
+
+    def clock_skew_ns(self, task: str) -> int:
+        """All clocks are right."""
+        return 0
+
+    def hold_ns(self, task: str, is_source: bool) -> int:
+        """Nobody is slow but by the schedule."""
+        return 0
+
+    def watermark_delay_ns(self, task: str) -> int:
+        """Nothing is kept back but by the schedule."""
+        return 0
+
+    # -- what the file system asks ------------------------------------------------------------------------------------
+
+    def at_file(self, point: str, phase: str) -> None:
+        """See the protocol."""
+        if self._writer is not None:
+            self.at(point, phase, self._writer)
+
     def torn(self, point: str, size_bytes: int) -> int | None:
-        """See the base class."""
-        super().torn(point, size_bytes)
+        """See the protocol."""
         if self._writer is None:
             return None
         strike = self._pass(Occasion(point, TORN, self._writer))
@@ -107,25 +159,15 @@ class Watcher(FaultInjector):
         return min(_TORN_BYTES, size_bytes)
 
     def die_torn(self) -> StruckDown:
-        """See the base class."""
-        assert self._dies_torn is not None
+        """See the protocol."""
+        assert self._dies_torn is not None, "somebody was struck down in a write"
         self.unwinding = self._dies_torn
         return self._dies_torn
-
-    def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See the base class."""
-        key = (message, task)
-        self._messages[key] = number = self._messages.get(key, 0) + 1
-        strike = self._pass(Occasion(message, "", task))
-        if strike is None:
-            return DELIVERED
-        self.exact.append(Fault(strike.kind, f"{message} {task}", number=number))
-        return () if strike.kind == LOSE else (0, 0)
 
     def _note_crash(self, victim: str, point: str, phase: str, amount: int) -> None:
         number = sum(
             count
-            for (where, when, who), count in self.visits.items()
+            for (where, when, who), count in self._counts.items()
             if where == point and when == phase and (victim in (PROCESS, JOB_MANAGER, who) or who == JOB_MANAGER)
         )
-        self.exact.append(Fault(CRASH, victim, None, point, phase, number, 0, amount))
+        self.exact = (*self.exact, Fault(CRASH, victim, None, point, phase, number, 0, amount))

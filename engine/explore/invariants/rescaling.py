@@ -181,7 +181,7 @@ class WholeAfterRestore(Watcher):
         """By channel: what has left the sender and is not at the receiver yet."""
         found: dict[int, list[Batch]] = {}
         for event in self.view.execution.kernel.pending():
-            if event.operation == "arrive" and isinstance(event.payload[1], Batch):
+            if event.operation.startswith("arrive") and isinstance(event.payload[1], Batch):
                 found.setdefault(event.target.index, []).append(event.payload[1])
         return found
 

@@ -210,7 +210,7 @@ class _Comparison:
         found: list[Finding] = []
         unsettled = 0
         for place in dict.fromkeys((*self._expected.effects, *self._actual)):
-            if place in self._expected.unsettled:
+            if place.uid in self._expected.unsettled:
                 unsettled += 1
                 continue
             found += self._of_place(place)

@@ -36,7 +36,7 @@ class EffectsInvariant(Invariant):
         """Compare."""
         self.found = findings(self.ledger, self._expected, seen=seen_in(case.view.world, case.view.plan))
         for one in self.found.breaking(self._promise):
-            self.violated(one.text, **one.as_dict())
+            self.violated(one.text, **{name: value for name, value in one.as_dict().items() if name != "text"})
 
 
 def seen_in(world: World, plan: ExecutionPlan) -> Mapping[str, Seen]:

@@ -254,14 +254,14 @@ class EffectLedger:
 
     def effects(self) -> dict[Place, Effects]:
         """All effects that stand: on cells, and on what readers were shown."""
-        found: dict[Place, Effects] = {}
+        parts: dict[Place, list[Effects]] = {}
         for book in self._tasks.values():
             for place, cell in book.cells.items():
                 if cell.effects:
-                    found.setdefault(place, Effects()).add_all(cell.effects)
+                    parts.setdefault(place, []).append(cell.effects)
         for one in self.exposed:
-            found.setdefault(Place(one.uid, OUTPUT), Effects()).add_all(one.effects)
-        return found
+            parts.setdefault(Place(one.uid, OUTPUT), []).append(one.effects)
+        return {place: Effects.sum(several) for place, several in parts.items()}
 
     def batch(self, origin: Origin, number: int) -> Effects | None:
         """The records of an emission, if it was a whole batch of them."""

@@ -158,21 +158,16 @@ class Effects:
                 return
         layers.append(RangeSet([(number, number + 1)]))
 
-    def add_all(self, other: Effects) -> None:
-        """All effects of ``other`` more."""
-        for split, layers in other.splits.items():
-            mine = self.splits.setdefault(split, [])
-            for layer in layers:
-                rest = layer
-                at = 0
-                while rest:
-                    if at == len(mine):
-                        mine.append(rest.copy())
-                        break
-                    again = rest & mine[at]
-                    mine[at] |= rest
-                    rest = again
-                    at += 1
+    @classmethod
+    def sum(cls, parts: Iterable[Effects]) -> Effects:
+        """All effects of several together."""
+        by_split: dict[int, list[list[RangeSet]]] = {}
+        for part in parts:
+            for split, layers in part.splits.items():
+                by_split.setdefault(split, []).append(layers)
+        total = cls()
+        total.splits = {split: _summed(several) for split, several in by_split.items()}
+        return total
 
     def count(self, split: int, number: int) -> int:
         """How many effects a record has had."""
@@ -217,3 +212,28 @@ class Effects:
     def size_bytes(self) -> int:
         """What the ranges take."""
         return sum(layer.size_bytes() for layers in self.splits.values() for layer in layers)
+
+
+def _summed(several: list[list[RangeSet]]) -> list[RangeSet]:
+    """The layers of a sum. One sweep over all ends of ranges: there may be thousands of layers, one range in each."""
+    if len(several) == 1:
+        return [layer.copy() for layer in several[0]]
+    changes: dict[int, int] = {}
+    for layers in several:
+        for layer in layers:
+            for first, end in layer.ranges():
+                changes[first] = changes.get(first, 0) + 1
+                changes[end] = changes.get(end, 0) - 1
+    ranges: list[list[Range]] = []
+    # Where the ranges that are open begin, the lowest layer first.
+    begun: list[int] = []
+    for number in sorted(changes):
+        change = changes[number]
+        for _ in range(change):
+            begun.append(number)
+        for _ in range(-change):
+            depth = len(begun) - 1
+            while len(ranges) <= depth:
+                ranges.append([])
+            ranges[depth].append((begun.pop(), number))
+    return [RangeSet(layer) for layer in ranges]

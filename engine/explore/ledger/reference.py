@@ -1,7 +1,8 @@
 """What each record should have effects on, and how often: the same job without faults, its sinks writing nothing.
 
 The job runs twice, with two orders of events. Where the two differ, the job itself leaves open what a record has
-effects on (a function that drops what comes late, say): such cells and outputs cannot be judged, and are not.
+effects on (a function that drops what comes late, say). All cells, or the output, of such an operator are not judged:
+if the order decides about one key, it may decide about others.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ OTHER_SEED = "another order"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``effects``: by cell and output; ``unsettled``: cells and outputs that the order of events decides about."""
+    """``effects``: by cell and output; ``unsettled``: uids of operators about whose effects the order of events decides."""
 
     effects: dict[Place, Layers]
-    unsettled: frozenset[Place] = field(default_factory=frozenset)
+    unsettled: frozenset[str] = field(default_factory=frozenset)
 
 
 class _Nowhere(SinkOperator):
@@ -89,7 +90,7 @@ def reference(
         runs.append(by_origin(ledger))
     first, second = runs
     places = dict.fromkeys((*first, *second))
-    return Reference(first, frozenset(place for place in places if first.get(place) != second.get(place)))
+    return Reference(first, frozenset(place.uid for place in places if first.get(place) != second.get(place)))
 
 
 def without_sinks(plan: ExecutionPlan) -> ExecutionPlan:

@@ -11,7 +11,7 @@ import pytest
 
 from engine import CollectedResults, CostModel, Job, RunConfig, SequenceSource
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart
-from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectLedger, Place, Seen, findings, reference
+from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectLedger, Seen, findings, reference
 from engine.explore.ledger.findings import Finding
 from engine.observe.events import AttemptStarted
 from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers
@@ -287,7 +287,7 @@ def test_what_the_order_of_events_decides_is_not_judged() -> None:
 
     settings = config(cost=CostModel())
     expected = reference(racing(CollectedResults()).plan(), settings)
-    assert expected.unsettled == {Place("out", "output")}
+    assert expected.unsettled == {"out"}
     run = audited(settings, make=racing, sees=False)
     assert run.found.unsettled == 1
     assert run.told() == []

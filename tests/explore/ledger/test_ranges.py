@@ -78,13 +78,13 @@ def test_effects_count_like_a_counter(values: list[tuple[int, int]]) -> None:
 
 @given(records, records)
 def test_effects_add_up(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
-    """All effects of two together are those of the two lists one behind the other; a copy is not touched by it."""
+    """All effects of several together are those of the lists one behind the other; none of them is touched by it."""
     one, other = effects(left), effects(right)
-    before = one.copy()
-    one.add_all(other)
-    assert one == effects([*left, *right])
-    assert one.fingerprint() == effects([*right, *left]).fingerprint()
-    assert before == effects(left)
+    total = Effects.sum([one, other, one])
+    assert total == effects([*left, *right, *left])
+    assert total.fingerprint() == effects([*right, *left, *left]).fingerprint()
+    total.add(0, 3)
+    assert Effects.sum([one]) == one == effects(left)
     assert other == effects(right)
 
 
