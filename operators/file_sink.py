@@ -267,6 +267,9 @@ class _FileSinkOperator(SinkOperator):
                 bucket.open_file.dispose()
                 bucket.open_file = None
 
+    def abandon(self) -> None:
+        self.close()
+
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:
         try:

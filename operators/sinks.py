@@ -64,11 +64,9 @@ class CollectedResults:
     def retract(self, uid: str, subtask: int, parallelism: int, behind: int) -> int:
         """Take back what ``subtask`` (of ``parallelism`` now; those that are gone count for one that is left) has
         committed with checkpoints behind this one. Returns how many records that were."""
-        gone = {
-            one
-            for one in self._committed
-            if one[0] == uid and one[1] % parallelism == subtask and one[2] > behind
-        }
+        gone = dict.fromkeys(
+            one for one in self._committed if one[0] == uid and one[1] % parallelism == subtask and one[2] > behind
+        )
         if not gone or len(self.records) != self._not_ours + sum(count for _, count in self._pieces):
             return 0
         kept: list[Any] = self.records[: self._not_ours]

@@ -197,6 +197,9 @@ class SourceOperator(Operator):
                 split.reader.close()
                 split.reader = None
 
+    def abandon(self) -> None:
+        self.close()
+
     def fingerprint(self) -> object:
         now_ns = self.context.processing_time_ns()
         splits = [

@@ -42,12 +42,16 @@ class MemoryFileSystem(FileSystem):
     """Files in memory. Every path is taken from one root, with or without a leading ``/``.
 
     :ivar crashes: how often :meth:`crash` was called
+    :ivar changes: how often anything was changed
     """
 
     def __init__(self) -> None:
         self._root = _Directory()
         self._locked: set[str] = set()
         self.crashes = 0
+        self.changes = 0
+        self._known: tuple[int, tuple[object, ...]] = (-1, ())
+        """The last fingerprint, and after how many changes it was taken."""
 
     def crash(self, survives: Survives | None = None) -> None:
         """Lose everything that was not made durable, and every open file and lock with it.
@@ -56,6 +60,7 @@ class MemoryFileSystem(FileSystem):
             sorted order; true keeps that one change. Default: nothing unsynced survives.
         """
         self.crashes += 1
+        self.changes += 1
         self._locked.clear()
         self._root = _after_crash(self._root, "", survives or _nothing_survives)
 
@@ -75,6 +80,7 @@ class MemoryFileSystem(FileSystem):
         if existing is None:
             existing = directory.names[name] = _File()
         existing.content.clear()
+        self.changes += 1
         return _MemoryWritableFile(self, existing, path)
 
     def open_append(self, path: str) -> WritableFile:
@@ -92,6 +98,7 @@ class MemoryFileSystem(FileSystem):
         file = self._file(path)
         del file.content[size_bytes:]
         file.content.extend(bytes(size_bytes - len(file.content)))
+        self.changes += 1
         file.durable = bytes(file.content)
 
     def rename(self, source: str, target: str) -> None:
@@ -108,11 +115,13 @@ class MemoryFileSystem(FileSystem):
                 raise _error(errno.ENOTEMPTY, target)
         elif isinstance(replaced, _File) and isinstance(node, _Directory):
             raise _error(errno.ENOTDIR, target)
+        self.changes += 1
         del from_directory.names[from_name]
         to_directory.names[to_name] = node
 
     def fsync_dir(self, path: str) -> None:
         directory = self._directory(path)
+        self.changes += 1
         directory.durable = dict(directory.names)
 
     def link(self, source: str, target: str) -> None:
@@ -121,6 +130,7 @@ class MemoryFileSystem(FileSystem):
         if name in directory.names:
             raise _error(errno.EEXIST, target)
         directory.names[name] = file
+        self.changes += 1
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(self._directory(path).names)
@@ -128,6 +138,7 @@ class MemoryFileSystem(FileSystem):
     def delete(self, path: str) -> None:
         directory, name = self._parent(path)
         self._file(path)
+        self.changes += 1
         del directory.names[name]
 
     def delete_tree(self, path: str) -> None:
@@ -140,6 +151,7 @@ class MemoryFileSystem(FileSystem):
                 else:
                     self.delete(child)
             directory, name = self._parent(path)
+            self.changes += 1
             del directory.names[name]
 
     def exists(self, path: str) -> bool:
@@ -160,6 +172,7 @@ class MemoryFileSystem(FileSystem):
             if child is None:
                 child = directory.names[part] = _Directory()
                 directory.durable[part] = child
+                self.changes += 1
             directory = child
 
     def lock_directory(self, path: str) -> DirectoryLock:
@@ -172,7 +185,11 @@ class MemoryFileSystem(FileSystem):
 
     def fingerprint(self) -> tuple[object, ...]:
         """All names and contents, as readers see them and as they would be after a crash."""
-        return tuple(_fingerprint(self._root))
+        changes, fingerprint = self._known
+        if changes != self.changes:
+            fingerprint = tuple(_fingerprint(self._root))
+            self._known = (self.changes, fingerprint)
+        return fingerprint
 
     def _release(self, held: str) -> None:
         self._locked.discard(held)
@@ -227,6 +244,7 @@ class _MemoryWritableFile(WritableFile):
     def write(self, data: bytes) -> int:
         self._check_open()
         self._file.content += data
+        self._fs.changes += 1
         return len(data)
 
     def tell(self) -> int:
@@ -238,6 +256,7 @@ class _MemoryWritableFile(WritableFile):
 
     def fsync(self) -> None:
         self._check_open()
+        self._fs.changes += 1
         self._file.durable = bytes(self._file.content)
 
     def close(self) -> None:

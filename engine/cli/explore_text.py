@@ -14,7 +14,7 @@ from rich.table import Table
 import engine
 from engine.cli.terminal import say
 from engine.observe.points import POINTS
-from engine.report.units import format_count, plural
+from engine.report.units import NOTHING, format_count, plural
 
 if TYPE_CHECKING:
     from engine.explore.campaign import CampaignReport, Failure
@@ -98,7 +98,8 @@ def coverage_table(coverage: Coverage) -> Table:
         table.add_column(name, justify="right")
     for point, phase in coverage.reachable:
         visited, struck = coverage.visited[point, phase], coverage.struck[point, phase]
-        table.add_row(point, POINTS[point].meaning, phase, format_count(visited), format_count(struck) if struck else "–")
+        times = format_count(struck) if struck else NOTHING
+        table.add_row(point, POINTS[point].meaning, phase, format_count(visited), times)
     return table
 
 
@@ -155,6 +156,8 @@ def _failure(failure: Failure, token: str) -> dict[str, Any]:
         "token": token,
         "replayed": failure.replayed,
         "trace_digest": failure.digest,
-        "violations": [{"invariant": one.invariant, "text": one.text, "at_ns": one.at_ns} for one in failure.violations],
+        "violations": [
+            {"invariant": one.invariant, "text": one.text, "at_ns": one.at_ns} for one in failure.violations
+        ],
         "case": case_to_plain(failure.case),
     }

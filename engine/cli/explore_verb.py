@@ -86,7 +86,7 @@ TMPFS = "/dev/shm"
     help="Real files, in memory or below DIR, instead of simulated ones: slower, and what is not fsynced is not lost.",
 )
 @click.option("--out", metavar="DIR", help="Write the report of a failure to DIR.")
-@click.option("--shrink/--no-shrink", default=True, help="Whether a failure is shrunk before it is reported.")
+@click.option("--shrink/--no-shrink", default=True, help="Shrink a failure, and compare it with runs that pass.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
 def command(
     job_file: str,
@@ -222,7 +222,10 @@ def _explain(subject: Subject, order: CampaignOrder, failure: Failure, out: str 
     console = error_console()
     say(console, f"run {failure.seed} failed; {failure.replayed} of 3 replays did the same. Explaining it …")
     finished = run_case(subject, failure.case, invariants_for(order.promise), bounds=order.bounds)
-    report = failure_report(subject, concretised(finished), failure.violation, promise=order.promise, shrinking=shrink)
+    case = concretised(finished)
+    report = failure_report(
+        subject, case, failure.violation, promise=order.promise, shrinking=shrink, comparing=shrink
+    )
     if report is None:
         say(console, f"{failure.violation}\n  (it could not be made again one choice at a time)")
         return []

@@ -18,6 +18,7 @@ _VERBS = {
     "run": "engine.cli.run_verb",
     "resume": "engine.cli.resume_verb",
     "explore": "engine.cli.explore_verb",
+    "check": "engine.cli.check_verb",
     "replay": "engine.cli.replay_verb",
     "shrink": "engine.cli.shrink_verb",
     "diff": "engine.cli.diff_verb",
@@ -35,6 +36,7 @@ Examples:
   weir run wordcount.py --storage state/        keep checkpoints on disk
   weir resume state/                            go on after a crash
   weir explore wordcount.py --runs 10000        break it in every way, and judge each run
+  weir check wordcount.py                       every schedule and every crash of a small job
   weir replay weir1.…                           make one of those runs again
   weir shrink weir1.… --out failure/            make a failing one small, and explain it
   weir diff weir1.…                             compare it with the nearest run that passes

@@ -169,6 +169,10 @@ class Operator:
     def close(self) -> None:
         """Release resources; also called after a failure, at any point of the life cycle."""
 
+    def abandon(self) -> None:
+        """The process that the operator is in is dead, in a simulation: let go of what no dead process holds, such as
+        open files and connections. Nothing else may come of it; ``close`` is not called."""
+
     def fingerprint(self) -> object:
         """Whatever makes two operators behave differently beyond their declared state; ``None`` for most."""
         return None

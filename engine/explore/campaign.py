@@ -228,7 +228,11 @@ class Explorer:
     def _made(self, case: Case, number: int, *, whole: bool = False) -> _Made:
         tape, invariants = TraceTape(), invariants_for(self._order.promise)
         root = None if self._order.files is None else f"{self._order.files}/run-{number}"
-        world = self._world(root)
+        world = World()
+        disks: tuple[RootedFileSystem, ...] = ()
+        if self._files is not None and root is not None:
+            disks = tuple(RootedFileSystem(self._files, f"{root}/{name}") for name in ("storage", "files"))
+            world.checkpoints, world.files = disks
         try:
             finished = run_case(
                 self._subject, case, invariants, world=world, instruments=[tape.append], bounds=self._order.bounds
@@ -237,13 +241,10 @@ class Explorer:
             whole = whole or number % CHUNK_RUNS == 0
             return _Made(finished, invariants, digest, Footprint.of(finished, digest) if whole else None)
         finally:
+            for disk in disks:
+                disk.release()
             if self._files is not None and root is not None:
                 self._files.delete_tree(root)
-
-    def _world(self, root: str | None) -> World:
-        if self._files is None or root is None:
-            return World()
-        return World(RootedFileSystem(self._files, f"{root}/storage"), RootedFileSystem(self._files, f"{root}/files"))
 
 
 @contextmanager

@@ -93,7 +93,7 @@ class FailureReport:
     @property
     def headline(self) -> str:
         """One line: verdict, invariant, size, what to type."""
-        title = f" ({self.title})" if self.title else ""
+        title = f" ({self.title.rstrip('.')})" if self.title else ""
         steps = counted(len(self.story.steps), "step")
         return f"violated {self.violation.invariant}{title}: {self.size}, {steps}; replay: {self.command}"
 

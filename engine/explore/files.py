@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from state_backends.filesystem_port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+
+OpenFileT = TypeVar("OpenFileT", WritableFile, RandomAccessFile, BinaryIO)
 
 
 class RootedFileSystem(FileSystem):
     """All paths of another file system below one directory. What a case calls ``/out`` lies there, so that cases on
-    real files neither meet each other nor know where they are."""
+    real files neither meet each other nor know where they are.
+
+    Who dies closes nothing, and here it is only said to be dead: :meth:`release` closes what has been left open.
+    """
 
     def __init__(self, inner: FileSystem, root: str) -> None:
         self._inner = inner
         self._root = root.rstrip("/")
+        self._opened: list[WritableFile | RandomAccessFile | BinaryIO] = []
         inner.make_dirs(self._root)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path.lstrip('/')}"
 
+    def _kept(self, file: OpenFileT) -> OpenFileT:
+        self._opened.append(file)
+        return file
+
+    def release(self) -> None:
+        """Close every file that was opened here and perhaps left open."""
+        for file in self._opened:
+            file.close()
+        self._opened.clear()
+
     def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
         """See the port."""
-        return self._inner.open_write(self._at(path), exclusive=exclusive)
+        return self._kept(self._inner.open_write(self._at(path), exclusive=exclusive))
 
     def open_append(self, path: str) -> WritableFile:
         """See the port."""
-        return self._inner.open_append(self._at(path))
+        return self._kept(self._inner.open_append(self._at(path)))
 
     def open_read(self, path: str) -> BinaryIO:
         """See the port."""
-        return self._inner.open_read(self._at(path))
+        return self._kept(self._inner.open_read(self._at(path)))
 
     def open_random(self, path: str) -> RandomAccessFile:
         """See the port."""
-        return self._inner.open_random(self._at(path))
+        return self._kept(self._inner.open_random(self._at(path)))
 
     def truncate(self, path: str, size_bytes: int) -> None:
         """See the port."""

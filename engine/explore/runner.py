@@ -58,9 +58,10 @@ error that says why; an exception that nobody expects ended it."""
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How long a case may take: ``events`` of the kernel, ``virtual_ns`` since its start, ``processes``, and
-    ``attempts`` of each of these (``None`` = any number)."""
+    ``attempts`` of each of these (``None`` = any number). Whoever replays a case that was cut off must do so with the
+    same ones."""
 
-    events: int = 200_000
+    events: int = 60_000
     virtual_ns: int = 24 * 3_600 * 1_000_000_000
     processes: int = 50
     attempts: int | None = None

@@ -15,6 +15,7 @@ Rules.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from engine.elements.errors import ConfigurationError, WeirError
 from engine.explore.case import FIFO, Case, Ranges
 from engine.explore.ddmin import ddmin, smallest
 from engine.explore.invariant import Invariant, Violation
-from engine.explore.runner import LIVENESS, Bounds, FinishedCase, run_case
+from engine.explore.runner import ASSERTION, LIVENESS, Bounds, FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.explore.tape import TraceTape
 from engine.explore.witness import Witness
@@ -43,6 +44,7 @@ SameFailure = Callable[[Violation, Violation], bool]
 Run = Callable[[Subject, Case, Sequence[Invariant]], FinishedCase]
 
 _KEPT_SETTINGS = ("mode", "batch_size", "parallelism")
+_DIGITS = re.compile(r"\d+")
 _US = 1_000
 _PATIENCE, _FEW_EVENTS, _MANY_EVENTS = 10, 5_000, 40_000
 _SEARCH_SHARE = 0.8
@@ -136,8 +138,21 @@ def counted(count: int, noun: str) -> str:
 
 
 def same_invariant(original: Violation, other: Violation) -> bool:
-    """The same invariant, and the same kind of breach where the invariant says of which kind it is."""
-    return other.invariant == original.invariant and other.details.get("kind") == original.details.get("kind")
+    """The same invariant, and the same kind of breach: as the invariant says of which kind it is (``details["kind"]``),
+    or, for what the runner itself finds, as the text says without its numbers."""
+    return other.invariant == original.invariant and _kind(other) == _kind(original)
+
+
+def _kind(violation: Violation) -> object:
+    if violation.invariant == ASSERTION:
+        return _DIGITS.sub("#", violation.text)
+    if violation.invariant == LIVENESS:
+        # What follows is who waits for whom, which gets less as the case gets smaller.
+        return _DIGITS.sub("#", violation.text.partition(":")[0])
+    if "lost" in violation.details:
+        # Rows that are missing and rows that are too many have different causes.
+        return "lost" if violation.details["lost"] else "too many"
+    return violation.details.get("kind")
 
 
 def shrink(

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from engine.explore.invariant import Invariant
     from engine.explore.runner import Bounds, FinishedCase
     from engine.explore.subject import Subject
-    from engine.graph.plan import ExecutionPlan
 
 MANAGER, PROCESS, CHANCE = "job manager", "process", "fault"
 """Who acts, beside tasks."""
@@ -198,12 +197,12 @@ def tell(
     """Run a case once more with somebody watching, and tell what happened."""
     witness = Witness(subject)
     finished = run_case(witness.subject, case, [witness, *invariants], bounds=bounds)
-    return story_of(witness, finished.view.plan), finished, witness
+    return story_of(witness), finished, witness
 
 
-def story_of(witness: Witness, plan: ExecutionPlan) -> Story:
+def story_of(witness: Witness) -> Story:
     """The story of what a witness has seen."""
-    teller = _Teller(witness, plan)
+    teller = _Teller(witness)
     for entry in witness.entries:
         teller.hear(entry)
     return teller.story()
@@ -225,18 +224,9 @@ class _Saying:
 class _Teller:
     """Goes through the entries and puts them into steps."""
 
-    def __init__(self, witness: Witness, plan: ExecutionPlan) -> None:
+    def __init__(self, witness: Witness) -> None:
         self._witness = witness
-        self._names = {subtask.index: subtask.name for subtask in plan.subtasks}
-        by_place = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
-        self._ends = {
-            channel.index: (
-                by_place[channel.sender_vertex, channel.sender_subtask],
-                by_place[channel.receiver_vertex, channel.receiver_subtask],
-            )
-            for channel in plan.channels
-        }
-        self._tasks = tuple(by_place.values())
+        self._ends: dict[int, tuple[str, str]] = {}
         self._steps: list[Step] = []
         self._incarnation = 1
         self._attempts = 0
@@ -284,7 +274,8 @@ class _Teller:
         steps = _joined(self._steps)
         for number, step in enumerate(steps, start=1):
             step.number = number
-        return Story(tuple(steps), (*self._tasks, MANAGER))
+        tasks = {(one.vertex, one.subtask): one.name for plan in self._witness.plans.values() for one in plan.subtasks}
+        return Story(tuple(steps), (*(name for _, name in sorted(tasks.items())), MANAGER))
 
     def _add(self, saying: _Saying, end: int) -> None:
         last = self._steps[-1] if self._steps else None
@@ -304,6 +295,15 @@ class _Teller:
 
     def _run_started(self, event: RunStarted) -> Iterator[_Saying]:
         self._attempts = 0
+        plan = self._witness.plans[event.incarnation]
+        names = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
+        self._ends = {
+            one.index: (
+                names[one.sender_vertex, one.sender_subtask],
+                names[one.receiver_vertex, one.receiver_subtask],
+            )
+            for one in plan.channels
+        }
         if event.incarnation != self._incarnation:
             self._incarnation = event.incarnation
             yield _Saying(PROCESS, f"another one takes over (incarnation {event.incarnation})", RESTORE)

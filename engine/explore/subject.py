@@ -115,7 +115,9 @@ class Subject:
             return operator
         if isinstance(factory, partial) and factory.func is SourceOperator and dropped:
             source, *others = factory.args
-            mine = {key.rpartition("/")[2]: ranges for key, ranges in dropped.items() if _of(key, operator.uid)}
+            # A split may be called like a path, with slashes of its own.
+            prefix = f"{operator.uid}/"
+            mine = {key.removeprefix(prefix): ranges for key, ranges in dropped.items() if key.startswith(prefix)}
             if mine:
                 return replace(operator, factory=partial(SourceOperator, PrunedSource(source, mine), *others))
         return operator
@@ -145,7 +147,3 @@ class Subject:
         """The uids of the job's sources."""
         plan = self.plan()
         return [vertex.operators[0].uid for vertex in plan.vertices if vertex.is_source]
-
-
-def _of(key: str, uid: str) -> bool:
-    return key.rpartition("/")[0] == uid

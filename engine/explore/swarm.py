@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
 from engine.explore.runner import run_case
+from engine.faults.external import requests_befallen_by, requests_to
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, FaultMix
 from engine.faults.injector import FaultInjector
 from engine.faults.process import opportunities_at
@@ -31,7 +32,7 @@ from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 1
+SWARM_VERSION = 2
 
 STREAM = "swarm"
 
@@ -69,7 +70,7 @@ class Measure:
 
     ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel; ``visits``:
     of named points, each as often as chance counts it; ``names``: of vertices and subtasks; ``tasks``: how many;
-    ``scales``: whether its parallelism can be changed; ``has_log``: whether a sink writes to an external log.
+    ``scales``: whether its parallelism can be changed; ``requests``: to external logs, by kind.
     """
 
     duration_ns: int
@@ -79,7 +80,7 @@ class Measure:
     names: tuple[str, ...]
     tasks: int
     scales: bool
-    has_log: bool
+    requests: Mapping[str, int]
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
@@ -87,9 +88,8 @@ class Measure:
 
         :raises ConfigurationError: when it does not end even without faults
         """
-        subject.reference()
-        injector = FaultInjector()
-        case = Case(scheduler=FIFO, config={"batch_size": 2, "checkpoint_interval": "20us"})
+        injector, records = FaultInjector(), sum(map(len, subject.reference().rows.values()))
+        case = Case(scheduler=FIFO, config={"batch_size": 2, "checkpoint_interval": f"{max(1, records // 5)}rec"})
         finished = run_case(subject, case, interference=injector)
         result, view = finished.result, finished.view
         vertices = view.plan.vertices
@@ -102,7 +102,7 @@ class Measure:
             tuple(dict.fromkeys(names)),
             len(view.plan.subtasks),
             subject.is_scalable,
-            any(hasattr(sink, "log") for sink in view.world.sinks.values()),
+            {kind: _rounded(count) for kind, count in requests_to(view.world.sinks).items()},
         )
 
 
@@ -140,7 +140,9 @@ _BY_HAND = "operator error"
 def _is_possible(kind: str, measure: Measure) -> bool:
     if kind == "rescale":
         return measure.scales
-    return measure.has_log or FAULT_KINDS[kind].group != "external"
+    if FAULT_KINDS[kind].group == "external":
+        return any(request in measure.requests for request in requests_befallen_by(kind))
+    return True
 
 
 class _Drawing:
@@ -205,8 +207,8 @@ class _Drawing:
         self._set("min_pause_ns", (0, 0, 0, interval_ns // 2))
         # A checkpoint may have to wait for everything that is in front of its barriers, at the pace of the slowest.
         # The usual ten minutes would be millions of intervals, and all that a lost message leads to lies behind them.
-        self._set("checkpoint_timeout_ns", (duration_ns * 100, duration_ns * 1_000))
-        self._set("heartbeat_timeout_ns", (duration_ns // 4 + 1, duration_ns, duration_ns * 100))
+        self._set("checkpoint_timeout_ns", (duration_ns * 30, duration_ns * 200))
+        self._set("heartbeat_timeout_ns", (duration_ns // 4 + 1, duration_ns, duration_ns * 30))
         self._set("retained", (2, 1, 3))
         self._set("tolerable_failures", (0, 0, 3))
         self._set("random_first_delay", (False, False, True))
@@ -229,27 +231,30 @@ class _Drawing:
     def _mix(self) -> FaultMix:
         kinds = possible_kinds(self._swarm, self._measure)
         most = self._one_of((1, 1, 2, 2, 3, 5))
-        wanted = self._one_of((1, 1, 2))
+        halves = self._one_of((1, 2, 2, 4))
         chosen: list[str] = []
         # Kinds of one group go on and off together, too: half of what must hold cannot be judged with broken disks.
-        for group in dict.fromkeys(FAULT_KINDS[kind].group for kind in kinds):
-            is_on = group == _PROCESS or self._chance(4)
+        groups = tuple(dict.fromkeys(FAULT_KINDS[kind].group for kind in kinds))
+        for group in groups:
+            is_on = group == _PROCESS or self._chance(min(4, len(groups)))
             for kind in kinds:
                 if FAULT_KINDS[kind].group == group and self._chance(2) and (is_on or kind in _WITH_PROCESSES):
                     chosen.append(kind)
         if not chosen and kinds and not self._chance(4):
             chosen = [self._one_of(kinds)]
-        per_million = {kind: self._chance_of(kind, wanted, len(chosen)) for kind in chosen}
+        # Deaths count for two kinds: they are what checkpoints are for.
+        shares = len(chosen) + (_CRASH in chosen)
+        per_million = {kind: self._chance_of(kind, halves, shares) for kind in chosen}
         return FaultMix(per_million, most if per_million else 0)
 
-    def _chance_of(self, kind: str, wanted: int, kinds: int) -> int:
-        """The chance at one opportunity, when ``wanted`` faults of all kinds together are to strike in a run, and more
-        deaths than others."""
-        share = 2 if kind == _CRASH else 1
-        opportunities = max(1, sum(self._opportunities(by) for by in FAULT_KINDS[kind].by))
-        return min(1_000_000, max(1, 1_000_000 * wanted * share // (opportunities * kinds)))
+    def _chance_of(self, kind: str, halves: int, shares: int) -> int:
+        """The chance at one opportunity, when so many halves of a fault are to strike in a run, all kinds together.
+        More would all strike at the beginning, where there is nothing yet to lose."""
+        opportunities = max(1, sum(self._opportunities(kind, by) for by in FAULT_KINDS[kind].by))
+        mine = 2 if kind == _CRASH else 1
+        return min(1_000_000, max(1, 1_000_000 * halves * mine // (2 * opportunities * shares)))
 
-    def _opportunities(self, by: str) -> int:
+    def _opportunities(self, kind: str, by: str) -> int:
         """Roughly how many a run has: within an order of magnitude is enough."""
         measure = self._measure
         snapshots = 4 * measure.tasks
@@ -260,7 +265,7 @@ class _Drawing:
             ELEMENT: measure.events,
             MESSAGE: 3 * snapshots,
             CALL: 6 * snapshots,
-            EXTERNAL: measure.records + snapshots,
+            EXTERNAL: sum(measure.requests.get(request, 0) for request in requests_befallen_by(kind)),
         }[by]
 
     # -- draws ----------------------------------------------------------------------------------------------------

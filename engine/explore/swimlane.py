@@ -116,8 +116,8 @@ class _Picture:
         parts = [
             f"<svg xmlns='http://www.w3.org/2000/svg' width='{self._width}' height='{self._height}'"
             f" viewBox='0 0 {self._width} {self._height}' role='img' aria-label='What happened, step by step'>",
-            *(self._lane(actor, x) for actor, x in self._x.items()),
             *(background for background, _ in rows),
+            *(self._lane(actor, x) for actor, x in self._x.items()),
             *self._arrows(),
             *(foreground for _, foreground in rows),
             "</svg>",

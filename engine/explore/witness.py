@@ -94,7 +94,8 @@ class Witness(Invariant):
 
     ``entries``   what happened, in order;
     ``values``    by element: the records that it carried, as far as anybody saw them;
-    ``records``   by ``source uid/split``: how many records were read of it (the highest number, plus one).
+    ``records``   by ``source uid/split``: how many records were read of it (the highest number, plus one);
+    ``plans``     by incarnation: what its process ran, for a process may come back with another parallelism.
     """
 
     name = "witness"
@@ -105,6 +106,7 @@ class Witness(Invariant):
         self.entries: list[Entry] = []
         self.values: dict[Element, tuple[Any, ...]] = {}
         self.records: dict[str, int] = {}
+        self.plans: dict[int, ExecutionPlan] = {}
         self._view: CaseView | None = None
         self._world: World | None = None
         self._seen: dict[str, Counter[str]] = {}
@@ -125,6 +127,7 @@ class Witness(Invariant):
         """Look at another execution from now on."""
         self._view = view
         self._world = view.world
+        self.plans[view.incarnation] = view.plan
         self._channels = {}
         self._unseen = []
 

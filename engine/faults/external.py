@@ -18,6 +18,7 @@ data that no sink can save, so that ``expire`` and ``fence`` befall prepared tra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,17 @@ _POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "abort": (*_ANYWHERE, LATE_MARKER),
 }
 """By kind of request: what may befall it by chance."""
+
+
+def requests_befallen_by(kind: str) -> tuple[str, ...]:
+    """The kinds of requests that a kind of fault may befall by chance."""
+    return tuple(request for request, possible in _POSSIBLE.items() if kind in possible)
+
+
+def requests_to(sinks: Mapping[str, Any]) -> Mapping[str, int]:
+    """How many requests the logs of sinks have had, by kind."""
+    logs = [getattr(sink, "log", None) for sink in sinks.values()]
+    return Counter(one.request.kind for log in logs if isinstance(log, Log) for one in log.history)
 
 
 class ExternalFaults:

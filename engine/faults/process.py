@@ -255,6 +255,10 @@ class ProcessFaults:
                 target = victim
         elif fault.kind == PAUSE:
             for_ns = drawn_duration_ns(struck)
+            if struck.draw(2):
+                # Long enough that nobody counts upon it any more, and not much longer: it wakes beside its successor.
+                assert self._execution is not None, "faults are installed before the run"
+                for_ns += self._execution.config.heartbeat_timeout_ns
         elif fault.kind == RESCALE:
             target, amount = PROCESS, 1 + struck.draw(_MOST_PARALLELISM)
         number = sum(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.checkpoint.barrier_handler import barrier_fingerprint
 from engine.checkpoint.channel_state import ChannelState, ChannelStateWriter
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.instructions import AlignmentMetrics
@@ -364,7 +365,8 @@ class AsyncSnapshot:
 
     def fingerprint(self) -> object:
         """How far the asynchronous part is."""
-        return (self.barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
+        barrier = barrier_fingerprint(self.barrier)
+        return (barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
 
 
 def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:

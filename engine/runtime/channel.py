@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from engine.checkpoint.barrier_handler import barrier_fingerprint
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event, Watermark
 from engine.observe.events import (
@@ -574,7 +575,7 @@ def _plain(numbered: Numbered) -> object:
     element = numbered[1]
     if isinstance(element, Batch):
         return (tuple(map(repr, element.values)), element.timestamps and tuple(element.timestamps))
-    return element
+    return barrier_fingerprint(element) if isinstance(element, CheckpointBarrier) else element
 
 
 def kind_of(element: Element) -> str:

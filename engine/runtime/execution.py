@@ -347,12 +347,14 @@ class Execution:
         while manager.condemned:
             target, cause = manager.condemned.pop(0)
             if target == PROCESS:
+                manager.perish()
                 raise ProcessDiedError(cause, now) from struck
             try:
                 manager.strike(target, cause)
             except StruckDown as another:
                 # Only the whole process dies while somebody else does; see InterferedTask.
                 another.is_over = True
+                manager.perish()
                 raise ProcessDiedError(another.cause, now) from another
 
     def _result(self, started_ns: int) -> ExecutionResult:

@@ -145,12 +145,18 @@ class InterferedTask(DisturbedTask):
             return
         self.pause = None
         self._set_state(FAILED, error)
-        self._perish()
+        self.perish()
         master = self.environment.master
         self.kernel.schedule(self.kernel.now_ns, "task_failed", master, (self.attempt, self.name, error))
 
-    def _perish(self) -> None:
+    def perish(self) -> None:
+        """Nothing of the task goes on. What a dead process does not hold, open files above all, is let go."""
         self.checkpointing.perish()
+        for operator in self.operators:
+            try:
+                operator.abandon()
+            except OSError as error:
+                self.environment.master.note(f"{self.name} died with a file that cannot be closed: {error}")
         for context in self.contexts:
             context.perish()
 
@@ -161,7 +167,7 @@ class InterferedTask(DisturbedTask):
             if struck.target == PROCESS:
                 raise
             struck.is_over = True
-            self._perish()
+            self.perish()
             if struck.target != self.name:
                 self.environment.master.condemn(struck.target, struck.cause)
 

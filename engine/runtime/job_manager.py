@@ -368,6 +368,8 @@ class JobManager:
 
     def task_reached_end(self, task: Task) -> None:
         """All input of a task has ended."""
+        if task.disowned:
+            return
         self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)
         if self.end.all_ended:
             self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.deployment)
@@ -492,6 +494,12 @@ class JobManager:
             return
         for task in self.interfered_tasks(target):
             task.die(TaskKilledError(f"{task.name} was {cause}"))
+
+    def perish(self) -> None:
+        """The whole process is dead."""
+        for task in self.tasks.values():
+            if isinstance(task, InterferedTask) and task.state == "running":
+                task.perish()
 
     def interfered_tasks(self, target: str) -> list[InterferedTask]:
         """The tasks that go by a name, or that a worker holds, of those that the job manager still counts upon."""

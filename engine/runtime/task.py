@@ -43,7 +43,6 @@ from engine.runtime.watermark_valve import WatermarkValve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from engine.checkpoint.instructions import AbortCheckpoint, AlignmentFinished, TriggerSnapshot
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.interference import StruckDown
@@ -185,7 +184,7 @@ class Task(TaskSteps):
             self.fail(error)
             return
         self._set_state(RUNNING)
-        self._debloat_later()
+        self.debloat_later()
         self.wake()
 
     def struck_down(self, struck: StruckDown) -> None:
@@ -354,54 +353,9 @@ class Task(TaskSteps):
 
     # -- what the gate tells ------------------------------------------------------------------------------------
 
-    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
-        """The barrier handler says that the snapshot is due."""
-        self.checkpointing.snapshot_due(due)
-
-    def abort_checkpoint(self, abort: AbortCheckpoint) -> None:
-        """The barrier handler gave up on a checkpoint."""
-        self.checkpointing.barrier_aborted(abort)
-
-    def alignment_finished(self, finished: AlignmentFinished) -> None:
-        """All barriers of an unaligned checkpoint are here."""
-        self.checkpointing.alignment_finished(finished)
-
-    def channel_state_changed(self, checkpoint_id: int) -> None:
-        """The input part of a checkpoint's channel state has ended, or one of the slots of its output part."""
-        self.checkpointing.channel_state_changed(checkpoint_id)
-
-    def capture_failed(self, checkpoint_id: int) -> None:
-        """Not all barriers of an unaligned checkpoint will come."""
-        self.checkpointing.capture_failed(checkpoint_id)
-
-    def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
-        """The alignment of a checkpoint may take until ``at_ns``."""
-        self.kernel.schedule(
-            max(at_ns, self.kernel.now_ns), "receive_mail", self, ("alignment_timeout", (checkpoint_id,))
-        )
-
-    def alignment_timeout(self, checkpoint_id: int) -> None:
-        """The alignment timer of a checkpoint fires (mail)."""
-        self.gate.on_timeout(checkpoint_id, self.kernel.now_ns)
-
-    def output_timeout(self, checkpoint_id: int) -> None:
-        """The alignment timer of the outputs fires (mail)."""
-        self.checkpointing.output_timeout(checkpoint_id)
-
     def input_recovered(self) -> None:
         """All restored records in flight are behind us."""
         self.environment.master.task_recovered(self)
-
-    def debloat(self) -> None:
-        """A period of buffer debloating is over (mail)."""
-        assert self.gate.debloater is not None
-        self.gate.debloater.period_over()
-        self._debloat_later()
-
-    def _debloat_later(self) -> None:
-        if self.gate.debloater is not None:
-            due_ns = self.kernel.now_ns + self.gate.debloater.settings.period_ns
-            self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))
 
     def broadcast(self, event: Event) -> None:
         """Send ``event`` on all outputs."""

@@ -1,4 +1,4 @@
-"""The steps of a task in which something may go wrong, as methods of their own.
+"""The steps of a task in which something may go wrong, as methods of their own; and what its gate tells it.
 
 A plain task carries them out and nothing else; one of :mod:`engine.runtime.interfered_task` tells before and after
 each of them where it is.
@@ -12,13 +12,19 @@ from engine.runtime.interference import ZOMBIE
 
 if TYPE_CHECKING:
     from engine.checkpoint.instructions import (
+        AbortCheckpoint,
+        AlignmentFinished,
         NotifyOperatorsAborted,
         NotifyOperatorsComplete,
         NotifyOperatorsSubsumed,
+        TriggerSnapshot,
     )
     from engine.elements.operator import Operator
+    from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.interfered_task import Pause
+    from engine.runtime.kernel import Kernel
+    from engine.runtime.task_checkpoint import TaskCheckpointing
 
     Notification = NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed
 
@@ -28,6 +34,9 @@ class TaskSteps:
 
     name: str
     environment: TaskEnvironment
+    kernel: Kernel
+    gate: CheckpointedInputGate
+    checkpointing: TaskCheckpointing
 
     pause: Pause | None = None
     """What has come meanwhile, while a fault has the task do nothing."""
@@ -63,3 +72,51 @@ class TaskSteps:
     def close_operator(self, operator: Operator) -> None:
         """Have an operator release what it holds."""
         operator.close()
+
+    # -- what the gate tells ------------------------------------------------------------------------------------
+
+    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+        """The barrier handler says that the snapshot is due."""
+        self.checkpointing.snapshot_due(due)
+
+    def abort_checkpoint(self, abort: AbortCheckpoint) -> None:
+        """The barrier handler gave up on a checkpoint."""
+        self.checkpointing.barrier_aborted(abort)
+
+    def alignment_finished(self, finished: AlignmentFinished) -> None:
+        """All barriers of an unaligned checkpoint are here."""
+        self.checkpointing.alignment_finished(finished)
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """The input part of a checkpoint's channel state has ended, or one of the slots of its output part."""
+        self.checkpointing.channel_state_changed(checkpoint_id)
+
+    def capture_failed(self, checkpoint_id: int) -> None:
+        """Not all barriers of an unaligned checkpoint will come."""
+        self.checkpointing.capture_failed(checkpoint_id)
+
+    def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
+        """The alignment of a checkpoint may take until ``at_ns``."""
+        self.kernel.schedule(
+            max(at_ns, self.kernel.now_ns), "receive_mail", self, ("alignment_timeout", (checkpoint_id,))
+        )
+
+    def alignment_timeout(self, checkpoint_id: int) -> None:
+        """The alignment timer of a checkpoint fires (mail)."""
+        self.gate.on_timeout(checkpoint_id, self.kernel.now_ns)
+
+    def output_timeout(self, checkpoint_id: int) -> None:
+        """The alignment timer of the outputs fires (mail)."""
+        self.checkpointing.output_timeout(checkpoint_id)
+
+    def debloat(self) -> None:
+        """A period of buffer debloating is over (mail)."""
+        assert self.gate.debloater is not None
+        self.gate.debloater.period_over()
+        self.debloat_later()
+
+    def debloat_later(self) -> None:
+        """Come back when the next period of buffer debloating is over, if there is any."""
+        if self.gate.debloater is not None:
+            due_ns = self.kernel.now_ns + self.gate.debloater.settings.period_ns
+            self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ from engine.explore.token import parse_token
 from engine.faults.fault import parse_fault
 from state_backends.filesystem import MemoryFileSystem
 from tests.explore.failing_job import SPLITS, build, judges, losing_sink, subject
+from tests.house import transcripts
+from tests.house.project import ROOT
 
 _FAILING = Case(scheduler=FIFO, config={"batch_size": 3}, checkpoints=(5_000, 9_000))
 
@@ -252,3 +255,13 @@ def test_there_is_no_report_on_a_run_that_passes() -> None:
     assert failure_report(subject(), _FAILING, invariants_for=judges) is None
     assert failure_report(subject(), replace(_FAILING, scheduler="random"), invariants_for=judges) is None
     assert run_case(subject(), _FAILING, judges(_FAILING)).violations == []
+
+
+def test_the_page_shows_what_the_program_prints(tmp_path: Path) -> None:
+    """The example of the page on failure reports, run alone, prints exactly what stands below it."""
+    page = (ROOT / "docs" / "failure-reports.md").read_text("utf-8")
+    found = list(transcripts.printing_programs(page))
+
+    assert len(found) == 1
+    program, printed = found[0]
+    assert transcripts.run_program(program.text, tmp_path, ROOT) == printed

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
+from engine.elements.source import SourceContext, SplitReader
 from engine.explore.case import FIFO, Case
 from engine.explore.concrete import concretised
 from engine.explore.invariant import Invariant, Violation
@@ -16,6 +17,9 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.shrink import Budget, Shrunk, Size, removals, same_invariant, shrink
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
+from engine.graph.job import Job
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject
 
 _DRAWN = Case(seed="7", config={"checkpoint_interval": "5us", "batch_size": 3, "cost.link_latency_ns": 400})
@@ -91,10 +95,13 @@ class _Fake:
     def __init__(self, *bugs: Any) -> None:
         self.bugs = bugs
         self.cases: list[Case] = []
+        self.watched: list[Case] = []
 
     def __call__(self, subject: Subject, case: Case, invariants: Sequence[Invariant]) -> FinishedCase:
         finished = run_case(subject, replace(case, faults=()), invariants)
-        if not invariants or invariants[0].name != "witness":
+        if invariants[0].name == "witness":
+            self.watched.append(case)
+        else:
             self.cases.append(case)
             finished.violations += [bug for bug in (one(case) for one in self.bugs) if bug is not None]
         return finished
@@ -156,6 +163,17 @@ def test_another_mistake_is_never_taken_for_this_one() -> None:
     assert shrunk.violation.details["kind"] == "lost"
 
 
+def test_records_are_counted_where_nothing_goes_wrong() -> None:
+    """A failing run may end before it has read everything; what it has not read can still be left out."""
+    fake = _Fake(_needs(_FAULTS[2]))
+
+    shrunk = _shrunk(replace(_with_faults(_FAULTS[2]), dropped={}), run=fake)
+
+    assert [(case.faults, case.dropped) for case in fake.watched] == [((), {})]
+    assert shrunk.before.records == 40
+    assert shrunk.after.records == 0
+
+
 def test_a_budget_that_ends_is_said() -> None:
     """With few runs the case is not minimal, and each thing that nobody could try to remove is named."""
     fake = _Fake(_needs(_FAULTS[2], _FAULTS[4]))
@@ -194,3 +212,35 @@ def test_a_removal_that_fails_after_all_is_accepted() -> None:
 
     assert Size(records=0, faults=0, checkpoints=0, choices=1) == shrunk.after
     assert shrunk.is_minimal
+
+
+class _Named:
+    """A source whose only split is called like a path."""
+
+    def __init__(self) -> None:
+        self._inner = SequenceSource(0, 6)
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        return ["/in/numbers.txt"]
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        return self._inner.open_split(self._inner.splits(context)[0], position, context)
+
+
+def test_records_of_a_split_with_slashes_in_its_name_are_left_out() -> None:
+    """Files are splits that are called by their paths: their records can be dropped like any others."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("files")
+        job.source(_Named(), name="numbers").collect(CollectedResults(), name="out")
+        return job
+
+    def bug(case: Case) -> Violation | None:
+        rows = run_case(Subject(build), case).committed["out"]
+        return Violation("X", "broken") if "4" in rows else None
+
+    case = Case(scheduler=FIFO, config={"batch_size": 1}, checkpoints=())
+    shrunk = shrink(Subject(build), case, lambda _: [Invariant()], run=_Fake(bug))
+
+    assert shrunk is not None
+    assert shrunk.case.dropped == {"numbers//in/numbers.txt": ((0, 4), (5, 6))}

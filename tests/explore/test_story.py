@@ -172,8 +172,8 @@ def test_chained_operators_and_side_sinks_are_heard() -> None:
         return job
 
     witness = Witness(Subject(build))
-    finished = run_case(witness.subject, Case(scheduler=FIFO, config={"batch_size": 1}), [witness])
-    text = str(story_of(witness, finished.view.plan))
+    run_case(witness.subject, Case(scheduler=FIFO, config={"batch_size": 1}), [witness])
+    text = str(story_of(witness))
 
     assert "reads #1 = 1 of sequence-0-of-1" in text or "reads #1 = 1" in text
     assert "tens gets 1" in text
@@ -217,6 +217,25 @@ def test_the_death_of_the_process_is_told() -> None:
     assert "process: another one takes over (incarnation 2)" in text
     sends = [one for one in witness.trace if isinstance(one, Send) and one.kind == RECORDS]
     assert sum(len(values) for values in witness.values.values()) == sum(one.records for one in sends)
+
+
+def test_a_process_that_comes_back_wider_has_new_tasks() -> None:
+    """After a change of parallelism the story speaks of the new subtasks."""
+
+    def build(parallelism: int | None) -> Job:
+        job = Job("wider", max_parallelism=8)
+        numbers = job.source(SequenceSource(0, 12), name="numbers", parallelism=1)
+        counts = numbers.key_by(lambda one: one % 4).reduce(max, name="count", parallelism=parallelism or 1)
+        counts.collect(CollectedResults(), name="out", parallelism=1, chain=False)
+        return job
+
+    fault = parse_fault("rescale:process@after:source.emit#6=3")
+    case = Case(scheduler=FIFO, config={"batch_size": 1}, faults=(fault,), checkpoints=(3_000,))
+    story, finished, _ = tell(Subject(build), case)
+
+    assert finished.incarnations == 2
+    assert story.actors == ("numbers[0]", "count[0]", "count[1]", "count[2]", "out[0]", "job manager")
+    assert any("count[2]: takes" in step.text for step in story.steps)
 
 
 def test_left_out_records_of_all_keys_are_not_told() -> None:

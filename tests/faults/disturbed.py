@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
@@ -24,6 +26,8 @@ from state_backends.storage import CheckpointStorage
 
 RECORDS, KEYS = 24, 5
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
+MODES = ("aligned", "unaligned", pytest.param("aligned-timeout", marks=pytest.mark.slow))
+"""The same, for tests of many runs."""
 EXPECTED = Counter(
     (key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS)))
 )

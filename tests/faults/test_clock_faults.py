@@ -22,7 +22,7 @@ from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.changelog.backend import ChangelogStateBackend
 from state_backends.heap_backend import HeapStateBackend
-from tests.faults.disturbed import EXACTLY_ONCE, EXPECTED, VIRTUAL_BOUND_NS, Disturbance, config, counting, disturbed
+from tests.faults.disturbed import EXPECTED, MODES, VIRTUAL_BOUND_NS, Disturbance, config, counting, disturbed
 
 US, MS = 1_000, 1_000_000
 KINDS = ("slow", "idle", "clock-jump", "skew", "watermark-stall")
@@ -143,7 +143,7 @@ def test_background_work_goes_by_the_clock_of_its_task(text: str) -> None:
     assert len(of_kind(records, "set")) == NUMBERS
 
 
-@pytest.mark.parametrize("mode", [*EXACTLY_ONCE, "at-least-once"])
+@pytest.mark.parametrize("mode", [*MODES, "at-least-once"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_faults_of_time_change_no_output(kind: str, mode: str) -> None:
     """Together with a kill; and repeated as exact faults the run is the same event by event."""

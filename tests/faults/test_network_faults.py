@@ -21,6 +21,7 @@ from operators.sinks import CollectedResults
 from tests.faults.disturbed import (
     EXACTLY_ONCE,
     EXPECTED,
+    MODES,
     RECORDS,
     VIRTUAL_BOUND_NS,
     Disturbance,
@@ -62,7 +63,7 @@ def check_exactly_once(run: Disturbed, why: object) -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-@pytest.mark.parametrize("mode", EXACTLY_ONCE)
+@pytest.mark.parametrize("mode", MODES)
 def test_each_message_goes_astray_once(mode: str, message: str) -> None:
     """Lost, twice or late, whichever it is: the job ends, and each record is counted once."""
     texts = message_faults(mode, message)
@@ -75,7 +76,7 @@ def test_each_message_goes_astray_once(mode: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", [*EXACTLY_ONCE, "at-least-once"])
+@pytest.mark.parametrize("mode", [*MODES, "at-least-once"])
 def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
     """Drawn faults of one kind, and two kills: nothing is lost, and nothing twice where that is promised; repeated as
     exact faults, the run is the same event by event."""
@@ -182,7 +183,7 @@ def test_a_delayed_element_delays_what_is_behind_it(mode: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["CheckpointBarrier", "records", "EndOfData"])
-@pytest.mark.parametrize("mode", EXACTLY_ONCE)
+@pytest.mark.parametrize("mode", MODES)
 def test_each_kind_of_element_is_late_on_each_channel(mode: str, kind: str) -> None:
     """Barriers of one checkpoint meet those of the next, cancel markers come behind newer barriers (FLINK-18063)."""
     names = {name for name in undisturbed(mode).disturbance.asked if "->" in name}

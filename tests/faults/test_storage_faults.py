@@ -18,7 +18,7 @@ from engine.observe.events import CheckpointAborted, CheckpointCompleted
 from engine.runtime.choices import ChoiceRecorder
 from operators.sinks import CollectedResults
 from state_backends.filesystem import FileSystem, MemoryFileSystem
-from tests.faults.disturbed import EXACTLY_ONCE, EXPECTED, VIRTUAL_BOUND_NS, counting, disturbed
+from tests.faults.disturbed import EXACTLY_ONCE, EXPECTED, MODES, VIRTUAL_BOUND_NS, counting, disturbed
 
 US = 1_000
 WRITING = ("torn-write", "write-error", "disk-full", "read-only")
@@ -217,7 +217,7 @@ def test_somebody_deletes_a_file_that_a_checkpoint_needs() -> None:
 # -- dying processes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", EXACTLY_ONCE)
+@pytest.mark.parametrize("mode", MODES)
 def test_what_was_not_durable_may_be_lost_with_the_machine(mode: str) -> None:
     """A process dies at a point, and of each change that was not fsynced it is drawn whether it survives: the resumed
     job commits each row once; repeated as exact faults, the same is lost and the same committed."""

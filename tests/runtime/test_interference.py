@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.restart import FixedDelayRestart
+from engine.elements.batch import Batch
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, TaskState
+from engine.observe.events import AttemptStarted, Send, TaskState
 from engine.observe.points import AFTER, BEFORE
+from engine.runtime.async_snapshot import AsyncSnapshot
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
@@ -84,7 +86,7 @@ class At(Calm):
         if self._left:
             return
         if self._pause_ns:
-            self.execution.pause(actor, self._pause_ns)
+            self.execution.pause(self._victim or actor, self._pause_ns)
         elif self._victim is None or self._victim == PROCESS:
             raise StruckDown(self._victim or actor, "struck down")
         else:
@@ -331,13 +333,15 @@ def test_a_successor_does_not_reach_who_is_silent() -> None:
 
 
 def test_a_pause_stretches_the_work_that_it_cuts() -> None:
-    """No record is handled while nothing is done: the slice under way ends so much later."""
+    """No record is handled while nothing is done: the slice under way, and all behind it, come so much later."""
     ends = []
-    for at in (Calm(), At("snapshot.async.step", AFTER, SOURCE, pause_ns=4_000)):
+    for pause_ns in (0, 1_500):
         trace = Trace()
-        ran(made(counted(CollectedResults()), at, instruments=[trace], channel_capacity=100))
-        ends += [one.time_ns for one in trace.of(TaskState) if (one.task, one.state) == (SOURCE, "end_of_data")]
-    assert ends[1] - ends[0] >= 4_000
+        at = At("user.process", BEFORE, COUNT, 2, victim=SOURCE, pause_ns=pause_ns)
+        calm = {"checkpoint_interval": None, "seeded_schedule": False, "channel_capacity": 100}
+        ran(made(counted(CollectedResults()), at if pause_ns else Calm(), instruments=[trace], **calm))
+        ends.append(max(one.time_ns for one in trace.of(Send) if one.kind == "records"))
+    assert ends[1] - ends[0] == 1_500
 
 
 def test_batches_are_visited_one_by_one() -> None:
@@ -349,3 +353,92 @@ def test_batches_are_visited_one_by_one() -> None:
     taken = at.visits.count(("user.process", BEFORE, COUNT))
     assert taken == at.visits.count(("user.process", AFTER, COUNT)) >= RECORDS // 4
     assert len(sink.of("record")) == RECORDS
+
+
+def test_a_zombie_can_neither_end_nor_run_for_the_job() -> None:
+    """What a task that was given up reports changes nothing that the job manager counts."""
+    execution = made(counted(CollectedResults()), Calm())
+    execution.begin()
+    manager = execution.manager
+    task = next(task for task in manager.tasks.values() if task.name == COUNT)
+    before = manager.fingerprint()
+    task.disowned = True
+    expected = manager.end.fingerprint()
+
+    manager.task_reached_end(task)
+    manager.task_finished(task)
+    manager.task_recovered(task)
+    manager.source_backlog(task, True)
+    source = next(task for task in manager.tasks.values() if task.name == SOURCE)
+    source.disowned = True
+    source._count(5)
+
+    task.disowned = source.disowned = False
+    assert manager.source_records == 0
+    assert manager.end.fingerprint() == expected
+    assert manager.fingerprint() == before
+
+
+def test_the_mail_of_a_zombie_is_gone() -> None:
+    """What was sent to a silent task before it was given up never reaches its operators."""
+    sink = RecordingSink()
+
+    class Silent(At):
+        def at(self, point: str, phase: str, actor: str) -> None:
+            super().at(point, phase, actor)
+            if (point, phase, actor) == ("snapshot.sync", AFTER, COUNT) and self.execution.manager.attempt == 1:
+                manager = self.execution.manager
+                self.execution.pause(COUNT, 4 * HEARTBEAT_NS)
+                task = next(task for task in manager.tasks.values() if task.name == COUNT)
+                manager.mail(task, "notify_checkpoint_complete", 1, 0)
+
+    ran(made(counted(sink), Silent("never", BEFORE, "nobody")))
+
+    assert [what for attempt, what, _ in sink.calls if attempt == 1 and what == "complete"] == []
+    assert [what for attempt, what, _ in sink.calls if attempt == 1][-1] == "close"
+
+
+def test_a_death_in_the_middle_of_a_snapshot_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the synchronous parts of two operators: what the first has prepared is cancelled by nobody."""
+    cancelled = []
+    cancel = AsyncSnapshot.cancel
+
+    def noted(snapshot: AsyncSnapshot) -> None:
+        cancelled.append(snapshot.task.name)
+        cancel(snapshot)
+
+    monkeypatch.setattr(AsyncSnapshot, "cancel", noted)
+    ran(made(counted(CollectedResults()), At("user.snapshot", AFTER, COUNT)))
+
+    assert COUNT not in cancelled
+
+
+def test_a_record_that_arrives_may_kill_its_receiver_alone() -> None:
+    """Records in flight are captured as they arrive, in the sender's step: the receiver dies, the sender goes on."""
+    at = At("channel-state.append", BEFORE, COUNT)
+    execution = made(counted(CollectedResults()), at, mode="unaligned")
+    execution.begin()
+    task = next(task for task in execution.manager.tasks.values() if task.name == COUNT)
+    channel = task.inputs[0]
+    assert channel.capture is not None
+    channel.capture.start(1)
+    task.gate.state.open(1)
+
+    task.gate.capture(channel, [Batch([1])])
+
+    assert task.state == "failed"
+
+
+def test_a_paused_task_does_not_end() -> None:
+    """Whatever it is told to do at the end comes behind the pause."""
+    execution = made(counted(CollectedResults()), Calm())
+    execution.begin()
+    execution.pause(COUNT, 1_000)
+    task = next(task for task in execution.manager.tasks.values() if task.name == COUNT)
+
+    task.finish()
+    task.stop()
+
+    assert task.state == "running"
+    assert task.pause is not None
+    assert [payload[0] for _, operation, payload in task.pause.held if operation == "go_on"] == ["finish", "stop"]

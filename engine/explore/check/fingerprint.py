@@ -22,15 +22,18 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from engine.checkpoint.barrier_handler import barrier_fingerprint
 from engine.checkpoint.messages import Acknowledge
 from engine.elements.batch import Batch
+from engine.elements.events import CheckpointBarrier
 from engine.runtime.task import Task
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.filesystem import TEMPORARY_SUFFIX, MemoryFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.subject import World
     from engine.runtime.execution import Execution
-    from engine.runtime.kernel import Kernel, ScheduledEvent
+    from engine.runtime.job_manager import JobManager
+    from engine.runtime.kernel import ScheduledEvent
 
 _DEAD = ("failed", "canceled")
 
@@ -42,7 +45,23 @@ def digest_of(*parts: object) -> bytes:
 
 def execution_parts(execution: Execution) -> tuple[object, ...]:
     """Of one process: what is to happen, and who is in which state. Declared state is not among it."""
-    return (pending_parts(execution.kernel), execution.manager.fingerprint(), _key_types(execution))
+    return (pending_parts(execution), execution.manager.fingerprint(), _key_types(execution))
+
+
+def undisturbed_parts(execution: Execution) -> tuple[object, ...]:
+    """The same when nothing fails any more: then it is all one in which attempt tasks are, what has failed before, and
+    from what one could start again."""
+    manager = execution.manager
+    return (
+        pending_parts(execution),
+        manager.state,
+        manager.end.fingerprint(),
+        manager.savepoints.fingerprint(),
+        manager.coordinator.undisturbed_fingerprint(manager.kernel.now_ns),
+        manager.coordinators.fingerprint(),
+        [task.fingerprint() for task in manager.tasks.values()],
+        _key_types(execution),
+    )
 
 
 def _key_types(execution: Execution) -> object:
@@ -53,20 +72,6 @@ def _key_types(execution: Execution) -> object:
     return [[one.key_type_agreement(vertex).key_type for vertex in vertices] for one in environments.values()]
 
 
-def control_parts(execution: Execution) -> tuple[object, ...]:
-    """Of one process: what is left of it when all its tasks are cancelled."""
-    manager = execution.manager
-    return (
-        manager.state,
-        manager.end.fingerprint(),
-        manager.savepoints.fingerprint(),
-        manager.failover.fingerprint(),
-        manager.coordinator.fingerprint(manager.kernel.now_ns),
-        manager.coordinators.fingerprint(),
-        pending_parts(execution.kernel, control=True),
-    )
-
-
 def world_parts(world: World) -> tuple[object, ...]:
     """Of what outlives processes: files and outputs."""
     return (
@@ -74,6 +79,25 @@ def world_parts(world: World) -> tuple[object, ...]:
         _file_system(world.files),
         tuple((uid, _sink(sink)) for uid, sink in sorted(world.sinks.items())),
     )
+
+
+def durable_world_digest(world: World) -> bytes:
+    """Of what the next process would find. Files under temporary names are deleted before anything else."""
+    parts = world_parts(world)
+    return digest_of(*map(_without_temporary, parts[:2]), parts[2])
+
+
+def _without_temporary(tree: Any) -> object:
+    return tuple(
+        (entry[0], _without_temporary(entry[1])) if len(entry) == 2 and isinstance(entry[1], tuple) else entry
+        for entry in tree
+        if not entry[0].endswith(TEMPORARY_SUFFIX)
+    )
+
+
+def output_parts(world: World) -> tuple[object, ...]:
+    """Of what outlives processes, only what readers see, and what sinks and sources write and read."""
+    return world_parts(world)[1:]
 
 
 def _file_system(files: object) -> object:
@@ -97,29 +121,38 @@ def declared_state(task: Task) -> object:
     )
 
 
+def task_of(target: Any) -> Task | None:
+    """The task that a target of events is, or belongs to."""
+    task = target if isinstance(target, Task) else getattr(target, "task", None)
+    return task if isinstance(task, Task) else None
+
+
 def is_void(event: ScheduledEvent) -> bool:
     """Whether the event is for somebody who is dead."""
-    target = event.target
-    task = target if isinstance(target, Task) else getattr(target, "task", None)
-    return isinstance(task, Task) and task.state in _DEAD
+    task = task_of(event.target)
+    return task is not None and task.state in _DEAD
 
 
-def pending_parts(kernel: Kernel, *, control: bool = False) -> list[tuple[str, ...]]:
+def pending_parts(execution: Execution, *, control: bool = False) -> list[tuple[str, ...]]:
     """What is to happen, by target. ``control``: without what tasks do."""
+    kernel, manager = execution.kernel, execution.manager
     queues: dict[Any, list[tuple[object, ...]]] = {}
     for event in kernel.pending():
         target = event.target
-        if is_void(event) or (control and (isinstance(target, Task) or hasattr(target, "task"))):
+        if is_void(event) or (control and task_of(target) is not None):
             continue
         queue = queues.setdefault(target, [])
-        queue.append((event.time_ns - kernel.now_ns, event.operation, _payload(event)))
+        queue.append((event.time_ns - kernel.now_ns, event.operation, _payload(event, manager)))
     return sorted(
         (type(target).__name__, getattr(target, "name", ""), repr(_in_any_order(queue)))
         for target, queue in queues.items()
     )
 
 
-def _payload(event: ScheduledEvent) -> object:
+def _payload(event: ScheduledEvent, manager: JobManager) -> object:
+    if event.target is manager and isinstance(event.payload, int):
+        # Which deployment it was meant for.
+        return manager.deployment - event.payload
     if event.operation == "arrive":
         return _plain(event.payload[1])
     return _plain(event.payload)
@@ -130,7 +163,9 @@ def _plain(value: Any) -> object:
         return tuple(map(_plain, value))
     if isinstance(value, Acknowledge):
         # What it acknowledges is among the snapshots under way.
-        return ("acknowledge", value.checkpoint_id, value.attempt, value.task)
+        return ("acknowledge", value.checkpoint_id, value.task)
+    if isinstance(value, CheckpointBarrier):
+        return barrier_fingerprint(value)
     if isinstance(value, Batch):
         return (value.values, value.timestamps)
     if isinstance(value, BaseException):
@@ -158,7 +193,7 @@ def _in_any_order(queue: list[tuple[object, ...]]) -> Iterable[tuple[object, ...
 def _checkpoint(entry: tuple[object, ...]) -> object:
     payload = entry[2]
     assert isinstance(payload, tuple), entry
-    return payload[1:3]
+    return payload[1]
 
 
 def failure_parts(execution: Execution) -> tuple[object, ...]:
@@ -172,5 +207,5 @@ def failure_parts(execution: Execution) -> tuple[object, ...]:
         coordinator.pending_ids,
         coordinator.finalizing_id,
         coordinator.is_triggering,
-        [entry for entry in pending_parts(execution.kernel, control=True) if "acknowledge" not in entry[2]],
+        [entry for entry in pending_parts(execution, control=True) if "acknowledge" not in entry[2]],
     )

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Watermark
 from engine.elements.operator import Operator
-from engine.explore.check.fingerprint import is_void
+from engine.explore.check.fingerprint import is_void, task_of
 from engine.runtime.async_snapshot import AsyncSnapshot
 from engine.runtime.job_manager import JobManager
 from engine.runtime.source_task import SourceTask
@@ -64,6 +64,7 @@ class Independence:
     """Knows of one job which events may be taken alone."""
 
     def __init__(self, plan: ExecutionPlan, config: RunConfig) -> None:
+        self._takes_all = config.failover != "region"
         self._overtakes = config.protocol.stores_channel_state
         self._ends = {vertex.index for vertex in plan.vertices if _has_effects(vertex)}
         self._only_end = sum(plan.vertices[index].parallelism for index in self._ends) == 1
@@ -80,10 +81,17 @@ class Independence:
         }
         self._free_outputs = {vertex.index: vertex.index not in ordered for vertex in plan.vertices}
 
-    def alone(self, execution: Execution, alternatives: Sequence[Alternative]) -> Alternative | None:
-        """One of the ready events that may be taken without looking at the others first, if there is one."""
+    def alone(
+        self, execution: Execution, alternatives: Sequence[Alternative], *, is_calm: bool = False
+    ) -> Alternative | None:
+        """One of the ready events that may be taken without looking at the others first, if there is one. ``is_calm``:
+        the last fault has struck."""
         may_trigger = not execution.kernel.operations().isdisjoint(_TRIGGERS)
-        if may_trigger and _all_sources_ended(execution):
+        if is_calm:
+            for alternative in alternatives:
+                if task_of(alternative[1].target) is None:
+                    return alternative
+        elif may_trigger and _all_sources_ended(execution):
             for alternative in alternatives:
                 if alternative[1].operation == "checkpoint_is_due":
                     return alternative
@@ -97,6 +105,8 @@ class Independence:
         if is_void(event) or isinstance(target, AsyncSnapshot):
             return True
         if isinstance(target, JobManager):
+            if operation == "task_failed":
+                return self._takes_all
             return operation == "receive_acknowledge" and not _is_last(execution, event)
         if not isinstance(target, Task):
             return False

@@ -8,7 +8,8 @@ the job, makes copies and carries out events.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator_config import CoordinatorConfig
 from engine.checkpoint.instructions import AlignmentMetrics
@@ -16,7 +17,16 @@ from engine.checkpoint.messages import SubtaskCheckpointMetrics
 from engine.checkpoint.plan import CheckpointGraph
 from engine.checkpoint.requests import TriggerRequest
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
-from engine.explore.check.fingerprint import control_parts, declared_state, digest_of, execution_parts, world_parts
+from engine.explore.check.fingerprint import (
+    declared_state,
+    digest_of,
+    durable_world_digest,
+    execution_parts,
+    output_parts,
+    task_of,
+    undisturbed_parts,
+    world_parts,
+)
 from engine.explore.check.fork import Forker
 from engine.explore.check.watcher import Strike, Watcher
 from engine.explore.runner import CheckpointTrigger, run_config
@@ -32,7 +42,6 @@ from engine.runtime.job_manager import Restore
 from engine.runtime.job_state import ENDED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
-from engine.runtime.task import Task
 from state_backends.encoding import StateCodec
 from state_backends.full_snapshot import StateId
 from state_backends.handles import ChannelName, OperatorStateHandle, StateOffsets
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from engine.explore.subject import Subject
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.kernel import ScheduledEvent
+    from engine.runtime.task import Task
 
 _NEVER_CHANGE = (
     ChannelPlan,
@@ -82,7 +92,6 @@ class State:
 
     ``declared``   task -> declared state of its operators, as far as it is known;
     ``cuts``       ``(task, attempt, checkpoint)`` -> what the snapshot of that task holds, until nothing can come of it;
-    ``world_digest``  of what outlives the process, ``None`` when it may have changed since it was taken.
     """
 
     world: World
@@ -90,7 +99,6 @@ class State:
     execution: Execution
     declared: dict[Task, object] = field(default_factory=dict)
     cuts: dict[tuple[str, int, int], tuple[object, object]] = field(default_factory=dict)
-    world_digest: bytes | None = None
     processes: int = 1
 
     @property
@@ -108,8 +116,9 @@ class State:
 class Machine:
     """Carries out one case."""
 
-    def __init__(self, subject: Subject, case: Case) -> None:
-        self._subject, self._case = subject, case
+    def __init__(self, subject: Subject, case: Case, faults: int = 0) -> None:
+        """``faults``: how many may strike."""
+        self._subject, self._case, self._faults = subject, case, faults
         self.config = run_config(case)
         parallelism = case.config.get("parallelism")
         assert parallelism is None or isinstance(parallelism, int), parallelism
@@ -126,6 +135,8 @@ class Machine:
         """The state before the first event."""
         world, watcher = World(), Watcher()
         watcher.begin(())
+        if self._faults:
+            watcher.world_digest = partial(durable_world_digest, world)
         return State(world, watcher, self._process(world, watcher, resumes=False))
 
     def _process(self, world: World, watcher: Watcher, *, resumes: bool) -> Execution:
@@ -251,8 +262,11 @@ class Machine:
                 del state.cuts[key]
         declared = [self._declared(state, task) for task in manager.tasks.values() if task.state == "running"]
         cuts = sorted(state.cuts.items(), key=lambda item: item[0])
+        if state.faults >= self._faults:
+            # Should something fail by itself, that is an ending of its own: see the search.
+            return digest_of("last", undisturbed_parts(state.execution), output_parts(state.world), declared)
         return digest_of(
-            execution_parts(state.execution), self.durable_fingerprint(state), declared, cuts, state.faults
+            execution_parts(state.execution), world_parts(state.world), declared, cuts, state.faults
         )
 
     def ending_fingerprint(self, state: State) -> bytes:
@@ -260,16 +274,10 @@ class Machine:
         committed = sorted((where, sorted(rows)) for where, rows in state.world.committed().items())
         return digest_of("over", state.execution.manager.state, committed, state.faults)
 
-    def durable_fingerprint(self, state: State) -> bytes:
-        """Of what outlives the process."""
-        return digest_of(world_parts(state.world))
+    def may_strike(self, state: State) -> bool:
+        """Whether a further fault may strike; if not, nobody needs to know what it would find."""
+        allowed = state.faults < self._faults
+        if not allowed:
+            state.watcher.world_digest = None
+        return allowed
 
-    def control_fingerprint(self, state: State) -> bytes:
-        """Of what outlives the tasks."""
-        return digest_of(control_parts(state.execution))
-
-
-def task_of(target: Any) -> Task | None:
-    """The task that a target of events is, or belongs to."""
-    task = target if isinstance(target, Task) else getattr(target, "task", None)
-    return task if isinstance(task, Task) else None

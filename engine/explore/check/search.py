@@ -5,19 +5,19 @@ taken in the order of (faults, events), so that the first wrong ending is one wi
 of these. All endings without a fault come first: they are what endings with faults are judged by (whatever a faulty run
 shows, a run without faults could have shown).
 
-With reduction, events that are independent of all others are not branched at (:mod:`engine.explore.check.independence`),
-and a crash is tried once for everything that makes a difference to it:
+With reduction, events that are independent of all others are not branched at
+(:mod:`engine.explore.check.independence`), and a crash is tried once for everything that makes a difference to it:
 
-* to a death of the process, what is in files and what readers see; within an event that changes any of that, every
-  named point is tried;
+* to a death of the process, what is in files and what readers see, at that very point;
 * to a death of a task or of the job manager, the same, and what the job manager is about: checkpoints that are being
-  triggered or completed, and messages to it. Which task dies makes no difference, as it takes all with it (with regional
-  failover it does, and every one is tried); nor do acknowledgements that have come, for every pending checkpoint dies.
+  triggered or completed, and messages to it. Which task dies makes no difference, as it takes all with it (with
+  regional failover it does, and every one is tried); nor do acknowledgements that have come, for every pending
+  checkpoint dies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from time import perf_counter
@@ -27,15 +27,14 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.check.fingerprint import digest_of, failure_parts
 from engine.explore.check.fork import collect, forking
 from engine.explore.check.independence import Independence
-from engine.explore.check.machine import Machine, State, task_of
-from engine.explore.check.watcher import CRASH, KINDS, Occasion, Strike
+from engine.explore.check.machine import Machine, State
+from engine.explore.check.watcher import CRASH, KINDS, LOSE, Occasion, Strike
 from engine.faults.network import REPEATED
 from engine.runtime.interference import JOB_MANAGER, MESSAGES, PROCESS
 
 if TYPE_CHECKING:
     from engine.explore.case import Case
     from engine.explore.subject import Subject
-    from engine.runtime.kernel import ScheduledEvent
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
 """What readers see, by sink; rows sorted."""
@@ -45,9 +44,7 @@ STUCK, BROKEN = "stuck", "broken"
 """How a job may end besides :data:`engine.runtime.job_state.ENDED`: nothing is left to happen, but it has not ended; an
 exception that nobody expects."""
 
-_EFFECTS = ("sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.")
-"""Points at which, or next to which, something changes that outlives the process."""
-_COLLECT_EVERY = 500
+_COLLECT_EVERY = 100
 
 
 class Step(NamedTuple):
@@ -130,7 +127,7 @@ class Search:
 
     def __init__(self, subject: Subject, order: CheckOrder) -> None:
         self._order = order
-        self._machine = Machine(subject, order.case)
+        self._machine = Machine(subject, order.case, order.faults)
         self._independence: Independence | None = None
         self._nodes: list[_Node] = []
         self._queue: list[tuple[int, int, int, _Task]] = []
@@ -141,7 +138,7 @@ class Search:
         self._takes_all = self._machine.config.failover != "region"
         self.found = Found()
 
-    def endings(self) -> Iterator[Ending]:
+    def endings(self) -> Generator[Ending, None, None]:
         """All endings, in the order of (faults, events), as they are found. Stop whenever you like."""
         began = perf_counter()
         with forking():
@@ -204,8 +201,6 @@ class Search:
         machine, steps = self._machine, list(before)
         following: Step | None = step
         while following is not None:
-            event = state.execution.kernel.event_at(following.position)
-            world = self._world(state)
             try:
                 machine.execute(state, following.position, following.strikes)
             except AssertionError as error:
@@ -215,12 +210,10 @@ class Search:
                 yield from self._end(state, task.node, (*steps, following), f"{type(error).__name__}: {error}")
                 return
             self.found.transitions += 1
-            if following.strikes or self._may_change_world(state, event):
-                state.world_digest = None
             if following.strikes and not self._is_new(state):
                 return
-            if state.faults < self._order.faults:
-                self._offer(state, task, steps, following, world)
+            if machine.may_strike(state):
+                self._offer(state, task, steps, following)
             steps.append(following)
             following = self._following(state)
         self._keep(state, task.node, tuple(steps))
@@ -231,7 +224,8 @@ class Search:
             return Step(alternatives[0][0])
         if not alternatives or self._independence is None:
             return None
-        alone = self._independence.alone(state.execution, alternatives)
+        calm = state.faults > 0 and state.faults >= self._order.faults
+        alone = self._independence.alone(state.execution, alternatives, is_calm=calm)
         return None if alone is None else Step(alone[0])
 
     def _is_new(self, state: State) -> bool:
@@ -274,62 +268,54 @@ class Search:
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
-    def _world(self, state: State) -> bytes:
-        if state.world_digest is None:
-            state.world_digest = self._machine.durable_fingerprint(state)
-        return state.world_digest
-
-    def _may_change_world(self, state: State, event: ScheduledEvent) -> bool:
-        if task_of(event.target) is None or self._independence is None:
-            return True
-        return self._independence.is_loud or any(one.where.startswith(_EFFECTS) for one in state.watcher.passed)
-
-    def _offer(self, state: State, task: _Task, steps: Sequence[Step], step: Step, world: bytes) -> None:
+    def _offer(self, state: State, task: _Task, steps: Sequence[Step], step: Step) -> None:
         """Put on the list what could have struck in the event that was just carried out."""
-        after = self._world(state)
-        within = after if after != world or step.strikes else None
+        passed, worlds = state.watcher.passed, state.watcher.worlds
         first = step.strikes[-1].index + 1 if step.strikes else 0
-        for index, occasion in enumerate(state.watcher.passed):
-            if index < first:
+        about: object = None
+        for index in range(first, len(passed)):
+            if index > first and self._independence is not None and self._is_same(passed, worlds, index):
                 continue
-            for strike, key in self._strikes(state, occasion, index, world, within):
-                if key is not None:
-                    if key in self._tried:
-                        continue
-                    self._tried.add(key)
+            if about is None and self._independence is not None:
+                about = failure_parts(state.execution) if self._takes_all else self._machine.fingerprint(state)
+            for strike in self._strikes(passed[index], index):
+                if self._is_tried(state, passed[index], strike, worlds[index], about):
+                    continue
                 struck = Step(step.position, (*step.strikes, strike))
                 self._put(state, _Task(task.node, task.copy, (*steps, struck)), 1)
-            if occasion.phase and within is None and self._independence is not None and self._takes_all:
-                # Any other point of this event makes no difference.
-                if CRASH in self._order.kinds and len(self._order.kinds) == 1:
-                    return
 
-    def _strikes(
-        self, state: State, occasion: Occasion, index: int, world: bytes, within: bytes | None
-    ) -> Iterator[tuple[Strike, bytes | None]]:
-        """What may strike at an occasion, each with what stands for all that makes a difference to it. ``within``: what
-        the event makes of what outlives the process, if it changes that, so that each of its points differs."""
-        if not occasion.phase:
-            assert occasion.where in MESSAGES, occasion
-            for kind in self._order.kinds:
-                if kind != CRASH and not (kind == "lose" and occasion.where in REPEATED):
-                    yield Strike(index, kind, occasion.who), None
+    @staticmethod
+    def _is_same(passed: Sequence[Occasion], worlds: Sequence[bytes], index: int) -> bool:
+        """Whether the point before this one in the same event is as good a place to die."""
+        here, before = passed[index], passed[index - 1]
+        return bool(here.phase and before.phase) and worlds[index] == worlds[index - 1] and here.who == before.who
+
+    def _is_tried(self, state: State, occasion: Occasion, strike: Strike, world: bytes, about: object) -> bool:
+        if self._independence is None or strike.kind != CRASH:
+            return False
+        who: str = strike.victim
+        if who == PROCESS:
+            about = None
+        elif who != JOB_MANAGER and self._takes_all:
+            who = "task"
+        key = digest_of(state.faults, who, world, about)
+        if key in self._tried:
+            return True
+        self._tried.add(key)
+        return False
+
+    def _strikes(self, occasion: Occasion, index: int) -> Iterator[Strike]:
+        """What may strike at an occasion."""
+        kinds = self._order.kinds
+        if occasion.phase:
+            if CRASH in kinds:
+                for victim in self._victims(occasion):
+                    yield Strike(index, CRASH, victim)
             return
-        if CRASH not in self._order.kinds:
-            return
-        about: object = None
-        for victim in self._victims(occasion):
-            if self._independence is None:
-                yield Strike(index, CRASH, victim), None
-                continue
-            place = (index, occasion) if within else None
-            if victim == PROCESS:
-                yield Strike(index, CRASH, victim), digest_of(state.faults, PROCESS, world, within, place)
-                continue
-            if about is None:
-                about = failure_parts(state.execution) if self._takes_all else self._machine.fingerprint(state)
-            who = victim if victim == JOB_MANAGER or not self._takes_all else "task"
-            yield Strike(index, CRASH, victim), digest_of(state.faults, who, world, within, place, about)
+        assert occasion.where in MESSAGES, occasion
+        for kind in kinds:
+            if kind != CRASH and not (kind == LOSE and occasion.where in REPEATED):
+                yield Strike(index, kind, occasion.who)
 
     def _victims(self, occasion: Occasion) -> Iterator[str]:
         allowed = self._order.victims
@@ -339,18 +325,4 @@ class Search:
             yield JOB_MANAGER
         if "task" in allowed and occasion.who != JOB_MANAGER:
             yield occasion.who
-
-
-def search_all(subject: Subject, order: CheckOrder, until: Callable[[Ending], bool] = lambda _: False) -> Found:
-    """Carry out a search, to its end or ``until`` an ending is enough."""
-    search = Search(subject, order)
-    endings = search.endings()
-    for ending in endings:
-        if until(ending):
-            search.found.is_complete = False
-            break
-    # Its last words are what it counted.
-    endings.close()  # type: ignore[attr-defined]
-    return search.found
-
 

@@ -27,7 +27,9 @@ CRASH, LOSE, DUPLICATE = "crash", "lose", "duplicate"
 KINDS = (CRASH, LOSE, DUPLICATE)
 """The kinds of faults that a search knows."""
 
-EFFECTS = ("sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.", "user.")
+EFFECTS = (
+    "sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.", "user.commit", "user.notify",
+)  # fmt: skip
 """Points at which, or next to which, something changes that outlives the process."""
 
 _TORN_BYTES = 1

@@ -136,7 +136,8 @@ class Quiescence(Watcher):
         if any(FAULT_KINDS[kind].group == "storage" and kind != "lose-unsynced" for kind in faults_possible(self.view)):
             self.skipped = "files that cannot be deleted stay"
             return
-        storage, files = storage_of(self.view), self.view.world.checkpoints
+        files = self.view.world.checkpoints
+        storage = storage_of(self.view, files)
         live = {posixpath.join(storage.job_dir, name) for name in _OF_THE_DIRECTORY}
         for number in storage.list_checkpoints():
             location = storage.location(number)

@@ -20,6 +20,7 @@ from engine.observe.events import (
     CheckpointCut,
     RecordsCaptured,
     ReportIgnored,
+    TaskState,
 )
 from operators.transaction_log import REFUSED_AS_FENCED
 
@@ -83,7 +84,7 @@ SOMETIMES: Mapping[str, Happening] = {
         "a restore committed what its checkpoint covered", lambda view: _commits(view) and _dies(view)
     ),
     "fenced": Happening(
-        "something that an older attempt said was not taken",
+        "a task that counted as dead came back and was not listened to",
         lambda view: _takes(view) and "pause" in faults_possible(view),
     ),
     "rescaled": Happening(
@@ -121,6 +122,7 @@ class Sometimes(Watcher):
         self._captured: set[int] = set()
         self._in_flight: set[int] = set()
         self._coordinator: object | None = None
+        self._attempts: dict[str, int] = {}
         self._parallelism: tuple[int, ...] | None = None
         self._processes = 0
         self._restored: int | None = None
@@ -142,6 +144,7 @@ class Sometimes(Watcher):
             CheckpointCut: self._on_cut,
             RecordsCaptured: self._on_captured,
             ReportIgnored: self._on_ignored,
+            TaskState: self._on_task,
         }
 
     def process_started(self, view: CaseView) -> None:
@@ -150,6 +153,7 @@ class Sometimes(Watcher):
         if not self._applicable:
             self._applicable = {name: one.applies(view) for name, one in SOMETIMES.items()}
         self._processes += 1
+        self._attempts.clear()
         parallelism = tuple(vertex.parallelism for vertex in view.plan.vertices)
         if self._processes > 1:
             self._seen.add("second process")
@@ -219,6 +223,13 @@ class Sometimes(Watcher):
 
     def _on_captured(self, event: RecordsCaptured) -> None:
         self._captured.add(event.checkpoint_id)
+
+    def _on_task(self, event: TaskState) -> None:
+        # A task that dies in order does so before its successor begins.
+        if event.attempt < self._attempts.get(event.task, 0):
+            self._seen.add("fenced")
+        else:
+            self._attempts[event.task] = event.attempt
 
     def _on_ignored(self, event: ReportIgnored) -> None:
         if event.reason == IgnoredBecause.OLDER_ATTEMPT.name:

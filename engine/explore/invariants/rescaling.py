@@ -181,7 +181,8 @@ class WholeAfterRestore(Watcher):
         """By channel: what has left the sender and is not at the receiver yet."""
         found: dict[int, list[Batch]] = {}
         for event in self.view.execution.kernel.pending():
-            if event.operation.startswith("arrive") and isinstance(event.payload[1], Batch):
+            is_arrival = event.operation.startswith("arrive") and event.target.attempt == self._attempt
+            if is_arrival and isinstance(event.payload[1], Batch):
                 found.setdefault(event.target.index, []).append(event.payload[1])
         return found
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import posixpath
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.subject import CHECKPOINTS_DIR
@@ -24,6 +26,7 @@ from engine.observe.events import (
 from state_backends.checkpoint_metadata import CheckpointMetadata
 from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError, StateBackendError
+from state_backends.handles import FileStateHandle
 from state_backends.keyed_handles import FullKeyedStateHandle
 from state_backends.memory_filesystem import MemoryFileSystem
 from state_backends.offline_reader import write_in_full
@@ -40,10 +43,13 @@ _MAY_EXIST = "FINALIZE_CHECKPOINT_FAILURE"
 _MOST_BYTES_WRITTEN_AGAIN = 64 * 1024
 """Larger states are not written a second time."""
 
+_ONE_CASE_IN = 4
+"""It costs more than everything else here together."""
 
-def storage_of(view: CaseView, files: FileSystem | None = None) -> CheckpointStorage:
+
+def storage_of(view: CaseView, files: FileSystem) -> CheckpointStorage:
     """The checkpoint storage of a case, on its files or on others."""
-    return CheckpointStorage(view.world.checkpoints if files is None else files, CHECKPOINTS_DIR, view.plan.job_name)
+    return CheckpointStorage(files, CHECKPOINTS_DIR, view.plan.job_name)
 
 
 def after_a_crash(files: FileSystem) -> FileSystem:
@@ -67,15 +73,12 @@ class Snapshot(NamedTuple):
 
 def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> Snapshot:
     """A snapshot in checkpoint storage, or with the files of the job when it is a savepoint."""
-    files = view.world.checkpoints
-    location = storage_of(view, files).location(checkpoint_id)
-    said = view.execution.manager.files.location(checkpoint_id)
-    if said.directory != location.directory:
-        files = view.world.files
+    manager_files = view.execution.manager.files
+    said, job_dir = manager_files.location(checkpoint_id).directory, manager_files.storage.job_dir
+    is_checkpoint = posixpath.dirname(said) == job_dir
+    files = view.world.checkpoints if is_checkpoint else view.world.files
     files = after_a_crash(files) if durable else files
-    if said.directory == location.directory:
-        return Snapshot(files, storage_of(view, files).location(checkpoint_id))
-    return Snapshot(files, CheckpointLocation(files, checkpoint_id, said.directory, None))
+    return Snapshot(files, CheckpointLocation(files, checkpoint_id, said, job_dir if is_checkpoint else None))
 
 
 def read_metadata(shared: Shared, snapshot: Snapshot) -> CheckpointMetadata:
@@ -161,9 +164,11 @@ class CompleteMeansWhole(Watcher):
             self.violated(f"checkpoint {number} is complete, but was aborted before", now_ns, checkpoint_id=number)
         snapshot = snapshot_of(self.view, number, durable=True)
         if "delete-referenced" not in self._damage:
-            self._verify(snapshot, now_ns, "is complete, but would not survive a crash now")
-            self._verify_retained(self.view.world.checkpoints, now_ns)
-        if posixpath.dirname(snapshot.location.directory) == storage_of(self.view).job_dir:
+            has_files = self._verify(snapshot, now_ns, "is complete, but would not survive a crash now")
+            if has_files:
+                # Older ones may refer to the same files; what is inlined nobody can take away.
+                self._verify_retained(self.view.world.checkpoints, now_ns)
+        if posixpath.dirname(snapshot.location.directory) == self.view.execution.manager.files.storage.job_dir:
             self._newest = max(self._newest, number)
 
     def _verify_retained(self, files: FileSystem, now_ns: int | None) -> None:
@@ -174,20 +179,23 @@ class CompleteMeansWhole(Watcher):
     def _is_finished(self, task: str) -> bool:
         return task in self._finished and self._finished[task] >= self._running.get(task, 0)
 
-    def _verify(self, snapshot: Snapshot, now_ns: int | None, what: str) -> None:
+    def _verify(self, snapshot: Snapshot, now_ns: int | None, what: str) -> bool:
+        """Whether it refers to any files, as far as that is known."""
         number, reader = snapshot.location.checkpoint_id, snapshot.location.reader()
         try:
             metadata = read_metadata(self.shared, snapshot)
-            for stream in metadata.streams():
+            files = [stream for stream in metadata.streams() if isinstance(stream, FileStateHandle)]
+            for stream in files:
                 reader.verify(stream)
         except (StateBackendError, OSError) as error:
             self.violated(f"checkpoint {number} {what}: {error}", now_ns, checkpoint_id=number)
-            return
+            return True
         for operator in metadata.operators:
             absent = [f"{operator.name}[{one}]" for one in range(operator.parallelism) if one not in operator.subtasks]
             if absent:
                 text = f"checkpoint {number} is complete, but holds no part of {shown(absent)}"
                 self.violated(text, now_ns, checkpoint_id=number)
+        return bool(files)
 
     def _on_attempt(self, event: AttemptStarted) -> None:
         restored = event.restored_checkpoint
@@ -206,10 +214,7 @@ class CompleteMeansWhole(Watcher):
         """What is retained can be restored."""
         if self._damage:
             return
-        files = self.view.world.checkpoints
-        self._verify_retained(files, None)
-        if not self.violations:
-            self._verify_retained(after_a_crash(files), None)
+        self._verify_retained(self.view.world.checkpoints, None)
 
 
 class CanonicalBytes(Watcher):
@@ -228,22 +233,37 @@ class CanonicalBytes(Watcher):
         if not faults_possible(self.view).isdisjoint(DAMAGE):
             self.skipped = "files may be damaged"
             return
-        snapshot = snapshot_of(self.view, event.checkpoint_id, durable=False)
-        try:
-            self._check(snapshot, event)
-        except (StateBackendError, OSError) as error:
-            text = f"checkpoint {event.checkpoint_id} cannot be read: {error}"
-            self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id)
+        self._guarded(self._check_metadata, snapshot_of(self.view, event.checkpoint_id, durable=False), event.time_ns)
 
-    def _check(self, snapshot: Snapshot, event: CheckpointCompleted) -> None:
-        metadata = read_metadata(self.shared, snapshot)
-        number = event.checkpoint_id
-        if metadata.to_bytes() != snapshot.content():
-            text = f"the metadata of checkpoint {number} is not what is written for what was read from it"
-            self.violated(text, event.time_ns, checkpoint_id=number)
-        found = _one_state(metadata, number)
+    def finished(self, case: FinishedCase) -> None:
+        """In one of four cases state is written again: that of one subtask in the newest checkpoint."""
+        chosen = crc32(self.view.case.seed.encode())
         # Compressed bytes are the compressor's.
-        if found is None or self.view.config.snapshot_compression != "none":
+        if chosen % _ONE_CASE_IN or self.skipped is not None or self.view.config.snapshot_compression != "none":
+            return
+        files = self.view.world.checkpoints
+        storage = storage_of(self.view, files)
+        for number in storage.list_checkpoints()[-1:]:
+            check = partial(self._check_state, chosen // _ONE_CASE_IN)
+            self._guarded(check, Snapshot(files, storage.location(number)), None)
+
+    def _guarded(self, check: Callable[[Snapshot, int | None], None], snapshot: Snapshot, now_ns: int | None) -> None:
+        try:
+            check(snapshot, now_ns)
+        except (StateBackendError, OSError) as error:
+            number = snapshot.location.checkpoint_id
+            self.violated(f"checkpoint {number} cannot be read: {error}", now_ns, checkpoint_id=number)
+
+    def _check_metadata(self, snapshot: Snapshot, now_ns: int | None) -> None:
+        if read_metadata(self.shared, snapshot).to_bytes() != snapshot.content():
+            number = snapshot.location.checkpoint_id
+            text = f"the metadata of checkpoint {number} is not what is written for what was read from it"
+            self.violated(text, now_ns, checkpoint_id=number)
+
+    def _check_state(self, chosen: int, snapshot: Snapshot, now_ns: int | None) -> None:
+        number = snapshot.location.checkpoint_id
+        found = _one_state(read_metadata(self.shared, snapshot), chosen)
+        if found is None:
             return
         operator, subtask, handle = found
         reader = snapshot.location.reader()
@@ -254,11 +274,11 @@ class CanonicalBytes(Watcher):
         with again.reader().open(copied.stream) if copied is not None else reader.open(handle.stream) as file:
             if copied is None or file.read() != written:
                 text = f"the state of {operator.name}[{subtask}] in checkpoint {number}, read and written again, is"
-                self.violated(f"{text} other bytes", event.time_ns, checkpoint_id=number)
+                self.violated(f"{text} other bytes", now_ns, checkpoint_id=number)
 
 
 def _one_state(metadata: CheckpointMetadata, number: int) -> tuple[OperatorSnapshot, int, FullKeyedStateHandle] | None:
-    """The keyed state of one subtask, another one in each checkpoint."""
+    """The keyed state of one subtask; which one depends on ``number``."""
     found = [
         (operator, subtask, snapshot.keyed)
         for operator in metadata.operators

@@ -71,8 +71,11 @@ class CommitOnCompletion(Watcher):
         self._newest = 0
         self._completed: set[int] = set()
         self._seen: dict[str, set[tuple[int, int]]] = {}
-        self._snapshots: dict[int, list[tuple[str, int, int]]] = {}
-        """By checkpoint: task, incarnation and attempt of those that took their snapshot."""
+        self._operators: dict[str, list[tuple[str, int]]] = {}
+        """By task: uid and subtask of its operators. Another parallelism may make other chains."""
+        self._snapshots: dict[int, set[Owner]] = {}
+        """By checkpoint: who took a snapshot for it."""
+        self._has_log = False
         self._timeline: list[tuple[dict[str, int], int]] = []
         """Checkpoints as they became complete, or were restored, each behind how many requests to each log."""
 
@@ -85,13 +88,24 @@ class CommitOnCompletion(Watcher):
             SnapshotTaken: self._on_snapshot,
         }
 
+    def process_started(self, view: CaseView) -> None:
+        """Tasks may be others now."""
+        super().process_started(view)
+        self._operators = {
+            one.name: [(operator.uid, one.subtask) for operator in view.plan.vertices[one.vertex].operators]
+            for one in view.plan.subtasks
+        }
+        self._has_log = any(True for _ in logs_of(view.world))
+
     def process_died(self, view: CaseView) -> None:
         """What it had committed stays."""
         self._look_at(view.execution.kernel.now_ns)
 
     def _on_snapshot(self, event: SnapshotTaken) -> None:
-        taken = (event.task, self.view.incarnation, event.attempt)
-        self._snapshots.setdefault(event.checkpoint_id, []).append(taken)
+        if not self._has_log:
+            return
+        incarnation, taken = self.view.incarnation, self._snapshots.setdefault(event.checkpoint_id, set())
+        taken.update(Owner(*operator, incarnation, event.attempt) for operator in self._operators[event.task])
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._look_at(event.time_ns)
@@ -142,12 +156,6 @@ class CommitOnCompletion(Watcher):
             self._judge(uid, log, case)
 
     def _judge(self, uid: str, log: MemoryTransactionLog, case: FinishedCase) -> None:
-        # The uids of the tasks: whose snapshot holds a sink's pre-committed transactions.
-        task_of = {
-            (operator.uid, one.subtask): one.name
-            for one in self.view.plan.subtasks
-            for operator in self.view.plan.vertices[one.vertex].operators
-        }
         prepared: dict[Producer, int] = {}
         covered: set[Producer] = set()
         gone: set[Producer] = set()
@@ -155,7 +163,7 @@ class CommitOnCompletion(Watcher):
         waiting = [(position.get(uid, 0), number) for position, number in self._timeline]
         for exchange in log.history:
             while waiting and waiting[0][0] <= exchange.number:
-                covered |= self._covered_by(waiting.pop(0)[1], prepared, task_of)
+                covered |= self._covered_by(waiting.pop(0)[1], prepared)
             request = exchange.request
             producer = Producer(request.transactional_id or "", request.epoch)
             if request.kind == "prepare" and exchange.result in (OK, REPEATED):
@@ -167,24 +175,13 @@ class CommitOnCompletion(Watcher):
                 if producer not in covered:
                     self._too_early(uid, exchange, prepared.get(producer))
         for _, number in waiting:
-            covered |= self._covered_by(number, prepared, task_of)
+            covered |= self._covered_by(number, prepared)
         if case.outcome == "finished":
             self._never(uid, covered - committed - gone, prepared)
 
-    def _covered_by(
-        self, number: int, prepared: Mapping[Producer, int], task_of: Mapping[tuple[str, int], str]
-    ) -> set[Producer]:
-        taken = set(self._snapshots.get(number, ()))
-        found = set()
-        for producer, note in prepared.items():
-            owner = owner_of(producer.transactional_id)
-            if owner is not None and note <= number:
-                # A subtask that the job does not have any more had the name that others have.
-                vertex = task_of.get((owner.uid, 0), "").rpartition("[")[0]
-                task = task_of.get((owner.uid, owner.subtask), f"{vertex}[{owner.subtask}]")
-                if (task, owner.incarnation, owner.attempt) in taken:
-                    found.add(producer)
-        return found
+    def _covered_by(self, number: int, prepared: Mapping[Producer, int]) -> set[Producer]:
+        taken = self._snapshots.get(number, set())
+        return {one for one, note in prepared.items() if note <= number and owner_of(one.transactional_id) in taken}
 
     def _too_early(self, uid: str, exchange: Exchange, note: int | None) -> None:
         what = "without having been pre-committed" if note is None else f"pre-committed for checkpoint {note}"

@@ -4,7 +4,8 @@ A run is compared with its reference, record by record: cell by cell, and output
 restart is looked for that explains it:
 
 * *applied twice*: the checkpoint holds the effect already, and the source (or whatever emitted) goes back to before it;
-* *lost*: the source goes on behind the record, but the checkpoint holds its effect neither in the cell nor in flight.
+* *lost*: the source goes on behind the record, but the checkpoint holds its effect neither in the cell nor in flight;
+  or it was in flight, and has not come from there.
 
 Differences that no restart explains happened while the job ran: records went astray on their way. What follows from a
 difference (a window with one record too many emits another result) is not told again.
@@ -215,7 +216,7 @@ class _Comparison:
                 continue
             found += self._of_place(place)
         wrong = {one.place for one in found}
-        told = [one for one in found if one.origin.is_source or one.origin.cell not in wrong]
+        told = [one for one in found if one.restart or one.origin.is_source or one.origin.cell not in wrong]
         consequences = len(found) - len(told)
         for uid, one in seen.items():
             told += self._visible(uid, one)
@@ -253,9 +254,11 @@ class _Comparison:
                 if kind == LOST
                 else self._repeated_by(restart, place, origin, rest)
             )
-            if mine:
-                yield self._finding(kind, place, origin, mine, restart)
-                rest -= mine
+            stored = mine & self._flights[restart.number].get(self._number(origin), RangeSet())
+            for some in (mine - stored, stored):
+                if some:
+                    yield self._finding(kind, place, origin, some, restart)
+            rest -= mine
         if rest:
             yield self._finding(kind, place, origin, rest, None)
 
@@ -267,8 +270,7 @@ class _Comparison:
         """What the source goes on behind although a checkpoint holds its effect nowhere."""
         if restart.checkpoint_id is None:
             return RangeSet()
-        held = self._held(restart, place, origin) | self._flights[restart.number].get(self._number(origin), RangeSet())
-        return rest.below(self._position(restart, origin)) - held
+        return rest.below(self._position(restart, origin)) - self._held(restart, place, origin)
 
     def _number(self, origin: Origin) -> int:
         return self._numbers.get(origin, -1)
@@ -304,7 +306,7 @@ class _Comparison:
         rows = Counter(seen.rows)
         due = Counter(seen.text_of(value) for one in shown for _, value in one.rows)
         extra, missing = rows - due, due - rows
-        taken_back = [(one, why) for one, why in ledger.withdrawn if one.uid == uid]
+        taken_back = [(one, why) for one, why in ledger.withdrawn() if one.uid == uid]
         never = [(one, "that checkpoint has never completed") for one in ledger.unseen() if one.uid == uid]
         for one, why in (*taken_back, *never):
             behind = "no checkpoint" if one.checkpoint_id is None else f"checkpoint {one.checkpoint_id}"
@@ -357,10 +359,10 @@ class _Comparison:
             found,
             restart,
             place.uid in ledger.shown_at_once,
-            self._why(kind, place, origin, restart),
+            self._why(kind, place, origin, restart, first),
         )
 
-    def _why(self, kind: str, place: Place, origin: Origin, restart: Restart | None) -> str:
+    def _why(self, kind: str, place: Place, origin: Origin, restart: Restart | None, first: int) -> str:
         if kind == UNEXPECTED:
             return "without faults they have no effect there at all"
         if restart is None:
@@ -371,6 +373,8 @@ class _Comparison:
         held = "the checkpoint holds their effects already"
         if kind == LOST:
             held = "the checkpoint holds their effects neither in state nor in flight"
+            if first in self._flights[restart.number].get(self._number(origin), RangeSet()):
+                held = "the checkpoint holds them in flight, and they have not come from there"
         elif place.uid in self._ledger.shown_at_once:
             held = "readers had been shown them already"
         goes_on = f"{origin_name(self._ledger, origin)} goes on at {self._position(restart, origin)}"

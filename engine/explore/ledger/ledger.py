@@ -59,8 +59,6 @@ class EffectLedger:
         self.restarts: list[Restart] = []
         self.exposed: list[Exposed] = []
         """What readers were shown, oldest first."""
-        self.withdrawn: list[tuple[Exposed, str]] = []
-        """What reached a sink and must not be shown, and why."""
         self.versions: dict[RecordCause, int] = {}
         """By emission of a cell: how many effects the cell had seen by then."""
         self.batches: dict[RecordCause, Effects] = {}
@@ -68,6 +66,7 @@ class EffectLedger:
         self.started_ns = 0
         self.state: str | None = None
         self._origin_numbers: dict[Origin, int] = {}
+        self._withdrawn: list[tuple[Exposed, str]] = []
         self._tasks: dict[str, TaskBook] = {}
         self._checkpoints: dict[int, CheckpointPart] = {}
         self._completed_ids: list[int] = []
@@ -142,8 +141,6 @@ class EffectLedger:
     def _replace_all(self, checkpoint_id: int | None, part: CheckpointPart | None) -> None:
         """A new process: nothing is left of the tasks there were, whatever those are called that come now."""
         tasks = {} if part is None else part.tasks
-        for one in (one for task in tasks.values() for one in task.pending):
-            self.show(one)
         for name in list(self._tasks):
             self._withdraw(name, checkpoint_id)
         # Tasks that had finished by then are not started again, and what they have done stays done.
@@ -215,12 +212,13 @@ class EffectLedger:
         why = f"attempt {self.restarts[-1].attempt} began from {checkpoint_text(checkpoint_id)}"
         before = self._tasks.get(task)
         if before is not None:
-            self.withdrawn += [(one, why) for one in before.unseen() if not one.shown]
+            self._withdrawn += [(one, why) for one in before.unseen() if not one.shown]
         kept: list[Exposed] = []
         for one in self.exposed:
             is_behind = one.checkpoint_id is not None and one.checkpoint_id > (checkpoint_id or 0)
             if is_behind and one.task == task:
-                self.withdrawn.append((one, why))
+                one.shown = False
+                self._withdrawn.append((one, why))
             else:
                 kept.append(one)
         self.exposed = kept
@@ -275,6 +273,10 @@ class EffectLedger:
     def version(self, origin: Origin, number: int) -> int | None:
         """How many effects a cell had seen when it emitted; ``None`` for records of a source."""
         return self.versions.get((self._origin_numbers.get(origin, -1), number))
+
+    def withdrawn(self) -> list[tuple[Exposed, str]]:
+        """What has reached sinks and must not be shown, because the run has gone back behind it; and why."""
+        return [(one, why) for one, why in self._withdrawn if not one.shown]
 
     def unseen(self) -> list[Exposed]:
         """What has reached sinks and no checkpoint has made visible."""

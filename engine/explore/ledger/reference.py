@@ -33,7 +33,7 @@ OTHER_SEED = "another order"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``effects``: by cell and output; ``unsettled``: uids of operators about whose effects the order of events decides."""
+    """``effects``: by cell and output; ``unsettled``: uids of operators whose effects depend on the order of events."""
 
     effects: dict[Place, Layers]
     unsettled: frozenset[str] = field(default_factory=frozenset)

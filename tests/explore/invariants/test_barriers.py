@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.checkpoint.instructions import BlockChannel, ResumeChannels
 from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
+from engine.explore.invariants import invariants_for
+from engine.explore.runner import run_case
+from engine.faults.fault import parse_fault
 from engine.observe.events import (
     ChannelResumed,
     CheckpointCut,
     CheckpointTriggered,
     Receive,
+    ReportIgnored,
     Send,
     SnapshotTaken,
     TimerFired,
 )
-from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual
+from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
 # Channels of the job: numbers[0] and [1] to count[0] and [1] are 0 to 3, count[0] and [1] to out[0] are 4 and 5.
 FIRST, SECOND = 4, 5
@@ -157,10 +162,8 @@ def test_numbers_of_checkpoints_grow_over_processes() -> None:
     assert texts(invariant) == ["checkpoint 1 is triggered behind checkpoint 1"]
 
 
-def test_a_late_cancel_of_an_older_checkpoint_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_cancel_of_an_older_checkpoint_releases_nothing() -> None:
     """V4 tells V5 of the channel that went on because of it; a cancel of the current one is in order."""
-    from engine.explore.invariants import invariants_for
-
     for number, wrong in ((1, True), (2, False)):
         invariants = invariants_for(only=["V4", "V5"])
         for invariant in invariants:
@@ -199,3 +202,24 @@ def test_timers_are_called_when_due_and_once() -> None:
     assert texts(told("V11", fired(5, 6))) == ["a timer of count in count[0] is called 1 ns early"]
     (text,) = texts(told("V11", fired(9, 7), fired(10, 7)))
     assert "that was due at 7 ns is called behind the one due at 7 ns" in text
+
+
+# --- what the trace tells for them ------------------------------------------------------------------------------------
+
+
+def test_the_trace_tells_of_reports_that_are_ignored() -> None:
+    """An acknowledgement that arrives twice is taken once; the second one shows, with the reason."""
+    events: list[Any] = []
+    case = replace(usual(), faults=(parse_fault("duplicate:receive_acknowledge count[1]#1"),))
+    run_case(subject("counting"), case, instruments=[events.append])
+    (ignored,) = [event for event in events if isinstance(event, ReportIgnored)]
+    assert ignored[1:] == (1, 1, "count[1]", "acknowledge", "DUPLICATE")
+
+
+def test_the_trace_tells_when_timers_were_due() -> None:
+    """A timer is called when its time has come, by the clock of its task."""
+    events: list[Any] = []
+    run_case(subject("windows"), usual(), instruments=[events.append])
+    fired = [event for event in events if isinstance(event, TimerFired)]
+    assert fired
+    assert all(event.due_ns <= event.time_ns for event in fired)

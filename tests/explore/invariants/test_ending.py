@@ -152,6 +152,7 @@ def test_only_what_applies_is_expected() -> None:
         ("logged", "crash:process@before:notify.send#1", {}, "committed again"),
         ("counting", "crash:job manager@17us", {}, "job manager died"),
         ("counting", "crash:process@17us", {}, "second process"),
+        ("counting", "pause:count[0]@17us~10us", {"heartbeat_timeout_ns": 5_000}, "fenced"),
         ("logged", "rescale:process@17us=1", {}, "rescaled"),
     ],
 )

@@ -181,9 +181,10 @@ def test_metadata_that_is_read_otherwise_than_written_is_found(monkeypatch: pyte
 def test_state_that_is_read_otherwise_than_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that loses what it reads: written again there is less of it."""
     restore: Any = HeapKeyedStateBackend.restore
+    subject("counting").reference()
     monkeypatch.setattr(HeapKeyedStateBackend, "restore", lambda backend, handles, reader: restore(backend, [], reader))
-    finished, _ = carried_out(only=("V12",))
-    assert "in checkpoint 1, read and written again, is other bytes" in found(finished, "V12")[0]
+    texts = [text for seed in "abcdefghij" for text in found(carried_out(case=usual(seed), only=("V12",))[0], "V12")]
+    assert any("read and written again, is other bytes" in text for text in texts)
 
 
 # --- V10 --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The effect ledger: ranges, whole runs in every mode, what the page shows."""

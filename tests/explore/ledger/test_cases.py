@@ -16,12 +16,16 @@ from engine import (
     Job,
     RunConfig,
 )
+from engine.elements.events import StopMode
 from engine.explore.case import FIFO, Case
-from engine.explore.ledger import EffectsInvariant, Place, reference
+from engine.explore.ledger import EffectLedger, EffectsInvariant, Place, reference
 from engine.explore.runner import run_case, run_config
 from engine.explore.subject import World
 from engine.faults.fault import parse_fault
+from engine.runtime.execution import Execution
+from engine.runtime.watched import TracedBatch
 from examples import iterations
+from state_backends import MemoryFileSystem
 from tests.explore.ledger.jobs import audited, config
 from tests.explore.subjects import counting_subject, order_dependent_subject
 
@@ -34,11 +38,13 @@ def invariant_of(subject: Any, case: Case, promise: str = "exactly-once") -> Eff
     return EffectsInvariant(reference(plan, run_config(case), file_system=world.files), promise)
 
 
-@pytest.mark.parametrize("number", [5, 9, 14])
-def test_a_process_that_dies_is_followed_into_the_next(number: int) -> None:
+@pytest.mark.parametrize(
+    "where", ["source.emit#5", "source.emit#9", "source.emit#14", "manifest.rename#1", "complete.decide#2"]
+)
+def test_a_process_that_dies_is_followed_into_the_next(where: str) -> None:
     """Over the death of a process, and its resume from what is durable, nothing is lost or doubled."""
     subject = counting_subject()
-    case = replace(BASE, faults=(parse_fault(f"crash:process@after:source.emit#{number}"),))
+    case = replace(BASE, faults=(parse_fault(f"crash:process@after:{where}"),))
     invariant = invariant_of(subject, case)
     finished = run_case(subject, case, [invariant], provenance=invariant.ledger)
     assert finished.incarnations == 2
@@ -109,3 +115,33 @@ def test_records_that_go_round_a_loop_keep_their_causes(monkeypatch: pytest.Monk
     assert sum(map(len, restart.part.in_flight.values())) > 0
     assert run.told() == []
     assert run.found.unsettled > 0
+
+
+def test_a_loop_stops_with_a_savepoint_under_a_ledger() -> None:
+    """Records that come back behind the savepoint are passed over, whatever class their batch has."""
+    settings = RunConfig(
+        mode="unaligned",
+        seed="1",
+        batch_size=8,
+        checkpoint_interval=CheckpointInterval.parse("400us"),
+        cost=CostModel(source_record_ns=1_000, record_ns=1_000, link_latency_ns=5_000),
+    )
+    plan = iterations.job(CollectedResults()).plan()
+    execution = Execution(
+        plan, settings, file_system=MemoryFileSystem(), output_dir="/out", provenance=EffectLedger(keeps_rows=False)
+    )
+    execution.savepoint(300_000, "/saved", stop=StopMode.SUSPEND)
+    assert execution.run().state == "stopped"
+
+
+def test_causes_go_with_their_records_when_a_batch_is_cut() -> None:
+    """Split, taken apart by position or by cause: each record keeps its own."""
+    batch = TracedBatch([10, 11, 12, 13], [1, 2, 3, 4], None, ["a", "b", "b", "c"])
+    first, rest = batch.split(1)
+    picked = batch.take([3, 1])
+    assert isinstance(first, TracedBatch)
+    assert isinstance(rest, TracedBatch)
+    assert isinstance(picked, TracedBatch)
+    assert (first.causes, rest.causes) == (["a"], ["b", "b", "c"])
+    assert (picked.values, picked.causes) == ([13, 11], ["c", "b"])
+    assert [(cause, part.values) for cause, part in batch.by_cause()] == [("a", [10]), ("b", [11, 12]), ("c", [13])]

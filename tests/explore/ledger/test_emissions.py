@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine import CollectedResults, CollectSink, Job, SequenceSource
+from engine import CollectedResults, CollectSink, CostModel, Job, SequenceSource
 from engine.elements.batch import Batch
-from engine.explore.ledger import TWICE, Findings, Place, reference
+from engine.elements.operator import Operator
+from engine.explore.ledger import TWICE, Place, reference
 from operators.functions import KeyedProcessFunction
 from operators.watermarks import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
@@ -96,11 +97,62 @@ def test_results_shown_twice_are_named_by_key_and_window(make: Make) -> None:
     assert "made when " in twice[0].text
 
 
-def test_a_window_with_a_record_too_many_is_a_consequence() -> None:
+class _AsMany(_Later):
+    """Emits as many rows as it has seen records."""
+
+    def on_timer(self, time_ms: int, ctx: Any) -> Iterable[Any] | None:
+        return [(ctx.current_key, number) for number in range(ctx.value_state("count", 0).get())]
+
+
+def test_a_result_of_a_record_too_many_is_a_consequence() -> None:
     """Where a cell has seen records twice, results that differ because of it are counted, not told."""
-    run = audited(config("at-least-once"), ["sum[0]@125us"], make=timers)
-    found: Findings = run.found
+
+    def as_many(results: CollectedResults) -> Job:
+        job, keyed = _keyed("as-many")
+        keyed.process(_AsMany, name="sum", uid="sum", parallelism=2).sink(
+            CollectSink(results), name="out", uid="out", parallelism=1
+        )
+        return job
+
+    found = audited(config("at-least-once", cost=CostModel(slow_links={"numbers[1]": 50_000})), ["sum[0]@125us"],
+                    make=as_many, sees=False).found  # fmt: skip
     assert {one.place.kind for one in found.found} == {"key"}
+    assert found.consequences > 0
+
+
+class _Gather(Operator):
+    """Keeps records back until the end, and says nothing of where they come from."""
+
+    def __init__(self) -> None:
+        self._rows: list[Any] = []
+
+    def process_batch(self, batch: Batch) -> None:
+        self._rows += batch.values
+
+    def finish(self) -> None:
+        self.output.emit(Batch(self._rows))
+
+
+class _GatherSpec:
+    name = "gather"
+
+    def create_operator(self) -> Operator:
+        return _Gather()
+
+
+def test_an_operator_that_says_nothing_emits_on_its_own_account() -> None:
+    """What comes without a record in hand is not taken for an effect of the record before."""
+
+    def gathering(results: CollectedResults) -> Job:
+        job = Job("gathering")
+        numbers = job.source(SequenceSource(0, 50), name="numbers", uid="numbers", parallelism=1)
+        numbers.via(_GatherSpec()).sink(CollectSink(results), name="out", uid="out", parallelism=1)
+        return job
+
+    run = audited(config(), make=gathering)
+    assert run.told() == []
+    (origin,) = run.ledger.effects()[Place("out", "output")].splits
+    assert not run.ledger.origins[origin].is_source
 
 
 def test_a_batch_carries_the_records_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

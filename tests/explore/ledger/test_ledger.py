@@ -73,6 +73,7 @@ def test_records_in_flight_that_are_forgotten_are_lost(monkeypatch: pytest.Monke
     assert stored
     assert records_of([one for one in lost if one.place.kind == "key"]) == stored
     assert {one.kind for one in run.found.found} == {LOST}
+    assert all("holds them in flight, and they have not come from there" in one.why for one in lost)
 
 
 ORIGINAL = Channel.restore
@@ -146,6 +147,17 @@ def test_a_sink_that_shows_at_once_is_told_apart() -> None:
     assert run.found.breaking("exactly-once") == ()
 
 
+def test_of_two_crashes_the_one_is_named_that_did_it() -> None:
+    """Records that the first restart applied twice are not blamed on the second, whose checkpoint holds them, too."""
+    settings = config("at-least-once", seed="3", restart=FixedDelayRestart(None, 1_000))
+    once = audited(settings, ["count[0]@130us"])
+    run = audited(settings, ["count[0]@130us", "count[0]@255us"])
+    assert run.result.attempts == 3
+    first = [one for one in run.found.found if one.restart and one.restart.attempt == 2 and one.place.kind == "key"]
+    assert first
+    assert records_of(first) == twice_in_cells(once)
+
+
 class _Hasty(SinkOperator):
     """Shows what it has at the barrier, before anybody knows whether the checkpoint will be complete."""
 
@@ -190,6 +202,84 @@ def test_output_of_a_checkpoint_that_never_completed_is_found() -> None:
     assert "checkpoint 1 covers what attempt 1 has written" in visible[0].why
     assert run.found.breaking("exactly-once")
     assert not run.found.breaking("at-least-once")
+
+
+def test_output_of_a_dead_process_is_found_in_the_next() -> None:
+    """What a process has shown at a barrier, and the next one takes back, is found, although its tasks are gone."""
+    slow = CostModel(storage_latency_ns=40_000)
+    settings = config("aligned", cost=slow, restart=NoRestart())
+    files, results, ledger = MemoryFileSystem(), CollectedResults(transactional=False), EffectLedger()
+    for number in range(2):
+        with open_storage("/storage", "hasty", file_system=files) as opened:
+            execution = Execution(
+                hasty(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
+                output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
+            )  # fmt: skip
+            if not number:
+                execution.kill("numbers[0]", 70_000)
+            execution.run()
+    seen = {"out": Seen([repr(one) for one in results.records])}
+    found = findings(ledger, reference(hasty(results).plan(), settings), seen=seen)
+    assert {one.kind for one in found.found} == {VISIBLE}
+
+
+def test_output_behind_an_older_checkpoint_is_taken_back() -> None:
+    """When the newest checkpoint is damaged and the run goes back behind it, what it had made visible must not be seen
+    any more; a sink that left it there would be found out."""
+    settings = config("aligned", restart=NoRestart(), retained=2)
+    files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
+    shown: list[list[str]] = []
+    for number in range(2):
+        with open_storage("/storage", "counting", file_system=files) as opened:
+            if number:
+                newest = max(opened.storage.list_checkpoints())
+                metadata = opened.storage.location(newest).metadata_path
+                files.delete(metadata)
+                with files.open_write(metadata) as file:
+                    file.write(b"damaged")
+            execution = Execution(
+                counting(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
+                output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
+            )  # fmt: skip
+            if not number:
+                execution.kill("count[0]", 185_000)
+            execution.run()
+        shown.append([repr(one) for one in results.records])
+    expected = reference(counting(results).plan(), settings)
+    assert findings(ledger, expected, seen={"out": Seen(shown[1])}).found == ()
+    # As if the first process' rows had stayed.
+    stayed = findings(ledger, expected, seen={"out": Seen(shown[0] + shown[1])}).found
+    visible = [one for one in stayed if one.kind == VISIBLE]
+    assert visible
+    assert f"checkpoint {newest} covers what attempt 1 has written" in visible[0].why
+
+
+def test_what_finished_tasks_have_done_stays_done() -> None:
+    """A process that is resumed from a checkpoint behind the end of part of the job keeps the effects of that part."""
+
+    def halves(results: CollectedResults) -> Job:
+        job = Job("halves", max_parallelism=16)
+        for name, records in (("short", 40), ("long", 400)):
+            numbers = job.source(SequenceSource(0, records), name=name, uid=name, parallelism=1)
+            counts = numbers.key_by(lambda number: number % 3).reduce(
+                lambda a, b: a + b, name=f"{name}-sum", uid=f"{name}-sum", parallelism=1
+            )
+            counts.sink(CollectSink(results), name=f"{name}-out", uid=f"{name}-out", parallelism=1)
+        return job
+
+    settings = config("aligned", restart=NoRestart())
+    files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
+    for number in range(2):
+        with open_storage("/storage", "halves", file_system=files) as opened:
+            execution = Execution(
+                halves(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
+                output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
+            )  # fmt: skip
+            if not number:
+                execution.kill("long-sum[0]", 350_000)
+            execution.run()
+    assert not [task for task in ledger.restarts[1].tasks if task.startswith("short")]
+    assert findings(ledger, reference(halves(results).plan(), settings)).paragraphs(ledger) == []
 
 
 def test_a_row_that_readers_do_not_see_is_lost() -> None:

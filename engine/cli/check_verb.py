@@ -1,0 +1,191 @@
+"""``weir check``: try every schedule and every crash of a small job."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+import engine
+from engine.cli.explore_verb import parse_settings
+from engine.cli.options import modes as mode_names
+from engine.cli.options import parse_params
+from engine.cli.run_directory import report_json
+from engine.cli.subjects import load_subject_and_scenario
+from engine.cli.terminal import error_console, say
+from engine.runtime.config import parse_duration_ns
+
+if TYPE_CHECKING:
+    from engine.explore.case import Case, Setting
+    from engine.explore.check import CheckOrder, CheckReport
+    from engine.explore.scenario import Scenario
+    from engine.explore.subject import Subject
+
+_HELP = """Try every schedule and every crash of the job that JOB defines, and judge how each of them ends.
+
+For jobs of a few records: the number of schedules grows with each. What a job file says in SCENARIO holds unless an
+option says otherwise. The first wrong ending that is reported is a shortest one.
+
+\b
+Examples:
+  weir check counting.py
+  weir check counting.py --mode at-least-once
+  weir check counting.py --crashes 2 --checkpoints 2 --time 5m
+  weir check counting.py --promise at-least-once --json
+"""
+
+DEFAULT_STATES, DEFAULT_TIME = 200_000, "60s"
+_CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
+"""Everything happens at one instant and record by record, so that every order is a schedule."""
+
+
+@click.command("check", help=_HELP)
+@click.argument("job_file", metavar="JOB")
+@click.option("--mode", type=click.Choice(mode_names()), help="How checkpoints are taken. [default: the job file's]")
+@click.option(
+    "--promise",
+    type=click.Choice(["exactly-once", "at-least-once", "at-most-once", "none"]),
+    default="exactly-once",
+    show_default=True,
+    help="What the output is judged by.",
+)
+@click.option("--crashes", type=click.IntRange(min=0), help="How many faults strike at most. [default: the job file's, or 1]")
+@click.option(
+    "--checkpoints",
+    type=click.IntRange(min=0),
+    help="So many checkpoints, each of which begins at any moment. [default: the job file's, or 1]",
+)
+@click.option(
+    "--faults",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["crash", "lose", "duplicate"]),
+    help="What may strike: a crash, or a message between job manager and task that is lost or comes twice. Repeatable."
+    " [default: crash]",
+)
+@click.option("--max-states", type=click.IntRange(min=1), default=DEFAULT_STATES, show_default=True, help="Give up then.")
+@click.option("--time", "duration", metavar="TIME", default=DEFAULT_TIME, show_default=True, help="Give up then.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
+@click.option("--no-reduction", is_flag=True, help="Branch at every event, whether it makes a difference or not.")
+@click.option("--out", metavar="DIR", help="Write the report of a wrong ending to DIR.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
+def command(
+    job_file: str,
+    mode: str | None,
+    promise: str,
+    crashes: int | None,
+    checkpoints: int | None,
+    kinds: tuple[str, ...],
+    max_states: int,
+    duration: str,
+    settings: tuple[str, ...],
+    params: tuple[str, ...],
+    no_reduction: bool,
+    out: str | None,
+    as_json: bool,
+) -> int:
+    """See the help text."""
+    from engine.explore.check import CheckOrder, check
+
+    console = error_console()
+    subject, scenario = load_subject_and_scenario(job_file, parse_params(params))
+    order = CheckOrder(
+        _case(scenario, mode, checkpoints, parse_settings(settings)),
+        faults=scenario.crashes if crashes is None else crashes,
+        kinds=kinds or ("crash",),
+        max_states=max_states,
+        seconds=parse_duration_ns(duration, "--time") / 1e9,
+        reduction=not no_reduction,
+    )
+    say(
+        console,
+        f"weir {engine.__version__} (Python {platform.python_version()}): checking job {subject.label}, mode"
+        f" {order.case.config['mode']}: every schedule, up to {_counted(order.faults, 'fault')}",
+    )
+    report = check(subject, order, promise)
+    return _tell(subject, order, report, out=out, as_json=as_json)
+
+
+def _case(
+    scenario: Scenario, mode: str | None, checkpoints: int | None, fixed: dict[str, Setting]
+) -> Case:
+    case = scenario.case(mode)
+    config = {**case.config, **_CALM, **fixed}
+    if "checkpoint_interval" in fixed and checkpoints is None:
+        return replace(case, config=config)
+    config.pop("checkpoint_interval", None)
+    number = checkpoints if checkpoints is not None else scenario.checkpoints
+    return replace(case, config=config, checkpoints=(0,) * (1 if number is None else number))
+
+
+def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str | None, as_json: bool) -> int:
+    console, found = error_console(), report.found
+    name, reason, exit_code = report.verdict
+    token = None
+    if report.witness is not None:
+        token = _explain(subject, report, out)
+    seconds = max(found.seconds, 1e-9)
+    say(
+        console,
+        f"states={found.states} transitions={found.transitions} kept={found.states / max(1, found.transitions):.3f}"
+        f" faults_tried={found.struck} endings={len(found.endings)} outputs_without_faults={report.outputs}"
+        f" seconds={found.seconds:.2f} states_per_s={found.states / seconds:.0f}"
+        f" transitions_per_s={found.transitions / seconds:.0f}",
+    )
+    if report.own_promise != report.promise:
+        holds = "holds in all endings" if report.own_wrong is None else "does not hold either"
+        if report.own_wrong is None and not found.is_complete:
+            holds = "held in all endings so far"
+        say(console, f"what mode {order.case.config['mode']} promises, {report.own_promise}, {holds}")
+    plain = {**report.plain(), "job": subject.label, "token": token}
+    if out is not None:
+        os.makedirs(out, exist_ok=True)
+        with open(os.path.join(out, "check.json"), "w", encoding="utf-8") as file:
+            file.write(report_json(plain))
+    if as_json:
+        click.echo(report_json(plain))
+    say(console, f"{name}: {reason}. Next: {_next(subject, order, report, token)}")
+    return exit_code
+
+
+def _explain(subject: Subject, report: CheckReport, out: str | None) -> str:
+    """Print how the wrong ending comes about; its replay token."""
+    from engine.explore.failure_report import failure_report
+    from engine.explore.story import tell
+    from engine.explore.token import Token
+
+    console = error_console()
+    assert report.witness is not None and report.wrong is not None
+    explained = failure_report(subject, report.witness, promise=report.promise, shrinking=False)
+    if explained is not None:
+        say(console, explained.text)
+        if out is not None:
+            explained.write(out)
+    else:
+        # The job depends on the order of its records: no single run tells that this output is wrong.
+        for line in tell(subject, report.witness).lines():
+            say(console, line)
+        for where, rows in report.wrong.committed:
+            say(console, f"readers of {where} see {', '.join(rows)}: no run without faults shows that")
+    return str(Token.of(subject, report.witness, promise=report.promise))
+
+
+def _next(subject: Subject, order: CheckOrder, report: CheckReport, token: str | None) -> str:
+    if token is not None:
+        return f"weir replay {token}"
+    assert subject.path is not None
+    command = ["weir", "check", subject.path, "--mode", str(order.case.config["mode"])]
+    for name, value in subject.params.items():
+        command += ["--param", f"{name}={value}"]
+    if report.found.is_complete:
+        return shlex.join([*command, "--crashes", str(order.faults + 1)])
+    return shlex.join([*command, "--time", "10m", "--max-states", str(order.max_states * 10)])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

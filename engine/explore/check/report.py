@@ -1,0 +1,202 @@
+"""An exhaustive check of one job: the search, and what its endings are worth.
+
+What is promised is judged by the endings without faults, all of which the search has found first: ``exactly-once``
+means that readers see what they could have seen without a fault. For a job that depends on the order of its records
+there are several such endings, and each of them is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
+from engine.explore.case import FIFO, Case
+from engine.explore.check.machine import Machine
+from engine.explore.check.search import FINISHED, CheckOrder, Ending, Found, Search, Step
+from engine.explore.invariants import invariants_for, promise_of
+from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
+from engine.explore.reference import compare_outputs
+from engine.explore.runner import run_case, run_config
+
+if TYPE_CHECKING:
+    from engine.explore.runner import FinishedCase
+    from engine.explore.subject import Subject
+
+Rows = Mapping[str, Sequence[str]]
+
+
+def keeps(promise: str, reference: Rows, committed: Rows) -> bool:
+    """Whether output keeps a promise, as far as this reference is concerned."""
+    compared = compare_outputs(reference, committed)
+    counts = compared.counts
+    if promise == EXACTLY_ONCE:
+        return compared.equal
+    if promise == AT_LEAST_ONCE:
+        # Rows made from state that counts a record twice are other rows, and then not fewer.
+        return counts.lost <= (counts.unexpected + counts.duplicated if counts.unexpected else 0)
+    return promise != AT_MOST_ONCE or not (counts.duplicated or counts.unexpected)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What came of a check.
+
+    ``promise``      what endings were judged by; ``wrong``: the first that does not keep it (fewest faults, then fewest
+                     events), ``None`` = all do;
+    ``own_promise``  what the mode promises; ``own_wrong``: the first that does not keep even that;
+    ``outputs``      how many different outputs there are without faults;
+    ``witness``      the case that ends in ``wrong``, run and confirmed; ``confirmed``: what came of that run;
+    ``invariants``   what invariants say of the shortest run to each ending that is right.
+    """
+
+    order: CheckOrder
+    found: Found
+    promise: str
+    own_promise: str
+    outputs: int
+    wrong: Ending | None = None
+    own_wrong: Ending | None = None
+    witness: Case | None = None
+    confirmed: FinishedCase | None = None
+    invariants: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> tuple[str, str, int]:
+        """Name, reason, exit code."""
+        if self.wrong is not None:
+            return "violated", _why(self.wrong, self.promise), EXIT_VIOLATED
+        if self.invariants:
+            return "violated", self.invariants[0], EXIT_VIOLATED
+        if not self.found.is_complete:
+            return "unknown", "the search was given up before its end: a bound was reached", EXIT_UNKNOWN
+        endings = len(self.found.endings)
+        are = "the one ending is" if endings == 1 else f"all {endings} endings are"
+        return "valid", f"{are} {self.promise}", EXIT_VALID
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        name, reason, _ = self.verdict
+        found, order = self.found, self.order
+        return {
+            "verdict": name,
+            "reason": reason,
+            "mode": run_config(order.case).mode,
+            "promise": self.promise,
+            "own_promise": self.own_promise,
+            "own_promise_holds": self.own_wrong is None,
+            "is_complete": found.is_complete,
+            "faults": order.faults,
+            "kinds": list(order.kinds),
+            "reduction": order.reduction,
+            "states": found.states,
+            "transitions": found.transitions,
+            "faults_tried": found.struck,
+            "seconds": round(found.seconds, 3),
+            "outputs_without_faults": self.outputs,
+            "endings": [_plain(ending) for ending in found.endings],
+            "wrong": None if self.wrong is None else _plain(self.wrong),
+        }
+
+
+def _plain(ending: Ending) -> dict[str, Any]:
+    return {
+        "state": ending.state,
+        "faults": ending.faults,
+        "events": len(ending.path),
+        "committed": {where: list(rows) for where, rows in ending.committed},
+        "text": ending.text,
+    }
+
+
+def _why(ending: Ending, promise: str) -> str:
+    after = {0: "without any fault", 1: "with one fault"}.get(ending.faults, f"with {ending.faults} faults")
+    if ending.state != FINISHED:
+        return f"{after} the job ends {ending.state}: {ending.text}"
+    return f"{after} the output is not {promise}"
+
+
+@dataclass(slots=True)
+class _Judge:
+    promise: str
+    references: list[Rows] = field(default_factory=list)
+    wrong: Ending | None = None
+
+    def see(self, ending: Ending) -> None:
+        """Endings come in the order of their faults."""
+        committed = dict(ending.committed)
+        if ending.faults == 0 and ending.state == FINISHED:
+            self.references.append(committed)
+        elif self.wrong is None and (ending.state != FINISHED or not self._is_right(committed)):
+            self.wrong = ending
+
+    def _is_right(self, committed: Rows) -> bool:
+        return any(keeps(self.promise, reference, committed) for reference in self.references)
+
+
+def check(subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE) -> CheckReport:
+    """Search everything, judge all endings, and make the case of the first wrong one.
+
+    The search stops at an ending that is wrong by the mode's own promise: nothing worse can come.
+
+    :raises ConfigurationError: when the job or the order makes no sense
+    """
+    own_promise = promise_of(run_config(order.case).protocol)
+    judge, own_judge = _Judge(promise), _Judge(own_promise)
+    search = Search(subject, order)
+    endings = search.endings()
+    for ending in endings:
+        judge.see(ending)
+        own_judge.see(ending)
+        if judge.wrong is not None and (own_judge.wrong is not None or own_promise == promise):
+            search.found.is_complete = False
+            break
+    endings.close()
+    report = CheckReport(
+        order, search.found, promise, own_promise, len(judge.references), judge.wrong, own_judge.wrong
+    )
+    if judge.wrong is None:
+        return replace(report, invariants=tuple(_of_invariants(subject, order, own_promise, search.found.endings)))
+    witness = case_of(subject, order, judge.wrong.path)
+    return replace(report, witness=witness, confirmed=_confirmed(subject, witness, judge.wrong))
+
+
+def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:
+    """The case that goes a path of the search."""
+    machine = Machine(subject, order.case, order.faults)
+    state = machine.start()
+    schedule: dict[int, int] = {}
+    draws = 0
+    try:
+        for step in path:
+            machine.alternatives(state)
+            if state.execution.kernel.ready_events > 1:
+                if step.position:
+                    schedule[draws] = step.position
+                draws += 1
+            machine.execute(state, step.position, step.strikes)
+    except Exception:
+        # The last step of a path to a broken ending.
+        assert step is path[-1], "only the end of a path is broken"
+    finally:
+        machine.close()
+    return replace(order.case, scheduler=FIFO, schedule=schedule, faults=state.watcher.exact)
+
+
+def _confirmed(subject: Subject, case: Case, ending: Ending) -> FinishedCase:
+    finished = run_case(subject, case)
+    if ending.state == FINISHED:
+        committed = {where: sorted(rows) for where, rows in finished.committed.items()}
+        expected = {where: list(rows) for where, rows in ending.committed}
+        assert committed == expected, f"the run of the wrong ending gives {committed} instead of {expected}"
+    return finished
+
+
+def _of_invariants(
+    subject: Subject, order: CheckOrder, promise: str, endings: Iterable[Ending]
+) -> Iterable[str]:
+    for ending in endings:
+        invariants = invariants_for(promise)
+        finished = run_case(subject, case_of(subject, order, ending.path), invariants)
+        yield from map(str, finished.violations)
