@@ -80,7 +80,7 @@ class References:
             raise ConfigurationError(
                 f"job {self._subject.label!r} is {finished.outcome} even when nothing goes wrong:"
                 f" {finished.error or '; '.join(map(str, finished.violations))}\n"
-                "  fix the job first, weir run shows the same error; or give it fewer records: what is searched is small"
+                "  fix the job first, weir run shows the same error; or give it fewer records, if it takes too long"
             ) from finished.error
         return finished.committed
 

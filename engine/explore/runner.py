@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.state_mapping import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError, WeirError
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
@@ -362,9 +363,10 @@ class _CaseRun:
         return result.state
 
     def _judge_failure(self, state: str) -> None:
-        if self._may_end_the_job():
-            return
         error = self._error
+        if self._may_end_the_job() or (state == REFUSED and isinstance(error, UnsupportedMappingError)):
+            # The second: records in flight on an edge that cannot be divided otherwise. To refuse is right.
+            return
         if state == FAILED:
             text = f"the job failed for good: {_whole(error)}"
         else:
@@ -414,7 +416,7 @@ class _CaseRun:
     def _broken(self, error: Exception) -> Violation:
         view = self._view
         is_assertion = isinstance(error, AssertionError)
-        if is_assertion and view is not None and _nothing_is_left(view.execution):
+        if is_assertion and view is not None and str(error).startswith(NOTHING_IS_LEFT):
             text = f"nothing is left to happen, but the job is {view.execution.manager.state}"
             return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
         return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})

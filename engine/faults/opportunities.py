@@ -6,6 +6,7 @@ fault that would have struck there, so that a run can be repeated without any ch
 
 Chance is drawn as a distance, kind by kind: how many further opportunities pass by unharmed, equally likely between
 none and twice the mean. A run in which nothing strikes so costs one draw for each kind, not one for each opportunity.
+One strike in four is soon followed by another of its kind: who looks after the first one is hit by the second.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from engine.runtime.choices import ChoiceRecorder
 
 _MILLION = 1_000_000
+_ALONE, _SOON = 4, 64
+"""One strike in so many is followed by another within this part of the usual distance."""
+
 STREAM = "faults"
 """The stream of choices that faults are drawn from."""
 
@@ -134,7 +138,7 @@ class Opportunities:
             if among is not None and kind not in among:
                 continue
             if kind not in left:
-                left[kind] = struck.draw(max(1, 2 * _MILLION // chance))
+                left[kind] = struck.draw(_distance(chance))
             if left[kind]:
                 left[kind] -= 1
             elif found is None:
@@ -142,6 +146,8 @@ class Opportunities:
                 found = kind
         if found is not None:
             del left[found]
+            if struck.draw(_ALONE) == 0:
+                left[found] = struck.draw(max(1, _distance(self._chances[found]) // _SOON))
         return found
 
     @property
@@ -157,6 +163,11 @@ class Opportunities:
             (str(fault), seen) for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
         )
         return (waiting, tuple(self._left.items()))
+
+
+def _distance(chance: int) -> int:
+    """The bound of distances at a chance in millionths: twice the mean."""
+    return max(1, 2 * _MILLION // chance)
 
 
 def plain_target(name: str) -> str:

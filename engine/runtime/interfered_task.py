@@ -131,7 +131,7 @@ class InterferedTask(DisturbedTask):
 
     def fire_timers(self, time_ns: int) -> None:
         """See the base class."""
-        if self.is_timer_due(time_ns):
+        if self.timers.is_due(time_ns):
             self.visit("timer.fire", BEFORE)
             super().fire_timers(time_ns)
             self.visit("timer.fire", AFTER)

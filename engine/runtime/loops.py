@@ -201,7 +201,7 @@ class Loop:
         if self._termination.awaits_silence and self._is_silent():
             self._termination.on_silence()
             for task in self._tasks:
-                task.loop_is_over()
+                task.end.loop_is_over()
 
     def task_restored_finished(self) -> None:
         """One of its tasks had finished before the checkpoint that the attempt starts from."""

@@ -82,7 +82,3 @@ class SourceTask(Task):
     def records_in(self) -> int:
         """Records read."""
         return self.records_out
-
-    def _finish_if_due(self) -> None:
-        # Nothing more can come to a source that may finish.
-        self.finish()

@@ -15,7 +15,6 @@ Theory of operation.
 from __future__ import annotations
 
 from functools import partial
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
@@ -28,7 +27,7 @@ from engine.elements.events import (
     WatermarkStatus,
 )
 from engine.elements.operator import Operator, TwoInputOperator
-from engine.observe.events import TaskState, TimerFired
+from engine.observe.events import TaskState
 from engine.runtime.channel import Channel
 from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
 from engine.runtime.debloating import TaskDebloater
@@ -36,7 +35,9 @@ from engine.runtime.output_queue import Element
 from engine.runtime.outputs import ChainOutput, RecordWriter
 from engine.runtime.task_checkpoint import TaskCheckpointing
 from engine.runtime.task_context import TaskOperatorContext
+from engine.runtime.task_end import TaskEnd
 from engine.runtime.task_steps import TaskSteps
+from engine.runtime.task_timers import TaskTimers
 from engine.runtime.watched import WatchedChain
 from engine.runtime.watermark_valve import WatermarkValve
 
@@ -74,11 +75,8 @@ class Task(TaskSteps):
         self.input_ended = False
         self.is_stopping = False
         """A savepoint that stops the job was taken: no element is processed any more."""
-        self._may_finish = False
-        self._finish_when_confirmed = False
-        self._finish_when_consumed = False
-        self.is_closing = False
-        """Nothing is left to do but to write what snapshots have begun."""
+        self.end: TaskEnd
+        self.timers = TaskTimers(self)
         self.record_cost_ns = environment.cost.record_cost_ns(
             vertex.names_of(plan.subtask), is_source=vertex.is_source
         )
@@ -91,10 +89,6 @@ class Task(TaskSteps):
         """The loop that the task is part of, if it is part of one."""
         self.watched: WatchedChain | None = None
         """Who tells what caused what, if anybody wants to know."""
-        self._back_edges: list[Channel] = []
-        """Inputs on which records come back; neither end of data nor of partition is awaited there."""
-        self._ended_channels = 0
-        self._closed_channels = 0
         self._woken = False
         self._slice_channel: Channel | None = None
         self._slice_start_ns = 0
@@ -104,9 +98,6 @@ class Task(TaskSteps):
         self._half_done_ns = 0
         self._resting_until_ns = 0
         self._interference = environment.interference
-        self._timers: list[tuple[int, int]] = []
-        self._registered: set[tuple[int, int]] = set()
-        """The same as ``_timers``, to be asked for members only."""
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -116,13 +107,14 @@ class Task(TaskSteps):
         self.writers = list(writers)
         self._valve = WatermarkValve(len(self.inputs))
         edges = self.environment.plan.edges
-        self._back_edges = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
-        for channel in self._back_edges:
+        looped = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
+        self.end = TaskEnd(self, looped)
+        for channel in looped:
             # No watermark ever comes on it.
             self._valve.on_status(channel.input_index, True)
         self.checkpointing = TaskCheckpointing(self, None)
         protocol = self.environment.protocol
-        back_edges = [channel.input_index for channel in self._back_edges]
+        back_edges = [channel.input_index for channel in looped]
         self.gate = CheckpointedInputGate(
             self,
             self.inputs,
@@ -132,7 +124,7 @@ class Task(TaskSteps):
             back_edges=back_edges,
         )
         if self.environment.debloating is not None and self.inputs:
-            bounded = [channel for channel in self.inputs if channel not in self._back_edges]
+            bounded = [channel for channel in self.inputs if channel not in looped]
             self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded)
         self._build_chain()
         self._receivers = [self._receiver(channel) for channel in self.inputs]
@@ -170,22 +162,30 @@ class Task(TaskSteps):
         self.checkpointing.restored(checkpoint_id)
         if self.watched is not None:
             self.watched.provenance.restored(checkpoint_id)
+        if self._survives(lambda: self._open(restored, checkpoint_id)):
+            self._set_state(RUNNING)
+            self.debloat_later()
+            self.wake()
+
+    def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
+        for context in self.contexts:
+            context.restore(restored.get(context.uid), checkpoint_id)
+        # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
+        for operator in reversed(self.operators):
+            self.initialize(operator)
+        for operator in reversed(self.operators):
+            operator.open()
+
+    def _survives(self, step: Callable[[], None]) -> bool:
+        """Whether a step goes well; an error in it fails the task."""
         try:
-            for context in self.contexts:
-                context.restore(restored.get(context.uid), checkpoint_id)
-            # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
-            for operator in reversed(self.operators):
-                self.initialize(operator)
-            for operator in reversed(self.operators):
-                operator.open()
+            step()
         except AssertionError:
             raise
         except Exception as error:
             self.fail(error)
-            return
-        self._set_state(RUNNING)
-        self.debloat_later()
-        self.wake()
+            return False
+        return True
 
     def struck_down(self, struck: StruckDown) -> None:
         """The task dies in the middle of a step of somebody else, who goes on."""
@@ -215,7 +215,7 @@ class Task(TaskSteps):
         if self.state != RUNNING:
             return
         if self.is_stopping:
-            self._await_barriers_coming_back()
+            self._survives(self.end.await_barriers_coming_back)
             return
         if self._slice_records and not (self.inputs and self.gate.has_priority_event):
             return
@@ -314,18 +314,10 @@ class Task(TaskSteps):
             case Watermark() | WatermarkStatus():
                 self.take_time(index, event)
             case EndOfData():
-                # On a back edge it has gone round.
-                if channel not in self._back_edges:
-                    self._ended_channels += 1
-                    if self.loop is not None:
-                        self.loop.end_of_data(channel.index)
-                    self._end_input_if_due()
+                self.end.end_of_data(channel)
             case EndOfPartition():
                 self.gate.handle(channel, event, now)
-                if channel not in self._back_edges:
-                    self._closed_channels += 1
-                    if self._closed_channels == self._awaited_inputs:
-                        self.finish()
+                self.end.end_of_partition(channel)
             case _:
                 self.gate.handle(channel, event, now)
 
@@ -362,126 +354,38 @@ class Task(TaskSteps):
         for writer in self.writers:
             writer.broadcast(event)
 
-    @property
-    def waits_to_finish(self) -> bool:
-        """Whether nothing is left to do but to hear that a checkpoint holds it."""
-        return self._finish_when_confirmed
-
-    @property
-    def open_inputs(self) -> int:
-        """Inputs whose data has not ended, without back edges."""
-        return self._awaited_inputs - self._ended_channels
-
-    @property
-    def _awaited_inputs(self) -> int:
-        return len(self.inputs) - len(self._back_edges)
-
-    def _end_input_if_due(self) -> None:
-        """End the input when nothing more can come: not before the loop is over, at the head of one."""
-        if self._ended_channels == self._awaited_inputs and (
-            not self._back_edges or (self.loop is not None and self.loop.is_over)
-        ):
-            self.end_input()
-
-    def loop_is_over(self) -> None:
-        """Nothing is under way any more in the loop that the task is part of, and nothing may be added: timers are
-        quiet as behind the end of data, which the heads of the loop now send round."""
-        self._timers.clear()
-        self._registered.clear()
-        if self._back_edges:
-            self.kernel.schedule(self.kernel.now_ns, "receive_mail", self, ("end_loop", ()))
+    # -- the end ------------------------------------------------------------------------------------------------
 
     def end_loop(self) -> None:
         """The loop is over (mail)."""
-        if not self.input_ended and not self.is_stopping:
-            self._end_input_if_due()
-
-    def _await_barriers_coming_back(self) -> None:
-        """The job stops with a savepoint whose barrier has yet to come round: what comes back ahead of it is in the
-        savepoint, and is not processed."""
-        try:
-            while self.gate.handler.pending_checkpoint_ids:
-                channel = self.gate.next_back_edge()
-                if channel is None:
-                    return
-                element = channel.take()
-                if not isinstance(element, Batch):
-                    self.handle_event(channel, element)
-        except AssertionError:
-            raise
-        except Exception as error:
-            self.fail(error)
+        self.end.end_loop()
 
     def end_input(self) -> None:
-        """The last record has come: finish the operators, and say so downstream."""
-        assert not self.input_ended
-        self.input_ended = True
-        # Timers are quiet from here on: what they emitted would come behind the end of data (Flink quiesces the
-        # processing time service before it finishes an operator). They stay in the state.
-        self._timers.clear()
-        self._registered.clear()
-        for operator in self.operators:
-            operator.finish()
-        self.checkpointing.end_of_data()
-        self.broadcast(EndOfData())
+        """The last record has come."""
+        self.end.end_input()
         self._trace_state("end_of_data")
         self.environment.master.task_reached_end(self)
 
-    def finish(self) -> None:
-        """Nothing more will come and nothing more is expected: close, and end the outputs."""
-        if self.state != RUNNING:
-            return
-        if self.environment.protocol.takes_checkpoints and not (
-            self._may_finish and self.checkpointing.final_checkpoint_completed
-        ):
-            # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part; and half a
-            # vertex must not be gone while the other half still waits for one.
-            self._finish_when_confirmed = True
-            return
-        if not self._is_output_consumed():
-            self._finish_when_consumed = True
-            return
-        self.is_closing = True
-        if not self.checkpointing.is_writing:
-            # Otherwise a checkpoint that all others complete would wait for this task until it times out (Flink:
-            # ``SubtaskCheckpointCoordinator.waitForPendingCheckpoints``).
-            self._finish_now()
-
-    def _is_output_consumed(self) -> bool:
-        """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
-        have overtaken records that are still on their way (Flink: ``allDataProcessed``)."""
-        if not self.environment.protocol.stores_channel_state:
-            return True
-        left = [channel for channel in self.checkpointing.output_channels() if channel.queued_records]
-        for channel in left:
-            channel.is_awaited = True
-        return not left
-
     def output_consumed(self) -> None:
         """An output channel for which the task has waited is empty."""
-        if self._finish_when_consumed:
-            self._finish_when_consumed = False
-            self.finish()
+        self.end.output_consumed()
 
-    def snapshots_written(self) -> None:
-        """No snapshot is being written any more."""
-        if self.is_closing:
-            self.finish()
+    def finish(self) -> None:
+        """Nothing more will come and nothing more is expected: close, unless something has to be waited for."""
+        self.end.finish()
 
-    def _finish_now(self) -> None:
+    def finish_now(self) -> None:
+        """Close, and end the outputs."""
         self.broadcast(EndOfPartition())
         self.checkpointing.abandon()
-        try:
-            for operator in self.operators:
-                self.close_operator(operator)
-        except AssertionError:
-            raise
-        except Exception as error:
-            self.fail(error)
-            return
-        self._dispose()
-        self._set_state(FINISHED)
-        self.environment.master.task_finished(self)
+        if self._survives(self._close_operators):
+            self._dispose()
+            self._set_state(FINISHED)
+            self.environment.master.task_finished(self)
+
+    def _close_operators(self) -> None:
+        for operator in self.operators:
+            self.close_operator(operator)
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -502,12 +406,11 @@ class Task(TaskSteps):
         """The snapshot of a savepoint that stops the job was taken: wait for its completion, process nothing more.
         Timers are in it already; firing them here would make their effects happen twice."""
         self.is_stopping = True
-        self._timers.clear()
-        self._registered.clear()
+        self.timers.silence()
 
     def stop(self) -> None:
         """The savepoint that stops the job is complete: end, without any of the end-of-input effects."""
-        self._finish_now()
+        self.finish_now()
 
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
         """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``."""
@@ -528,16 +431,15 @@ class Task(TaskSteps):
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
-        if self.is_closing or not self.gate.is_recovered:
-            self.checkpointing.trigger_refused(barrier.checkpoint_id, is_closing=self.is_closing)
+        if self.end.is_closing or not self.gate.is_recovered:
+            self.checkpointing.trigger_refused(barrier.checkpoint_id, is_closing=self.end.is_closing)
             return
         self.gate.on_trigger(barrier, self.kernel.now_ns)
 
     def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The coordinator says that a checkpoint is durable."""
         self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
-        if self._finish_when_confirmed:
-            self.finish()
+        self.end.confirmed()
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator says that a checkpoint will never complete."""
@@ -553,50 +455,17 @@ class Task(TaskSteps):
         """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
         nothing more can come. ``confirmed_id``: the newest checkpoint that is complete; the news of it may have been
         lost, and there is no further one to make up for that."""
-        self._may_finish = True
         if confirmed_id is not None:
             self.checkpointing.confirm(confirmed_id)
-        self._finish_if_due()
-
-    def _finish_if_due(self) -> None:
-        if self._finish_when_confirmed:
-            self.finish()
+        self.end.may_finish()
 
     def materialize(self, position: int) -> None:
         """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
         self.contexts[position].materialize()
 
-    def register_timer(self, time_ns: int, position: int) -> None:
-        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns`` by the task's clock; not after
-        the end of data. How long that takes is settled here: what happens to the clock later changes nothing (Flink:
-        ``SystemProcessingTimeService.registerTimer``)."""
-        if self.input_ended or self.is_stopping:
-            return
-        clock_ns = self.clock_ns
-        time_ns = max(time_ns, clock_ns)
-        entry = (time_ns, position)
-        if entry not in self._registered:
-            self._registered.add(entry)
-            heappush(self._timers, entry)
-            due_ns = self.kernel.now_ns + time_ns - clock_ns
-            self.kernel.schedule(due_ns, "receive_mail", self, ("fire_timers", (time_ns,)))
-
-    def is_timer_due(self, time_ns: int) -> bool:
-        """Whether a timer has yet to fire that is due at ``time_ns``."""
-        return bool(self._timers) and self._timers[0][0] <= time_ns
-
     def fire_timers(self, time_ns: int) -> None:
         """Fire every timer due at ``time_ns``."""
-        while self._timers and self._timers[0][0] <= time_ns and self.state == RUNNING:
-            entry = heappop(self._timers)
-            self._registered.discard(entry)
-            due_ns, position = entry
-            operator = self.operators[position]
-            if self.environment.instrument is not None:
-                self.environment.instrument(
-                    TimerFired(self.kernel.now_ns, self.attempt, self.name, self.contexts[position].name, due_ns)
-                )
-            operator.on_processing_time_ns(due_ns)
+        self.timers.fire(time_ns)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -651,6 +520,11 @@ class Task(TaskSteps):
             self.environment.instrument(TaskState(self.kernel.now_ns, self.attempt, self.name, state, text))
 
     @property
+    def is_running(self) -> bool:
+        """Whether the task takes part: it has begun, and has not ended in any way."""
+        return self.state == RUNNING
+
+    @property
     def clock_ns(self) -> int:
         """What the processing-time clock of the task shows: virtual time, unless a fault has set it wrong."""
         return self.kernel.now_ns
@@ -679,15 +553,12 @@ class Task(TaskSteps):
             self.state,
             self.input_ended,
             self.is_stopping,
-            self._may_finish,
-            self._finish_when_confirmed,
-            self._finish_when_consumed,
-            self.is_closing,
+            self.end.fingerprint(),
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             self._half_done_ns if self._interrupted_at_ns == now else 0,
             max(0, self._resting_until_ns - now),
-            tuple(sorted((time_ns - now, position) for time_ns, position in self._timers)),
+            self.timers.fingerprint(now),
             self.gate.fingerprint(),
             self._valve.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),

@@ -226,7 +226,7 @@ class TaskCheckpointing:
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
         if not self._running:
-            task.snapshots_written()
+            task.end.snapshots_written()
 
     def _notify(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int = 0
@@ -345,7 +345,7 @@ class TaskCheckpointing:
         if checkpoint_id in self._running:
             self._acknowledge(checkpoint_id)
             if not self._running:
-                self._task.snapshots_written()
+                self._task.end.snapshots_written()
 
     def _acknowledge(self, checkpoint_id: int) -> None:
         task = self._task

@@ -216,7 +216,7 @@ class TaskOperatorContext:
 
     def register_processing_timer_ns(self, time_ns: int) -> None:
         """See the contract."""
-        self._task.register_timer(time_ns, self.plan.position)
+        self._task.timers.register(time_ns, self.plan.position)
 
     def spend(self, virtual_ns: int) -> None:
         """See the contract."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.checkpoint.coordinator import CheckpointCoordinator
+from engine.checkpoint.state_mapping import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case
 from engine.explore.concrete import concretised
@@ -249,6 +250,17 @@ def test_a_rescaled_process_has_another_parallelism() -> None:
     assert finished.outcome == "finished"
     assert [vertex.parallelism for vertex in finished.view.plan.vertices if vertex.name == "count"] == [3]
     assert sorted(finished.committed["out"]) == committed_rows(Case(config=SETTINGS))
+
+
+def test_records_in_flight_that_cannot_be_divided_are_refused_rightly() -> None:
+    """With one subtask of each the edge to the sink is a forward edge: what was under way on the old one to several
+    cannot go there, and refusing the resume is what the job is to do."""
+    config = {"mode": "unaligned", "batch_size": 1, "checkpoint_interval": "4us", "cost.slow_links.count": 9_000}
+    config |= {"channel_capacity": 1, "cost.stragglers.out": 9, "cost.record_ns": 900}
+    faults = (parse_fault("rescale:process@after:manifest.rename#2=1"),)
+    finished = run_case(SUBJECT, Case(config=config, faults=faults))
+    assert (finished.outcome, finished.violations) == ("refused", [])
+    assert isinstance(finished.error, UnsupportedMappingError)
 
 
 def test_a_fault_that_never_struck_is_reported() -> None:

@@ -11,23 +11,36 @@ from engine.runtime import restored_channels
 from engine.runtime.failover import Failover
 from engine.runtime.job_state import RECOVERING, RESTARTING
 from operators.memory_transaction_log import MemoryTransactionLog
+from operators.transaction_log import OK, OPEN, Request
 from state_backends import heap, store_parts
 from tests.mutants.mutant import replaced, together
 
 
 @contextmanager
 def zombie_not_fenced() -> Iterator[None]:
-    """The log takes what an older producer of a name sends, whoever has taken the name over."""
+    """A partition takes records without asking whose name it is by now: those of an older producer begin a transaction
+    that nobody knows of."""
     log: Any = MemoryTransactionLog
-    current = log._current
+    append = log.append
 
-    def unfenced(self: Any, request: Any, producer: Any, fate: str) -> Any:
-        name = self._names.get(producer.transactional_id)
-        if name is not None and producer.epoch < name.epoch:
-            return name
-        return current(self, request, producer, fate)
+    def unfenced(
+        self: Any, producer: Any, topic: str, partition: int, values: Any, sequence: int, now_ns: int
+    ) -> None:
+        name = None if producer is None else self._names[producer.transactional_id]
+        if name is None or producer.epoch == name.epoch:
+            append(self, producer, topic, partition, values, sequence, now_ns)
+            return
+        request = Request("append", *producer, topic, partition, len(values), None, now_ns)
+        fate = self._arrives(request)
+        if name.state is None:
+            name.state, name.begun_ns = OPEN, self._now_ns
+        entries = self._partition(topic, partition)
+        name.first_offsets.setdefault((topic, partition), len(entries))
+        name.written[topic, partition] = name.written.get((topic, partition), 0) + len(values)
+        self._write(entries, producer, values)
+        self._answers(request, fate, OK)
 
-    with replaced(log, _current=unfenced):
+    with replaced(log, append=unfenced):
         yield
 
 

@@ -81,10 +81,24 @@ def world_parts(world: World) -> tuple[object, ...]:
     )
 
 
-def durable_world_digest(world: World) -> bytes:
-    """Of what the next process would find. Files under temporary names are deleted before anything else."""
-    parts = world_parts(world)
-    return digest_of(*map(_without_temporary, parts[:2]), parts[2])
+class WorldDigest:
+    """Of what the next process would find, taken anew when something has changed. Files under temporary names are
+    deleted before anything else, and do not count."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: tuple[object, ...] = ()
+        self._digest = b""
+
+    def __call__(self) -> bytes:
+        """16 bytes."""
+        checkpoints, files, sinks = world_parts(self._world)
+        # Files give the very same object again while nothing in them has changed.
+        known = self._known
+        if not known or checkpoints is not known[0] or files is not known[1] or sinks != known[2]:
+            self._known = (checkpoints, files, sinks)
+            self._digest = digest_of(_without_temporary(checkpoints), _without_temporary(files), sinks)
+        return self._digest
 
 
 def _without_temporary(tree: Any) -> object:
@@ -197,15 +211,14 @@ def _checkpoint(entry: tuple[object, ...]) -> object:
 
 
 def failure_parts(execution: Execution) -> tuple[object, ...]:
-    """What makes a difference to a failure of a task or of the job manager, besides what outlives the process: which
-    checkpoints there are, and how far the job manager is with the one that it begins or completes."""
+    """What makes a difference to a failure of tasks, besides what outlives the process: whether the job runs, which
+    checkpoints are complete, and how far the job manager is with one that it begins or completes. (All that are under
+    way die, whoever has acknowledged them.)"""
     manager, coordinator = execution.manager, execution.manager.coordinator
     return (
         manager.state,
         coordinator.next_checkpoint_id,
         coordinator.completed_ids,
-        coordinator.pending_ids,
         coordinator.finalizing_id,
         coordinator.is_triggering,
-        [entry for entry in pending_parts(execution, control=True) if "acknowledge" not in entry[2]],
     )

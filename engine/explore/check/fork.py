@@ -44,12 +44,14 @@ class _SharingPickler(Pickler):
 
     def reducer_override(self, one: Any) -> Any:
         """See the class of the library."""
-        if one.__class__ in self._kinds or isinstance(one, type):
+        if one.__class__ in self._kinds or id(one) in self._numbers:
             return NotImplemented if one is _shared_object else self._keep(one)
+        if isinstance(one, type):
+            return self._keep(one)
         if isinstance(one, BaseException):
             # Nobody changes an error once it was raised; where it came from would keep whole states alive.
             return self._keep(one.with_traceback(None))
-        return self._keep(one) if id(one) in self._numbers else NotImplemented
+        return NotImplemented
 
 
 class Forker:

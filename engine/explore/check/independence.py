@@ -127,7 +127,7 @@ class Independence:
         vertex = task.plan.vertex
         if self._overtakes or self.is_loud or task.full_outputs or not self._free_outputs[vertex]:
             return False
-        if may_trigger and any(element.__class__ in _ENDS for element in waiting) and task.open_inputs <= 1:
+        if may_trigger and any(element.__class__ in _ENDS for element in waiting) and task.end.open_inputs <= 1:
             return False
         return vertex in self._collecting or sum(not self._is_neutral(element) for element in waiting) <= 1
 
@@ -141,7 +141,7 @@ class Independence:
         if operation not in _NOTIFICATIONS or (task.plan.vertex in self._ends and not self._only_end):
             return False
         if may_trigger or is_triggering:
-            return operation != "may_finish" and not task.waits_to_finish
+            return operation != "may_finish" and not task.end.waits_to_finish
         return True
 
 

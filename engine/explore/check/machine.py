@@ -8,7 +8,6 @@ the job, makes copies and carries out events.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator_config import CoordinatorConfig
@@ -18,9 +17,9 @@ from engine.checkpoint.plan import CheckpointGraph
 from engine.checkpoint.requests import TriggerRequest
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
 from engine.explore.check.fingerprint import (
+    WorldDigest,
     declared_state,
     digest_of,
-    durable_world_digest,
     execution_parts,
     output_parts,
     task_of,
@@ -104,7 +103,7 @@ class State:
     @property
     def faults(self) -> int:
         """How many faults have struck."""
-        return len(self.watcher.exact)
+        return self.watcher.struck
 
     @property
     def is_over(self) -> bool:
@@ -131,12 +130,12 @@ class Machine:
 
     # -- states ---------------------------------------------------------------------------------------------------
 
-    def start(self) -> State:
-        """The state before the first event."""
-        world, watcher = World(), Watcher()
+    def start(self, *, counts: bool = False) -> State:
+        """The state before the first event. ``counts``: whether faults are noted in the form of a case."""
+        world, watcher = World(), Watcher(counts=counts)
         watcher.begin(())
         if self._faults:
-            watcher.world_digest = partial(durable_world_digest, world)
+            watcher.world_digest = WorldDigest(world)
         return State(world, watcher, self._process(world, watcher, resumes=False))
 
     def _process(self, world: World, watcher: Watcher, *, resumes: bool) -> Execution:
@@ -191,6 +190,7 @@ class Machine:
 
     def copy_of(self, state: State) -> bytes:
         """A copy of a state, at rest."""
+        state.watcher.begin(())
         return self._forker.dump(state)
 
     def state_of(self, copy: bytes) -> State:

@@ -165,7 +165,7 @@ def check(subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE) -> C
 def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:
     """The case that goes a path of the search."""
     machine = Machine(subject, order.case, order.faults)
-    state = machine.start()
+    state = machine.start(counts=True)
     schedule: dict[int, int] = {}
     draws = 0
     try:

@@ -8,11 +8,10 @@ shows, a run without faults could have shown).
 With reduction, events that are independent of all others are not branched at
 (:mod:`engine.explore.check.independence`), and a crash is tried once for everything that makes a difference to it:
 
-* to a death of the process, what is in files and what readers see, at that very point;
-* to a death of a task or of the job manager, the same, and what the job manager is about: checkpoints that are being
-  triggered or completed, and messages to it. Which task dies makes no difference, as it takes all with it (with
-  regional failover it does, and every one is tried); nor do acknowledgements that have come, for every pending
-  checkpoint dies.
+* to a death of the process or of the job manager, what is in files and what readers see, at that very point;
+* to a death of a task, the same, which checkpoints are complete, and whether one is being begun or completed. Which
+  task dies makes no difference, as it takes all with it (with regional failover it does, and every one is tried); nor
+  do acknowledgements that have come, for every pending checkpoint dies.
 """
 
 from __future__ import annotations
@@ -296,7 +295,10 @@ class Search:
         who: str = strike.victim
         if who == PROCESS:
             about = None
-        elif who != JOB_MANAGER and self._takes_all:
+        elif who == JOB_MANAGER:
+            # It forgets everything but whether it was about to take over or to restart.
+            about = state.execution.manager.state
+        elif self._takes_all:
             who = "task"
         key = digest_of(state.faults, who, world, about)
         if key in self._tried:

@@ -3,8 +3,8 @@
 The search carries out an event once without a fault and is told what it came by: named points, and messages that may
 go astray. Then it carries the same event out again, from a copy of the state before it, with a fault at one of them.
 Occasions are counted as :class:`engine.faults.injector.FaultInjector` counts them, so that each fault has the text
-form that strikes at the same place when the case is run from its beginning. It is copied with every state, and keeps
-no more than it needs for that.
+form that strikes at the same place when the case is run from its beginning. Only who goes one path from its beginning
+to its end needs that: a watcher is copied with every state, and keeps no counts unless it is told to.
 """
 
 from __future__ import annotations
@@ -58,17 +58,20 @@ class Watcher:
     """Notes what an event comes by, and strikes where it is told to. Implements
     :class:`engine.runtime.interference.Interference` and :class:`engine.faults.probing_filesystem.Prober`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts: bool = False) -> None:
+        """``counts``: whether occasions are counted, so that faults have an exact form."""
         self.passed: list[Occasion] = []
         """Of the present event."""
+        self.struck = 0
+        """How many faults have struck so far."""
         self.exact: tuple[Fault, ...] = ()
-        """What has struck so far, in the form of a case."""
+        """They, in the form of a case, if occasions are counted."""
         self.unwinding: StruckDown | None = None
         self.worlds: list[bytes] = []
         """For each occasion: what outlives the process stood like this."""
         self.world_digest: Callable[[], bytes] | None = None
         """Asked when it may have changed; ``None`` = nobody wants to know."""
-        self._counts: dict[Occasion, int] = {}
+        self._counts: dict[Occasion, int] | None = {} if counts else None
         self._strikes: dict[int, Strike] = {}
         self._dies_torn: StruckDown | None = None
         self._execution: Execution | None = None
@@ -91,7 +94,8 @@ class Watcher:
         self._strikes = {strike.index: strike for strike in strikes}
 
     def _pass(self, occasion: Occasion) -> Strike | None:
-        self._counts[occasion] = self._counts.get(occasion, 0) + 1
+        if self._counts is not None:
+            self._counts[occasion] = self._counts.get(occasion, 0) + 1
         self.passed.append(occasion)
         if self.world_digest is not None:
             known = self.worlds and not occasion.where.startswith(EFFECTS)
@@ -123,7 +127,9 @@ class Watcher:
         strike = self._pass(occasion)
         if strike is None:
             return DELIVERED
-        self.exact = (*self.exact, Fault(strike.kind, f"{message} {task}", number=self._counts[occasion]))
+        self.struck += 1
+        if self._counts is not None:
+            self.exact = (*self.exact, Fault(strike.kind, f"{message} {task}", number=self._counts[occasion]))
         return () if strike.kind == LOSE else (0, 0)
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
@@ -167,6 +173,9 @@ class Watcher:
         return self._dies_torn
 
     def _note_crash(self, victim: str, point: str, phase: str, amount: int) -> None:
+        self.struck += 1
+        if self._counts is None:
+            return
         number = sum(
             count
             for (where, when, who), count in self._counts.items()

@@ -1,0 +1,53 @@
+"""``python -m tests.explore.footprints SEED...``: what the standard scenario leaves behind, one line for each seed.
+
+The case of a seed is drawn like a run of a campaign: configuration, schedule and faults. A line holds one digest over
+choices, events, files and output. Two processes that print other lines for one seed are not deterministic.
+"""
+
+from __future__ import annotations
+
+import sys
+from hashlib import blake2b
+from pathlib import Path
+
+from engine.cli.subjects import load_subject
+from engine.explore.case import Case
+from engine.explore.concrete import concretised
+from engine.explore.invariants import Footprint
+from engine.explore.runner import run_case
+from engine.explore.subject import Subject
+from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.explore.tape import TraceTape
+
+STANDARD = Path(__file__).resolve().parents[2] / "examples" / "standard_scenario.py"
+
+
+def standard() -> Subject:
+    """The standard scenario."""
+    return load_subject(str(STANDARD), {})
+
+
+def case_of(subject: Subject, seed: str) -> Case:
+    """What a campaign would make of a seed."""
+    return draw_case(Swarm(), Measure.of(subject), seed)
+
+
+def footprint(subject: Subject, case: Case) -> Footprint:
+    """What a run of a case leaves behind."""
+    tape = TraceTape()
+    return Footprint.of(run_case(subject, case, instruments=[tape.append]), tape.digest())
+
+
+def line(subject: Subject, seed: str) -> str:
+    """The line of one seed: of the case as it was drawn, and of the same in exact faults and choices."""
+    case = case_of(subject, seed)
+    drawn = footprint(subject, case)
+    exact = footprint(subject, concretised(run_case(subject, case)))
+    digests = [blake2b(repr(one).encode(), digest_size=16).hexdigest() for one in (drawn, exact)]
+    return f"{seed} {' '.join(digests)} {exact.trace_digest == drawn.trace_digest}"
+
+
+if __name__ == "__main__":
+    job = standard()
+    for seed in sys.argv[1:]:
+        print(line(job, seed))
