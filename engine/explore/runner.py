@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 RESTART_DELAY_NS = 1_000
 
+NOTHING_IS_LEFT = "nothing is left to happen"
+"""How the assertion of an execution begins that has nothing left to do and has not ended."""
+
 _LOOK_EVERY_EVENTS = 500
 """How often somebody looks whether a case has used up what it may take."""
 
@@ -417,7 +420,7 @@ class _CaseRun:
         view = self._view
         is_assertion = isinstance(error, AssertionError)
         if is_assertion and view is not None and str(error).startswith(NOTHING_IS_LEFT):
-            text = f"nothing is left to happen, but the job is {view.execution.manager.state}"
+            text = f"{NOTHING_IS_LEFT}, but the job is {view.execution.manager.state}"
             return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
         return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
 
@@ -436,10 +439,6 @@ class CheckpointTrigger:
         manager = self._manager
         if manager.coordinator.is_scheduling:
             manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
-
-
-def _nothing_is_left(execution: Execution) -> bool:
-    return not execution.kernel.pending() and execution.manager.state not in ENDED
 
 
 def who_waits(manager: JobManager) -> str:

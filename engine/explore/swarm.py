@@ -22,17 +22,19 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
 from engine.explore.runner import run_case
 from engine.faults.external import requests_befallen_by, requests_to
-from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, FaultMix
+from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.injector import FaultInjector
 from engine.faults.process import opportunities_at
+from engine.observe.points import POINTS
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
+from engine.runtime.interference import JOB_MANAGER, PROCESS
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 2
+SWARM_VERSION = 3
 
 STREAM = "swarm"
 
@@ -173,6 +175,7 @@ class _Drawing:
             seed=self._seed,
             config=config,
             mix=self._mix(),
+            faults=self._aimed(),
             scheduler=scheduler,
             preemptions=self._one_of((1, 2, 3, 5)),
         )
@@ -246,6 +249,23 @@ class _Drawing:
         shares = len(chosen) + (_CRASH in chosen)
         per_million = {kind: self._chance_of(kind, halves, shares) for kind in chosen}
         return FaultMix(per_million, most if per_million else 0)
+
+    def _aimed(self) -> tuple[Fault, ...]:
+        """Deaths at named points, every other run. Chance alone goes by visits: it would hardly ever meet what happens
+        once in a run, such as the commit of a sink, or a second death while the job recovers from the first."""
+        aims = self._chance(2)
+        first = self._death(tuple(POINTS))
+        second = self._death(tuple(point for point in POINTS if point.startswith("restore.")))
+        again = self._chance(3)
+        if not aims or _CRASH not in possible_kinds(self._swarm, self._measure):
+            return ()
+        return (first, second) if again else (first,)
+
+    def _death(self, points: Sequence[str]) -> Fault:
+        point = self._one_of(points)
+        victim = self._one_of(("*", "*", "*", JOB_MANAGER, PROCESS))
+        phase = self._one_of(POINTS[point].phases)
+        return Fault(_CRASH, victim, point=point, phase=phase, number=self._one_of((1, 1, 2, 3, 5, 8)))
 
     def _chance_of(self, kind: str, halves: int, shares: int) -> int:
         """The chance at one opportunity, when so many halves of a fault are to strike in a run, all kinds together.

@@ -97,7 +97,6 @@ class Task(TaskSteps):
         self._interrupted_at_ns = 0
         self._half_done_ns = 0
         self._resting_until_ns = 0
-        self._interference = environment.interference
 
     # -- building ---------------------------------------------------------------------------------------------
 

@@ -255,9 +255,9 @@ def test_a_rescaled_process_has_another_parallelism() -> None:
 def test_records_in_flight_that_cannot_be_divided_are_refused_rightly() -> None:
     """With one subtask of each the edge to the sink is a forward edge: what was under way on the old one to several
     cannot go there, and refusing the resume is what the job is to do."""
-    config = {"mode": "unaligned", "batch_size": 1, "checkpoint_interval": "4us", "cost.slow_links.count": 9_000}
-    config |= {"channel_capacity": 1, "cost.stragglers.out": 9, "cost.record_ns": 900}
-    faults = (parse_fault("rescale:process@after:manifest.rename#2=1"),)
+    config = {"mode": "unaligned", "batch_size": 1, "checkpoint_interval": "8us", "channel_capacity": 1}
+    config |= {"output_capacity": 4, "cost.stragglers.out": 30, "cost.record_ns": 900, "parallelism": 3}
+    faults = (parse_fault("rescale:process@after:manifest.rename#1=1"),)
     finished = run_case(SUBJECT, Case(config=config, faults=faults))
     assert (finished.outcome, finished.violations) == ("refused", [])
     assert isinstance(finished.error, UnsupportedMappingError)
