@@ -92,6 +92,8 @@ class LogSink:
         self.ignores_timeouts = ignore_failures_after_transaction_timeout
         self.log: TransactionLog = MemoryTransactionLog() if log is None else log
         self.log.create_topic(topic, partitions)
+        self._read: tuple[tuple[int, ...], list[str]] | None = None
+        """What is committed, and how long the partitions were when it was read."""
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
@@ -114,9 +116,15 @@ class LogSink:
     def committed_rows(self) -> list[str]:
         """What is committed, as text: partition by partition, in the order of offsets. In a log in memory an open
         transaction hides nothing behind it: sooner or later it is over."""
-        log = self.log
-        read = log.committed if isinstance(log, MemoryTransactionLog) else log.read
-        return [repr(record.value) for number in range(self.partitions) for record in read(self.topic, number)]
+        log, topic = self.log, self.topic
+        if not isinstance(log, MemoryTransactionLog):
+            return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]
+        # Partitions only grow, and whoever watches asks more often than they do.
+        ends = tuple(log.end_offset(topic, number) for number in range(self.partitions))
+        if self._read is None or self._read[0] != ends:
+            partitions = (log.committed(topic, number) for number in range(self.partitions))
+            self._read = (ends, [repr(record.value) for records in partitions for record in records])
+        return list(self._read[1])
 
 
 class _Requests:

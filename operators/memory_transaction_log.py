@@ -370,10 +370,10 @@ class MemoryTransactionLog:
                 self._record(request, DELIVERED, OK)
 
     def _deliver_late(self, trigger: Request) -> None:
-        """Ends of older transactions that arrive again while a newer one of the same name is open."""
+        """Ends of older transactions that arrive again in the middle of a newer one of the same name."""
         for request in [one for one in self._late if one.transactional_id == trigger.transactional_id]:
             assert request.transactional_id is not None
-            if self._names[request.transactional_id].state is None:
+            if not self._names[request.transactional_id].written:
                 continue
             self._late.remove(request)
             outcome = COMMITTED if request.kind == "commit" else ABORTED

@@ -13,6 +13,7 @@ import errno
 import io
 import os
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import BinaryIO
 
 from state_backends.errors import StorageInUseError
@@ -195,8 +196,11 @@ class MemoryFileSystem(FileSystem):
         self._locked.discard(held)
 
     def _node(self, path: str) -> _File | _Directory | None:
+        return self._walk(_parts(path))
+
+    def _walk(self, parts: tuple[str, ...]) -> _File | _Directory | None:
         node: _File | _Directory | None = self._root
-        for part in _parts(path):
+        for part in parts:
             if not isinstance(node, _Directory):
                 return None
             node = node.names.get(part)
@@ -219,10 +223,14 @@ class MemoryFileSystem(FileSystem):
         return node
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
-        *parents, name = _parts(path) or [""]
-        if not name:
+        parts = _parts(path)
+        if not parts:
             raise _error(errno.EINVAL, path)
-        return self._directory("/".join(parents)), name
+        directory = self._walk(parts[:-1])
+        if not isinstance(directory, _Directory):
+            code = errno.ENOENT if directory is None else errno.ENOTDIR
+            raise _error(code, "/".join(parts[:-1]))
+        return directory, parts[-1]
 
 
 class _MemoryWritableFile(WritableFile):
@@ -358,8 +366,10 @@ def _nothing_survives(path: str) -> bool:
     return False
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    # A checkpoint asks for the same few paths again and again.
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _error(code: int, path: str) -> OSError:

@@ -190,6 +190,11 @@ class OperatorStateBackend:
         assert isinstance(state, OperatorBroadcastState)
         return state
 
+    @property
+    def has_union_state(self) -> bool:
+        """Whether a union list was declared or restored."""
+        return any(state.mode is OperatorStateMode.UNION for state in self._states.values())
+
     def state_names(self) -> list[str]:
         """The names of all lists that were declared or restored, sorted (``getRegisteredStateNames``)."""
         return sorted(name for name, state in self._states.items() if isinstance(state, OperatorListState))

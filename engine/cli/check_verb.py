@@ -53,7 +53,11 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
     show_default=True,
     help="What the output is judged by.",
 )
-@click.option("--crashes", type=click.IntRange(min=0), help="How many faults strike at most. [default: the job file's, or 1]")
+@click.option(
+    "--crashes",
+    type=click.IntRange(min=0),
+    help="How many faults strike at most. [default: the job file's, or 1]",
+)
 @click.option(
     "--checkpoints",
     type=click.IntRange(min=0),
@@ -67,7 +71,9 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
     help="What may strike: a crash, or a message between job manager and task that is lost or comes twice. Repeatable."
     " [default: crash]",
 )
-@click.option("--max-states", type=click.IntRange(min=1), default=DEFAULT_STATES, show_default=True, help="Give up then.")
+@click.option(
+    "--max-states", type=click.IntRange(min=1), default=DEFAULT_STATES, show_default=True, help="Give up then."
+)
 @click.option("--time", "duration", metavar="TIME", default=DEFAULT_TIME, show_default=True, help="Give up then.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
@@ -160,19 +166,23 @@ def _explain(subject: Subject, report: CheckReport, out: str | None) -> str:
     from engine.explore.token import Token
 
     console = error_console()
-    assert report.witness is not None and report.wrong is not None
-    explained = failure_report(subject, report.witness, promise=report.promise, shrinking=False)
+    assert report.witness is not None
+    assert report.wrong is not None
+    explained = failure_report(subject, report.witness, promise=report.promise)
+    witness = report.witness
     if explained is not None:
+        witness = explained.case
         say(console, explained.text)
         if out is not None:
             explained.write(out)
     else:
         # The job depends on the order of its records: no single run tells that this output is wrong.
-        for line in tell(subject, report.witness).lines():
+        story, _, _ = tell(subject, report.witness)
+        for line in story.lines():
             say(console, line)
         for where, rows in report.wrong.committed:
             say(console, f"readers of {where} see {', '.join(rows)}: no run without faults shows that")
-    return str(Token.of(subject, report.witness, promise=report.promise))
+    return str(Token.of(subject, witness, promise=report.promise))
 
 
 def _next(subject: Subject, order: CheckOrder, report: CheckReport, token: str | None) -> str:

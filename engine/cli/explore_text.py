@@ -105,15 +105,18 @@ def coverage_table(coverage: Coverage) -> Table:
 
 def sometimes_table(coverage: Coverage) -> Table:
     """What should happen in some run, and in how many of those in which it could it did."""
+    from engine.explore.invariants import SOMETIMES
+
     table = Table(title="Sometimes", title_justify="left")
-    table.add_column("what")
-    table.add_column("runs", justify="right")
-    table.add_column("possible in", justify="right")
+    table.add_column("name", no_wrap=True)
+    for name in ("what", "runs", "possible in"):
+        table.add_column(name, justify="left" if name == "what" else "right")
     for name in sorted(coverage.applied):
-        happened = coverage.happened[name]
-        table.add_row(name, format_count(happened) if happened else "never", format_count(coverage.applied[name]))
+        happened, applied = coverage.happened[name], coverage.applied[name]
+        times = format_count(happened) if happened else "never"
+        table.add_row(name, SOMETIMES[name].meaning, times, format_count(applied))
     for reason, runs in sorted(coverage.skipped.items()):
-        table.add_row(f"not judged: {reason}", format_count(runs), format_count(coverage.runs))
+        table.add_row("not judged", reason, format_count(runs), format_count(coverage.runs))
     return table
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from engine.explore.campaign import CampaignOrder, CampaignReport, Failure
     from engine.explore.case import Setting
+    from engine.explore.failure_report import FailureReport
     from engine.explore.scenario import Scenario
     from engine.explore.subject import Subject
     from engine.explore.swarm import Swarm
@@ -190,13 +191,19 @@ def _files(asked: str | None) -> Iterator[str | None]:
 
 def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str | None, shrink: bool) -> int:
     console = error_console()
-    console.print(coverage_table(report.coverage))
-    console.print(sometimes_table(report.coverage))
+    if report.order.keep_going or not report.failures:
+        # What a search has seen that ended at its first failure says nothing; it is in the JSON report.
+        console.print(coverage_table(report.coverage))
+        console.print(sometimes_table(report.coverage))
     tokens = [token_of(subject, report.order, failure) for failure in report.failures]
     written: list[str] = []
+    smallest = tokens[0] if tokens else None
     for number, failure in enumerate(report.failures):
         if number == 0:
-            written = _explain(subject, report.order, failure, out, shrink)
+            explained = _explain(subject, report.order, failure, shrink)
+            if explained is not None:
+                written = explained.write(out) if out is not None else []
+                smallest = explained.token if shrink else smallest
         else:
             say(console, f"run {failure.seed}: {failure.violation}\n  weir replay {tokens[number]}")
     say(console, summary_line(report))
@@ -208,12 +215,14 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
     if as_json:
         click.echo(report_json(plain))
     name, reason, exit_code = report.verdict
-    say(console, f"{name}: {reason}. Next: {_next_command(subject, report, tokens)}")
+    say(console, f"{name}: {reason}. Next: {_next_command(subject, report, smallest)}")
     return exit_code
 
 
-def _explain(subject: Subject, order: CampaignOrder, failure: Failure, out: str | None, shrink: bool) -> list[str]:
-    """Print the report of a failure; the files that were written."""
+def _explain(
+    subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool
+) -> FailureReport | None:
+    """Print the report of a failure; ``None`` when the run cannot be spelled out."""
     from engine.explore.concrete import concretised
     from engine.explore.failure_report import failure_report
     from engine.explore.invariants import invariants_for
@@ -228,9 +237,9 @@ def _explain(subject: Subject, order: CampaignOrder, failure: Failure, out: str 
     )
     if report is None:
         say(console, f"{failure.violation}\n  (it could not be made again one choice at a time)")
-        return []
+        return None
     say(console, report.text)
-    return report.write(out) if out is not None else []
+    return report
 
 
 def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> str:
@@ -241,11 +250,11 @@ def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> str:
     return str(Token.of(subject, drawn, promise=order.promise, digest=failure.digest))
 
 
-def _next_command(subject: Subject, report: CampaignReport, tokens: list[str]) -> str:
-    """What to type next."""
+def _next_command(subject: Subject, report: CampaignReport, token: str | None) -> str:
+    """What to type next. ``token``: of the smallest run that is known to fail."""
     assert subject.path is not None
-    if tokens:
-        return f"weir replay {tokens[0]}"
+    if token is not None:
+        return f"weir replay {token}"
     command = ["weir", "explore", subject.path]
     for name, value in subject.params.items():
         command += ["--param", f"{name}={value}"]

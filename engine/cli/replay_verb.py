@@ -11,6 +11,7 @@ from engine.cli.run_directory import report_json
 from engine.cli.subjects import load_subject
 from engine.cli.terminal import error_console, say
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
+from engine.report.units import plural
 
 if TYPE_CHECKING:
     from engine.explore.runner import FinishedCase
@@ -63,7 +64,8 @@ def command(
     if story:
         _tell_story(subject, token, first)
     faults = ", ".join(map(str, first.faults)) or "none"
-    say(console, f"job {subject.label}, {first.outcome}, {first.incarnations} process(es), faults: {faults}")
+    processes = plural(first.incarnations, "process", "processes")
+    say(console, f"job {subject.label}, {first.outcome}, {processes}, faults: {faults}")
     for fault in first.unused:
         say(console, f"note: fault {fault} never struck: the run was over before")
     for violation in first.violations:
@@ -122,7 +124,7 @@ def _verdict(token: Token, subject: Subject, finished: FinishedCase, digests: di
         say(console, "note: Weir or the job file has changed since the token was made")
     recorded = sorted(digests)
     others = [digest for digest in recorded if token.digest is not None and not digest.startswith(token.digest)]
-    times = f"{sum(digests.values())} time(s), trace digest {', '.join(digest[:16] for digest in recorded)}"
+    times = f"{plural(sum(digests.values()), 'time')}, trace digest {', '.join(digest[:16] for digest in recorded)}"
     following = f"weir shrink {token}" if finished.violations else "weir explore " + (subject.path or "")
     if len(digests) > 1 or (others and same_code):
         expected = f"; it was {token.digest} when the token was made" if others else ""

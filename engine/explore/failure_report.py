@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 FORMAT, FORMAT_VERSION = "weir-failure", 1
 _MOST_STEPS = 1_000
+_CHOICES_SHOWN = 12
+"""Of a schedule, to people; the regression test and the JSON file have all."""
 
 REPORT_NAME, JSON_NAME, TEST_NAME, PICTURE_NAME = (
     "failure.txt", "failure.json", "test_regression.py", "failure.html",
@@ -131,7 +133,10 @@ class FailureReport:
         if case.scheduler != FIFO:
             lines.append(f"schedule     {case.scheduler}, seed {case.seed!r}")
         elif case.schedule:
-            shown = ", ".join(f"{number} -> {value}" for number, value in sorted(case.schedule.items()))
+            choices = [f"{number} -> {value}" for number, value in sorted(case.schedule.items())]
+            shown = ", ".join(choices[:_CHOICES_SHOWN])
+            more = len(choices) - _CHOICES_SHOWN
+            shown += f" and {more} more" if more > 0 else ""
             lines.append(f"schedule     first come, first served, but for choices {shown}")
         else:
             lines.append("schedule     first come, first served")

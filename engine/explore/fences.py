@@ -6,14 +6,15 @@ differ. Inside :func:`fenced` it is noticed at the call.
 
 How: the interpreter tells of every call of a function written in C (``sys.setprofile``), however it was imported. The
 callers are walked up to the first one that belongs to somebody: if that is the engine, the call is none of the user's;
-if it is any other code than Python's own library, it is. What C code calls by itself (``map(time.time, ...)``) is not told
-of, nor is the order of a set of text; the self-check of determinism is for those.
+if it is any other code than Python's own library, it is. What C code calls by itself (``map(time.time, ...)``) is not
+told of, nor is the order of a set of text; the self-check of determinism is for those.
 
 This costs a Python call for each call the run makes: ten times slower is usual.
 """
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import random
@@ -117,9 +118,14 @@ def _caller(frame: FrameType | None) -> FrameType | None:
             return None
         if path.startswith(_SITE) or not path.startswith(_LIBRARY):  # Installed packages may lie below Python's own.
             # `__hash__` is called by dictionaries, and may use what it likes to answer them.
-            return None if frame.f_code.co_name == "__hash__" else frame
+            return None if frame.f_code.co_name == "__hash__" or _is_called_by_collector(frame) else frame
         frame = frame.f_back
     return None
+
+
+def _is_called_by_collector(frame: FrameType) -> bool:
+    # Garbage is collected in the middle of anything; who wants to hear of it is not called by whoever was at work.
+    return any(getattr(one, "__code__", None) is frame.f_code for one in gc.callbacks)
 
 
 def _name(function: object) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.checkpoint.state_mapping import UnsupportedMappingError
-from engine.elements.errors import ConfigurationError, WeirError
+from engine.elements.errors import ConfigurationError, JobChangedError, WeirError
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.invariants import check_between_events
@@ -243,6 +243,7 @@ class _CaseRun:
         parallelism = case.config.get("parallelism")
         assert parallelism is None or isinstance(parallelism, int), parallelism
         self._parallelism = parallelism
+        self._parallelisms = [parallelism]
         dispatcher = _Dispatcher(invariants)
         watching = [dispatcher] if dispatcher.by_kind else []
         self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *instruments]
@@ -282,6 +283,7 @@ class _CaseRun:
             except Exception as error:
                 raise InvariantError(f"invariant {invariant.name} failed at the end of a case: {error!r}") from error
             finished.violations += invariant.violations
+        finished.violations.sort(key=_causes_first)
         return finished
 
     def _processes(self) -> str:
@@ -367,14 +369,28 @@ class _CaseRun:
 
     def _judge_failure(self, state: str) -> None:
         error = self._error
-        if self._may_end_the_job() or (state == REFUSED and isinstance(error, UnsupportedMappingError)):
-            # The second: records in flight on an edge that cannot be divided otherwise. To refuse is right.
+        if self._may_end_the_job():
+            return
+        if state == REFUSED and (
+            isinstance(error, UnsupportedMappingError)
+            or (isinstance(error, JobChangedError) and self._is_chained_otherwise())
+        ):
+            # Records in flight on an edge that cannot be divided otherwise, or that another parallelism has turned
+            # into a call within a task. To refuse is right.
             return
         if state == FAILED:
             text = f"the job failed for good: {_whole(error)}"
         else:
             text = f"a process could not start: {type(error).__name__}: {error}"
         self._found.append(Violation(LIVENESS, text, self._now_ns()))
+
+    def _is_chained_otherwise(self) -> bool:
+        """Whether some process had other operators in one task than another one."""
+        first, *others = (
+            [[one.uid for one in vertex.operators] for vertex in self._subject.plan(parallelism).vertices]
+            for parallelism in self._parallelisms
+        )
+        return any(other != first for other in others)
 
     def _struck_count(self) -> int:
         return 0 if self._injector is None else len(self._injector.struck)
@@ -388,6 +404,7 @@ class _CaseRun:
         injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
         if injector.next_parallelism is not None:
             self._parallelism = injector.next_parallelism
+            self._parallelisms.append(self._parallelism)
         for invariant in self._invariants:
             invariant.process_died(view)
 
@@ -423,6 +440,16 @@ class _CaseRun:
             text = f"{NOTHING_IS_LEFT}, but the job is {view.execution.manager.state}"
             return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
         return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
+
+
+_CONSEQUENCES = (LIVENESS, "V1", "V2")
+"""What comes of most mistakes in the end. Whatever else is violated says more about the cause."""
+
+
+def _causes_first(violation: Violation) -> tuple[int, bool, int]:
+    """Causes in the order in which they were seen, what was seen in the end last; then consequences."""
+    name, at_ns = violation.invariant, violation.at_ns
+    return (1 + _CONSEQUENCES.index(name) if name in _CONSEQUENCES else 0, at_ns is None, at_ns or 0)
 
 
 class CheckpointTrigger:

@@ -150,10 +150,12 @@ class Story:
         """One line per step, at most about ``limit``: what only passes records on is summed up where it is too much."""
         lines = []
         width = len(str(len(self.steps)))
-        for step in self.shortened(limit):
+        shown = [(step, time_text(step.time_ns)) for step in self.shortened(limit)]
+        widest = max((len(time) for _, time in shown), default=0)
+        for step, time in shown:
             mark = MARK if step.number == self.distinguishing else " "
             number = str(step.number) if step.number else "…"
-            lines.append(f"{mark} {number:>{width}}  {time_text(step.time_ns):<9} {step.text}")
+            lines.append(f"{mark} {number:>{width}}  {time:<{max(9, widest)}} {step.text}")
         return lines
 
     def shortened(self, limit: int) -> list[Step]:
@@ -454,7 +456,7 @@ def _summary(skipped: Sequence[Step]) -> list[Step]:
     text = f"{len(skipped)} further step{'' if len(skipped) == 1 else 's'}"
     phrases: list[tuple[str, list[str]]] = [(text, [])]
     if taken:
-        phrases.append((f"{taken} times records were taken", []))
+        phrases.append((f"records taken {'once' if taken == 1 else f'{taken} times'}", []))
     return [Step(0, skipped[0].time_ns, [], RECORD, phrases, skipped[0].first, skipped[-1].end)]
 
 

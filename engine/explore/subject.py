@@ -104,7 +104,7 @@ class Subject:
     def _operator_in(self, operator: OperatorPlan, world: World, dropped: Mapping[str, Ranges]) -> OperatorPlan:
         factory: Any = operator.factory
         owner = getattr(factory, "__self__", None)
-        if isinstance(owner, SinkInMemory):
+        if owner is not None and isinstance(owner, SinkInMemory):
             sink = world.sinks.get(operator.uid)
             if sink is None:
                 sink = world.sinks[operator.uid] = owner.fresh()

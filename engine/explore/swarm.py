@@ -15,7 +15,7 @@ of what is drawn needs a higher :data:`SWARM_VERSION`, or old seeds would silent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.elements.errors import ConfigurationError
@@ -24,8 +24,8 @@ from engine.explore.runner import run_case
 from engine.faults.external import requests_befallen_by, requests_to
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.injector import FaultInjector
-from engine.faults.process import opportunities_at
-from engine.observe.points import POINTS
+from engine.faults.process import is_torn_by, opportunities_at
+from engine.observe.points import POINTS, TORN
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
@@ -34,7 +34,7 @@ from engine.runtime.interference import JOB_MANAGER, PROCESS
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 3
+SWARM_VERSION = 4
 
 STREAM = "swarm"
 
@@ -175,7 +175,7 @@ class _Drawing:
             seed=self._seed,
             config=config,
             mix=self._mix(),
-            faults=self._aimed(),
+            faults=(*self._aimed(), *self._aimed_pause(config)),
             scheduler=scheduler,
             preemptions=self._one_of((1, 2, 3, 5)),
         )
@@ -210,7 +210,7 @@ class _Drawing:
         self._set("min_pause_ns", (0, 0, 0, interval_ns // 2))
         # A checkpoint may have to wait for everything that is in front of its barriers, at the pace of the slowest.
         # The usual ten minutes would be millions of intervals, and all that a lost message leads to lies behind them.
-        self._set("checkpoint_timeout_ns", (duration_ns * 30, duration_ns * 200))
+        self._set("checkpoint_timeout_ns", (duration_ns * 30, duration_ns * 60))
         self._set("heartbeat_timeout_ns", (duration_ns // 4 + 1, duration_ns, duration_ns * 30))
         self._set("retained", (2, 1, 3))
         self._set("tolerable_failures", (0, 0, 3))
@@ -220,7 +220,7 @@ class _Drawing:
         if mode == ALIGNED_TIMEOUT:
             self._set("aligned_timeout_ns", (1, interval_ns // 8 + 1, interval_ns))
         if self._chance(8):
-            self._set("debloat_target_ns", (duration_ns // 10 + 1, duration_ns))
+            self._set("debloat_target_ns", (duration_ns // 4 + 1, duration_ns))
 
     def _state(self) -> None:
         self._set("state_backend", ("heap", "heap", "heap", "heap", "heap", "lsm", "changelog", "changelog:lsm"))
@@ -261,11 +261,26 @@ class _Drawing:
             return ()
         return (first, second) if again else (first,)
 
+    def _aimed_pause(self, config: Mapping[str, Setting]) -> tuple[Fault, ...]:
+        """A task that falls silent in the middle of its work, and wakes beside its successor, in every fourth run: most
+        visits are of files being written, and a zombie that wakes there has nothing to say to anybody."""
+        aims = self._chance(4)
+        # The first subtask is there whatever the parallelism.
+        firsts = [name for name in self._measure.names if name.endswith("[0]")]
+        point, target = self._one_of(_WORK), self._one_of(firsts)
+        number, longer_ns = self._one_of((1, 2, 3, 5, 8, 13)), self._one_of((3_000, 10_000))
+        silence_ns = config.get("heartbeat_timeout_ns")
+        if not aims or _PAUSE not in possible_kinds(self._swarm, self._measure) or not isinstance(silence_ns, int):
+            return ()
+        return (Fault(_PAUSE, target, point=point, number=number, for_ns=silence_ns + longer_ns),)
+
     def _death(self, points: Sequence[str]) -> Fault:
         point = self._one_of(points)
         victim = self._one_of(("*", "*", "*", JOB_MANAGER, PROCESS))
         phase = self._one_of(POINTS[point].phases)
-        return Fault(_CRASH, victim, point=point, phase=phase, number=self._one_of((1, 1, 2, 3, 5, 8)))
+        death = Fault(_CRASH, victim, point=point, phase=phase, number=self._one_of((1, 1, 2, 3, 5, 8)))
+        # In the middle of a write whoever writes dies.
+        return death if phase != TORN or is_torn_by(death) else replace(death, target="*")
 
     def _chance_of(self, kind: str, halves: int, shares: int) -> int:
         """The chance at one opportunity, when so many halves of a fault are to strike in a run, all kinds together.
@@ -302,7 +317,8 @@ class _Drawing:
         return self._choices.draw(STREAM, one_in) == 0
 
 
-_CRASH = "crash"
+_CRASH, _PAUSE = "crash", "pause"
+_WORK = ("user.process", "user.process", "user.process", "source.emit", "barrier.receive", "sink.commit")
 _PROCESS = FAULT_KINDS[_CRASH].group
 _WITH_PROCESSES = ("lose-unsynced",)
 """What becomes of a disk when a process dies is nothing that is wrong with the disk."""

@@ -116,6 +116,7 @@ class Witness(Invariant):
         self._taken: Receive | None = None
         self._reading = ""
         self._struck = 0
+        self._positions: dict[str, _Positions] = {}
 
     # -- as an invariant --------------------------------------------------------------------------------------------
 
@@ -211,6 +212,10 @@ class Witness(Invariant):
 
     # -- what the listeners say ----------------------------------------------------------------------------------------
 
+    def positions_of(self, uid: str) -> _Positions:
+        """Of a source: the same for all processes of a case, for one goes on where another has stopped."""
+        return self._positions.setdefault(uid, _Positions({}, {}))
+
     def source_asked(self, task: str) -> None:
         """The source of a task is about to read."""
         self._reading = task
@@ -299,7 +304,7 @@ class _WatchedSubject(Subject):
         if not (isinstance(factory, partial) and factory.func is SourceOperator):
             return operator
         source, *others = factory.args
-        watched = _WatchedSource(source, self._witness, operator.uid, dropped)
+        watched = _WatchedSource(source, self._witness, operator.uid, dropped, self._witness.positions_of(operator.uid))
         return replace(operator, factory=partial(SourceOperator, watched, *others, **factory.keywords))
 
 
@@ -307,13 +312,22 @@ def _unbuilt() -> Any:
     raise AssertionError("the plan of a watched job is that of the job")
 
 
+class _Positions(NamedTuple):
+    """``numbers``: ``(split, position)`` -> how many records lie before it; ``seen``: by split, the number of the last
+    record that looked so."""
+
+    numbers: dict[tuple[str, str], int]
+    seen: dict[str, dict[str, int]]
+
+
 class _WatchedSource:
     """Tells the witness what is read. Positions are those of the source: they go into snapshots."""
 
-    def __init__(self, source: Source, witness: Witness, uid: str, dropped: Mapping[str, Ranges]) -> None:
+    def __init__(
+        self, source: Source, witness: Witness, uid: str, dropped: Mapping[str, Ranges], positions: _Positions
+    ) -> None:
         self._source, self._witness, self._uid, self._dropped = source, witness, uid, dropped
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._seen: dict[str, dict[str, int]] = {}
+        self._numbers, self._seen = positions
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         return self._source.splits(context)

@@ -38,14 +38,13 @@ class Struck:
         self._by_chance = 0
         self._choices = choices
         self._healed = False
-
-    def may_by_chance(self) -> bool:
+        self.may_by_chance = mix.most > 0
         """Whether one more may strike by chance: ``most`` is not reached, and the world is not healed."""
-        return not self._healed and self._by_chance < self._most
 
     def heal(self) -> None:
         """Nothing strikes by chance any more."""
         self._healed = True
+        self.may_by_chance = False
 
     def draw(self, bound: int) -> int:
         """A choice ``0 .. bound-1`` about faults."""
@@ -55,6 +54,7 @@ class Struck:
         """A fault has struck."""
         self.faults.append(fault)
         self._by_chance += by_chance
+        self.may_by_chance = not self._healed and self._by_chance < self._most
 
     def fingerprint(self) -> object:
         """What decides whether more may strike."""
@@ -86,15 +86,19 @@ class Opportunities:
         self._left: dict[str, int] = {}
         """By kind, if it is drawn: opportunities that pass before it strikes by chance."""
         self._visits: dict[str, int] = {}
+        self._kinds_among: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Which of the kinds with a chance are among some: places ask for the same few again and again."""
         self.is_armed = bool(self._exact) or bool(self._chances)
 
-    def passes(self, count: int, among: Sequence[str]) -> bool:
+    def passes(self, count: int, among: tuple[str, ...]) -> bool:
         """Whether chance lets the next ``count`` opportunities pass unharmed, whoever they are; if so, they have. For
         families without exact faults: they would count them."""
-        if not self._struck.may_by_chance():
+        if not self._struck.may_by_chance:
             return True
         left = self._left
-        kinds = [kind for kind in self._chances if kind in among]
+        kinds = self._kinds_among.get(among)
+        if kinds is None:
+            kinds = self._kinds_among[among] = tuple(kind for kind in self._chances if kind in among)
         for kind in kinds:
             if left.get(kind, -1) < count:
                 return False
@@ -104,8 +108,8 @@ class Opportunities:
 
     def strike(self, name: str, among: Sequence[str] | None = None) -> Fault | None:
         """``name`` comes by: the fault that befalls it, if one does. ``among``: the kinds that are possible here."""
-        found = self._exactly(name, among)
-        if not self._chances:
+        found = self._exactly(name, among) if self._exact else None
+        if not self._chances or not self._struck.may_by_chance:
             return found
         self._visits[name] = number = self._visits.get(name, 0) + 1
         kind = None if found is not None else self._by_chance(among)
@@ -131,7 +135,7 @@ class Opportunities:
 
     def _by_chance(self, among: Sequence[str] | None) -> str | None:
         struck, left = self._struck, self._left
-        if not struck.may_by_chance():
+        if not struck.may_by_chance:
             return None
         found = None
         for kind, chance in self._chances.items():
@@ -240,10 +244,13 @@ class Names:
     its ends. Whoever is none of the job goes by one name."""
 
     def __init__(self, plan: ExecutionPlan | None = None) -> None:
+        self._plan = plan
         self._tasks: dict[str, tuple[str, ...]] = {}
         self._channels: dict[str, tuple[str, ...]] = {}
-        if plan is None:
-            return
+
+    def _find_out(self, plan: ExecutionPlan) -> None:
+        """In most runs nobody ever asks."""
+        self._plan = None
         ids: dict[tuple[int, int], str] = {}
         for subtask in plan.subtasks:
             ids[subtask.vertex, subtask.subtask] = subtask.name
@@ -258,10 +265,14 @@ class Names:
 
     def of_task(self, task: str) -> tuple[str, ...]:
         """Those of a task, its own first."""
+        if self._plan is not None:
+            self._find_out(self._plan)
         return self._tasks.get(task) or (task,)
 
     def of_channel(self, channel: str) -> tuple[str, ...]:
         """Those of a channel, its own first."""
+        if self._plan is not None:
+            self._find_out(self._plan)
         return self._channels.get(channel) or (channel,)
 
 

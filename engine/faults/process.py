@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
@@ -71,8 +72,7 @@ class ProcessFaults:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
         self._meant: dict[tuple[int, str], bool] = {}
-        self._names: dict[str, tuple[str, ...]] = {}
-        """Every name that a task goes by, under its own."""
+        self._known_names: dict[str, tuple[str, ...]] | None = None
         self._here: tuple[str, str, str] = ("", "", "")
         self._torn: StruckDown | None = None
         self._execution: Execution | None = None
@@ -90,17 +90,25 @@ class ProcessFaults:
 
         Raises :class:`ConfigurationError` when a fault is meant for nobody.
         """
-        self._execution = execution
-        plan = execution.plan
-        self._names = {
-            subtask.name: (subtask.name, *plan.vertices[subtask.vertex].names_of(subtask.subtask))
-            for subtask in plan.subtasks
-        }
+        self._execution, self._known_names = execution, None
         self._meant.clear()
         for at, fault in enumerate(self._faults):
             self._check_target(fault)
             if fault.at_ns is not None and not self._used[at]:
                 execution.appoint(START_NS + fault.at_ns, "strike_now", self, at)
+
+    @property
+    def _names(self) -> dict[str, tuple[str, ...]]:
+        """Every name that a task goes by, under its own; found out when somebody asks."""
+        names = self._known_names
+        if names is None:
+            assert self._execution is not None, "faults are installed before the run"
+            plan = self._execution.plan
+            names = self._known_names = {
+                subtask.name: (subtask.name, *plan.vertices[subtask.vertex].names_of(subtask.subtask))
+                for subtask in plan.subtasks
+            }
+        return names
 
     def _check_target(self, fault: Fault) -> None:
         target = fault.target
@@ -130,10 +138,11 @@ class ProcessFaults:
         visits = self.visits
         visits[key] = visits.get(key, 0) + 1
         found = None
-        exact = self._at_points.get((point, phase))
-        if exact is not None:
-            found = self._exactly(exact, actor)
-        if found is None and self._by_chance.is_armed:
+        if self._at_points:
+            exact = self._at_points.get((point, phase))
+            if exact is not None:
+                found = self._exactly(exact, actor)
+        if found is None and self._struck.may_by_chance and self._by_chance.is_armed:
             found = self._chance(key)
         if found is not None:
             self._strike(found, key)
@@ -226,20 +235,12 @@ class ProcessFaults:
     # -- by chance ------------------------------------------------------------------------------------------------
 
     def _chance(self, here: tuple[str, str, str]) -> Fault | None:
-        point, phase, actor = here
-        if point.startswith(_USER) and point != "user.process":
-            possible: tuple[str, ...] = (RAISE,)
-        elif phase == TORN:
-            possible = (CRASH,)
-        else:
-            kinds = (CRASH, RESCALE) if actor == JOB_MANAGER else (CRASH, PAUSE, RESCALE)
-            possible = (*kinds, RAISE) if point.startswith(_USER) else kinds
-        weight = opportunities_at(point)
+        weight, possible = _chance_at(here[0], here[1], here[2] == JOB_MANAGER)
         if self._by_chance.passes(weight, possible):
             return None
         self._here = here
         for _ in range(weight):
-            found = self._by_chance.strike(actor, possible)
+            found = self._by_chance.strike(here[2], possible)
             if found is not None:
                 return found
         return None
@@ -283,6 +284,19 @@ class ProcessFaults:
             if not used
         )
         return (waiting, self._by_chance.fingerprint(), self.next_parallelism)
+
+
+@cache
+def _chance_at(point: str, phase: str, is_master: bool) -> tuple[int, tuple[str, ...]]:
+    """How many opportunities a visit is, and of what: what may befall by chance whoever comes by."""
+    if point.startswith(_USER) and point != "user.process":
+        possible: tuple[str, ...] = (RAISE,)
+    elif phase == TORN:
+        possible = (CRASH,)
+    else:
+        kinds = (CRASH, RESCALE) if is_master else (CRASH, PAUSE, RESCALE)
+        possible = (*kinds, RAISE) if point.startswith(_USER) else kinds
+    return opportunities_at(point), possible
 
 
 def opportunities_at(point: str) -> int:

@@ -175,8 +175,8 @@ class CheckpointAborted(NamedTuple):
 
 
 class ReportIgnored(NamedTuple):
-    """The job manager took no notice of what a task said about a checkpoint: it came too late, twice, or from an attempt
-    that is over."""
+    """The job manager took no notice of what a task said about a checkpoint: it came too late, twice, or from an
+    attempt that is over."""
 
     time_ns: int
     attempt: int

@@ -84,6 +84,9 @@ class GateOwner(Protocol):
     def input_recovered(self) -> None:
         """All restored records in flight are behind us."""
 
+    def debloat_later(self) -> None:
+        """Come back when the next period of buffer debloating is over: there is something to measure again."""
+
     def struck_down(self, struck: StruckDown) -> None:
         """The task dies while a record arrives, in a step of whoever sent it."""
 
@@ -141,6 +144,8 @@ class CheckpointedInputGate:
         self._readable.append(channel)
         if self.debloater is not None:
             self.debloater.input_available()
+            if self.debloater.rests:
+                self._owner.debloat_later()
         self._owner.wake()
 
     def priority_arrived(self, channel: Channel) -> None:

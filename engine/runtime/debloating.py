@@ -17,6 +17,9 @@ Rules.
 4. The inputs are told only when the change is at least ``threshold_percent`` of the credit they have, or reaches one of
    the two bounds.
 5. Credit is never taken back: a channel that holds more than it should gets nothing new until it holds less.
+6. Who has nothing to read all period long has no further periods, until there is something again; they go on at the
+   instants at which they would have ended all along. A job in which nothing moves has nothing left to do, and a stall
+   can be told from work (Flink's timer goes on for ever).
 
 Flink counts in bytes and resizes buffers; here credit is counted in records.
 """
@@ -91,6 +94,11 @@ class ThroughputMeter:
         if self._busy_since_ns is None:
             self._busy_since_ns = now_ns
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to take."""
+        return self._busy_since_ns is None
+
     def records_within(self, time_ns: int, records: int, now_ns: int) -> int | None:
         """A period is over, in which the task took ``records``: as many as it would take in ``time_ns`` of work.
         ``None`` when there was no work."""
@@ -149,7 +157,7 @@ class CreditCalculator:
 class TaskDebloater:
     """Sets the credit of the input channels of one task, period by period."""
 
-    __slots__ = ("_calculator", "_channels", "_kernel", "_meter", "_received", "settings")
+    __slots__ = ("_calculator", "_channels", "_due_ns", "_kernel", "_meter", "_received", "rests", "settings")
 
     def __init__(self, settings: DebloatSettings, kernel: Kernel, channels: Sequence[Channel]) -> None:
         """``channels``: those whose credit may change, at least one; they have the same credit now."""
@@ -160,6 +168,9 @@ class TaskDebloater:
         self._calculator = CreditCalculator(settings, channels[0].input_credit)
         self._meter = ThroughputMeter()
         self._received = 0
+        self._due_ns = kernel.now_ns
+        self.rests = False
+        """Whether nobody waits for the end of a period; see rule 6."""
 
     def input_idle(self) -> None:
         """The task found nothing to read."""
@@ -169,12 +180,20 @@ class TaskDebloater:
         """There is something to read again."""
         self._meter.input_available(self._kernel.now_ns)
 
+    def next_period(self) -> int:
+        """A period begins that somebody waits for: when it ends."""
+        self.rests = False
+        period_ns, now = self.settings.period_ns, self._kernel.now_ns
+        self._due_ns += ((now - self._due_ns) // period_ns + 1) * period_ns
+        return self._due_ns
+
     def period_over(self) -> None:
         """Measure, and change the credit of the inputs if that is worth it."""
         received = sum(channel.received_records for channel in self._channels)
         taken, self._received = received - self._received, received
         desired = self._meter.records_within(self.settings.target_ns, taken, self._kernel.now_ns)
         if desired is None:
+            self.rests = self._meter.is_idle
             return
         in_use = sum(1 for channel in self._channels if channel.queued_records)
         credit = self._calculator.recalculate(desired, max(1, in_use))
@@ -191,4 +210,6 @@ class TaskDebloater:
     def fingerprint(self) -> object:
         """All state that decides what happens next."""
         received = sum(channel.received_records for channel in self._channels) - self._received
-        return (self._calculator.fingerprint(), self._meter.fingerprint(self._kernel.now_ns), received)
+        now = self._kernel.now_ns
+        phase_ns = (now - self._due_ns) % self.settings.period_ns
+        return (self._calculator.fingerprint(), self._meter.fingerprint(now), received, self.rests, phase_ns)

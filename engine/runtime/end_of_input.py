@@ -9,7 +9,8 @@ Rules (Flink: FLIP-147, final checkpoints)
   its own checkpoint confirmed: no snapshot of it would be taken. A subtask closes once it may and all its inputs have
   closed; the other vertices run on.
 * When all tasks have come to their end, one last checkpoint is asked for. When it fails it is asked for again, but not
-  for ever: more than ``final_attempts`` failures in a row fail the job.
+  for ever: more than ``final_attempts`` failures in a row fail the job. If meanwhile a periodic one completes, that is
+  the last one: it began behind the end of all input just as well.
 * When tasks must not finish before the job does (checkpoints after tasks finish switched off), all of them stay until
   the last checkpoint.
 """
@@ -44,8 +45,12 @@ class EndOfInput:
         self._finished: dict[TaskId, None] = {}
         # Vertex -> the first checkpoint that began after its end.
         self._confirmed_by: dict[int, int] = {}
+        # Vertices whose tasks have been told that they may finish.
+        self._leaving: dict[int, None] = {}
         self._final_requested = False
         self._final_failures = 0
+        # The first checkpoint that began behind the end of all input, once that is there.
+        self._final_from = 0
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -57,12 +62,14 @@ class EndOfInput:
                 self._left[task[0]] += 1
             self._finished.pop(task, None)
             self._confirmed_by.pop(task[0], None)
+            self._leaving.pop(task[0], None)
         self._final_requested = False
         self._final_failures = 0
 
     def task_ended(self, task: TaskId, next_checkpoint_id: int) -> None:
         """A task has come to the end of its data. ``next_checkpoint_id``: of the first checkpoint to begin after."""
         self._end(task)
+        self._final_from = next_checkpoint_id
         if self._finish_early and not self._left[task[0]]:
             self._confirmed_by[task[0]] = next_checkpoint_id
 
@@ -82,6 +89,7 @@ class EndOfInput:
         confirmed = [vertex for vertex, first in self._confirmed_by.items() if first <= checkpoint_id]
         for vertex in confirmed:
             del self._confirmed_by[vertex]
+            self._leaving[vertex] = None
         return tuple(task for vertex in confirmed for task in self._vertices[vertex])
 
     def request_final(self) -> bool:
@@ -91,9 +99,17 @@ class EndOfInput:
         self._final_requested = True
         return True
 
-    def final_completed(self) -> None:
-        """The last checkpoint is complete."""
-        self._final_failures = 0
+    def replaces_final(self, checkpoint_id: int) -> bool:
+        """A checkpoint is complete: whether the last one has failed and need not be asked for again, for this one began
+        behind the end of all input just as well."""
+        if not self._final_failures or self._final_requested or not self.all_ended:
+            return False
+        self._final_requested = checkpoint_id >= self._final_from
+        return self._final_requested
+
+    def all_leave(self) -> None:
+        """All tasks are being told that they may finish."""
+        self._leaving = dict.fromkeys(self._vertices)
 
     def final_failed(self) -> bool:
         """The last checkpoint failed: whether it may be tried again."""
@@ -112,6 +128,10 @@ class EndOfInput:
     def all_finished(self) -> bool:
         """Whether every task is closed."""
         return len(self._finished) == self._count
+
+    def is_leaving(self, vertex: int) -> bool:
+        """Whether the tasks of a vertex have been told that they may finish: some may be gone."""
+        return vertex in self._leaving
 
     @property
     def final_failures(self) -> int:
@@ -133,6 +153,8 @@ class EndOfInput:
             tuple(sorted(self._ended)),
             tuple(sorted(self._finished)),
             tuple(sorted(self._confirmed_by.items())),
+            tuple(sorted(self._leaving)),
             self._final_requested,
             self._final_failures,
+            self._final_from if self._final_failures else None,
         )

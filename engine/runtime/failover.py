@@ -7,7 +7,9 @@ Rules.
 * Regional failover: it takes its region with it (:mod:`engine.runtime.regions`); the other tasks go on. Pending
   snapshots die (JOB_FAILOVER_REGION): a part of them will never come. What is triggered before the region runs again
   fails (NOT_ALL_REQUIRED_TASKS_RUNNING). A job of one region, one that is about to stop, and one with too many failed
-  checkpoints fail over as a whole.
+  checkpoints fail over as a whole. So does one in which other subtasks of a vertex of the region may finish, or have
+  finished, if that vertex has union state: no snapshot can be taken of a vertex of which a part of that is gone, so
+  that the part that comes back could never be confirmed (Flink would try for ever).
 * The restart strategy counts all failures of the job. What no restart can help ends the job at once.
 * Nothing is restored while it is unknown which checkpoint is the newest: the write of a ``_metadata`` that is under
   way is waited for, and one that failed, and may have left something, is deleted first.
@@ -115,10 +117,19 @@ class Failover:
             return
         text = str(error) or type(error).__name__
         why = text if name in text else f"{name}: {text}"
-        if len(self._regions) <= 1 or manager.savepoints.is_stopping:
+        if len(self._regions) <= 1 or manager.savepoints.is_stopping or self._halves_a_vertex(region):
             self.fail_globally(why, error)
         else:
             self._fail_region(region, why, error)
+
+    def _halves_a_vertex(self, region: int) -> bool:
+        """Whether a vertex with union state would come back in part, while the rest of it finishes."""
+        manager, ids = self._manager, self._regions[region]
+        leaving = {vertex for vertex, _ in ids if manager.end.is_leaving(vertex)}
+        return any(
+            task.has_union_state for (vertex, subtask), task in manager.tasks.items()
+            if vertex in leaving and (vertex, subtask) not in ids
+        )
 
     def fail_globally(self, why: str, error: Exception) -> None:
         """End the whole deployment, and perhaps begin another one."""

@@ -387,6 +387,7 @@ class JobManager:
         # No further checkpoint: the next thing any task does is to close.
         self.driver.execute(self.coordinator.stop(self.kernel.now_ns))
         confirmed_id = self.coordinator.latest_completed_id or None
+        self.end.all_leave()
         for task in self.tasks.values():
             self.mail(task, "may_finish", confirmed_id)
 
@@ -416,6 +417,8 @@ class JobManager:
         if not self.savepoints.is_stopping:
             for task_id in self.end.checkpoint_completed(checkpoint_id):
                 self.mail(self.tasks[task_id], "may_finish", checkpoint_id)
+            if self.end.replaces_final(checkpoint_id):
+                self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.deployment)
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""

@@ -156,6 +156,12 @@ class Task(TaskSteps):
             output.seal()
             operator.setup(context, output)
 
+    @property
+    def has_union_state(self) -> bool:
+        """Whether an operator of the task keeps a union list."""
+        backends = (context.operator for context in self.contexts)
+        return any(backend is not None and backend.has_union_state for backend in backends)
+
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         """Restore state, open the operators and begin to run. Errors fail the task."""
         self.checkpointing.restored(checkpoint_id)
@@ -286,7 +292,8 @@ class Task(TaskSteps):
             self._interrupted_at_ns = now = self.kernel.now_ns
             elapsed_ns = now - self._slice_start_ns
             done = min(planned, elapsed_ns // self.record_cost_ns)
-            self._half_done_ns = elapsed_ns - done * self.record_cost_ns
+            # Behind the last record of a slice nothing is half done: the task may have slept on (a pause).
+            self._half_done_ns = elapsed_ns - done * self.record_cost_ns if done < planned else 0
             if done:
                 self.advance(done)
             self.wake()

@@ -52,7 +52,8 @@ class TaskSteps:
         """The task has come to a named point; only where something may go wrong."""
         interference = self.environment.interference
         assert interference is not None, self.name
-        interference.at(point, phase, self.actor)
+        # Who comes by, written out: of all that a fault may concern nothing is asked as often.
+        interference.at(point, phase, f"{ZOMBIE}{self.name}" if self.disowned else self.name)
 
     def initialize(self, operator: Operator) -> None:
         """Have an operator take over its state."""
@@ -113,10 +114,11 @@ class TaskSteps:
         """A period of buffer debloating is over (mail)."""
         assert self.gate.debloater is not None
         self.gate.debloater.period_over()
-        self.debloat_later()
+        if not self.gate.debloater.rests:
+            self.debloat_later()
 
     def debloat_later(self) -> None:
         """Come back when the next period of buffer debloating is over, if there is any."""
         if self.gate.debloater is not None:
-            due_ns = self.kernel.now_ns + self.gate.debloater.settings.period_ns
+            due_ns = self.gate.debloater.next_period()
             self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))

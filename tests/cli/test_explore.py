@@ -78,7 +78,7 @@ def test_a_failure_is_explained_and_can_be_made_again(counting: Weir) -> None:
     again = counting("replay", failure["token"], "--times", "3", "--trace", "trace.jsonl", "--no-story")
     assert again.exit_code == 1
     assert again.last_line.startswith("violated: V1")
-    assert f"3 time(s), trace digest {failure['trace_digest'][:16]})" in again.last_line
+    assert f"3 times, trace digest {failure['trace_digest'][:16]})" in again.last_line
     lines = (counting.directory / "trace.jsonl").read_text().splitlines()
     assert json.loads(lines[1])["event"] == "RunStarted"
 

@@ -17,12 +17,15 @@ from engine.explore.case import FIFO, PCT, RANDOM, Case
 from engine.explore.concrete import concretised
 from engine.explore.invariant import Invariant
 from engine.explore.runner import Bounds, InvariantError, run_case, run_config
-from engine.explore.subject import World
+from engine.explore.subject import Subject, World
 from engine.explore.tape import TraceTape, trace_digest
 from engine.faults.fault import FaultMix, parse_fault
+from engine.graph.job import Job
 from engine.observe.events import CheckpointTriggered, RunStarted, Send, TaskState
 from engine.runtime.job_manager import JobManager
 from engine.runtime.kernel import START_NS
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
 
 SUBJECT = counting_subject()
@@ -250,6 +253,27 @@ def test_a_rescaled_process_has_another_parallelism() -> None:
     assert finished.outcome == "finished"
     assert [vertex.parallelism for vertex in finished.view.plan.vertices if vertex.name == "count"] == [3]
     assert sorted(finished.committed["out"]) == committed_rows(Case(config=SETTINGS))
+
+
+def test_records_in_flight_between_what_is_one_task_now_are_refused_rightly() -> None:
+    """Resumed with one subtask, counter and sink are chained: nobody can take the records that were between them."""
+
+    def build(parallelism: int | None) -> Job:
+        made = Job("chains", parallelism=parallelism or 2)
+        numbers = made.source(SequenceSource(0, 12), name="numbers", uid="numbers", parallelism=1)
+        pairs = numbers.key_by(lambda number: number % 2, value=lambda number: (number % 2, 1))
+        counts = pairs.reduce(lambda left, right: (left[0], left[1] + right[1]), name="count", uid="count")
+        return counts.collect(CollectedResults(), name="out", uid="out", parallelism=1)
+
+    case = Case(
+        scheduler=FIFO,
+        config={"mode": "unaligned", "batch_size": 1, "cost.record_ns": 900, "cost.stragglers.out": 30},
+        faults=(parse_fault("rescale:process@after:manifest.rename#1=1"),),
+        checkpoints=(6_000,),
+    )
+    finished = run_case(Subject(build), case)
+    assert (finished.outcome, finished.violations) == ("refused", [])
+    assert "on edges that the job does not have" in str(finished.error)
 
 
 def test_records_in_flight_that_cannot_be_divided_are_refused_rightly() -> None:

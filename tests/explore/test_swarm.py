@@ -33,7 +33,7 @@ def test_pinned() -> None:
     assert (case.scheduler, case.preemptions, case.config["mode"], case.mix.most) == PINNED
 
 
-PINNED = ("fifo", 5, "unaligned", 2)
+PINNED = ("fifo", 3, "unaligned", 2)
 
 
 def test_every_case_makes_sense() -> None:

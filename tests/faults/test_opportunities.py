@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,15 +82,28 @@ def test_chance_ends_with_most_and_with_healing() -> None:
 
 
 def test_chances_are_about_what_was_asked_for() -> None:
-    """Over many opportunities a kind strikes about as often as its millionths say, and rarer ones more rarely."""
+    """Over many opportunities a kind strikes about as often as its millionths say, and a third more often, for one
+    strike in four is soon followed by another."""
     opportunities, struck = family(mix=FaultMix({"lose": 30_000, "late": 10_000}, most=10**6))
 
     for _ in range(20_000):
         opportunities.strike(NAMES[0])
 
     kinds = [fault.kind for fault in struck.faults]
-    assert 450 <= kinds.count("lose") <= 750
-    assert 130 <= kinds.count("late") <= 270
+    assert 650 <= kinds.count("lose") <= 950
+    assert 200 <= kinds.count("late") <= 340
+
+
+def test_some_strikes_are_soon_followed_by_another() -> None:
+    """Who looks after the first one is hit by the second: far more often than were each drawn by itself."""
+    opportunities, struck = family(mix=FaultMix({"lose": 1_000}, most=10**6))
+
+    for _ in range(200_000):
+        opportunities.strike(NAMES[0])
+
+    numbers = [fault.number for fault in struck.faults]
+    near = sum(second - first <= 2_000 // 64 for first, second in pairwise(numbers))
+    assert 0.15 <= near / len(numbers) <= 0.4
 
 
 def test_windows_are_a_function_of_time() -> None:

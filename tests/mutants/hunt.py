@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.explore.campaign import CampaignOrder, CampaignReport, explore
+from engine.explore.runner import Bounds
 from engine.explore.swarm import Swarm
 from tests.mutants.mutant import Mutant
 
 MOST_RUNS = 1_000
+
+MOST_ATTEMPTS = 50
+"""Of one run: with some mistakes a job is restarted for ever."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -30,7 +35,8 @@ class Catch:
 
 def campaign_of(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> CampaignOrder:
     """What is asked of the search."""
-    return CampaignOrder(seed, runs=runs, swarm=Swarm(mutant.modes, mutant.config, mutant.kinds))
+    swarm = Swarm(mutant.modes, mutant.config, mutant.kinds)
+    return CampaignOrder(seed, runs=runs, swarm=swarm, bounds=Bounds(attempts=MOST_ATTEMPTS))
 
 
 def hunt(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> Catch | None:

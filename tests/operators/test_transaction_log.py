@@ -363,18 +363,19 @@ def test_a_newer_producer_fences_the_older() -> None:
 
 
 def test_a_late_end_of_an_older_transaction_changes_nothing() -> None:
-    """The commit of one transaction arrives again while the next of that name is open: its epoch is over (KIP-890)."""
+    """The commit of one transaction arrives again in the middle of the next of that name: its epoch is over (KIP-890)."""
     log = new_log()
     first = open_transaction(log)
     log.gate = lambda request: memory.LATE_MARKER if request.kind == "commit" else memory.DELIVERED
     second = log.commit(first, 0)
     log.begin(second, 0)
     log.append(second, "t", 0, [3], 0, 0)
+    log.append(second, "t", 0, [4], 1, 0)
 
     late = [exchange for exchange in log.history if exchange.request.kind == "late"]
     assert [(exchange.request.epoch, exchange.result) for exchange in late] == [(first.epoch, REFUSED_AS_FENCED)]
     kinds = [exchange.request.kind for exchange in log.history]
-    assert kinds[-3:] == ["begin", "late", "append"], "it comes when it could do harm"
+    assert kinds[-4:] == ["begin", "append", "late", "append"], "it comes when it could do harm"
     assert log.outcome(second, 0) == OPEN
     assert visible(log) == [1, 2]
     log.abort(second, 0)

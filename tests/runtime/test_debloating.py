@@ -191,6 +191,29 @@ def test_a_task_that_has_done_nothing_keeps_its_credit() -> None:
     assert link.channel.input_credit == 100
 
 
+def test_periods_go_on_where_they_would_have_ended_all_along() -> None:
+    """Who had nothing to read has no further period, and the next one ends at a multiple of its length."""
+    link = Link(capacity=100)
+    kernel = link.kernel
+    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), kernel, [link.channel])
+    started_ns = kernel.now_ns
+    assert debloater.next_period() == started_ns + 200
+
+    kernel.now_ns = started_ns + 200
+    debloater.input_available()
+    debloater.period_over()
+    assert not debloater.rests, "something came at the very end of the period: there is something to measure"
+    assert debloater.next_period() == started_ns + 400
+
+    debloater.input_idle()
+    kernel.now_ns = started_ns + 400
+    debloater.period_over()
+    assert debloater.rests
+    kernel.now_ns = started_ns + 1_270
+    assert debloater.next_period() == started_ns + 1_400
+    assert not debloater.rests
+
+
 def test_the_fingerprint_tells_measurements_apart() -> None:
     """What was measured, and what has been taken since, decide the next credit."""
 
@@ -309,6 +332,22 @@ def test_a_task_that_costs_nothing_keeps_its_credit() -> None:
     _, trace = backpressured("aligned", 1 * MS, cost=CostModel())
 
     assert trace.of(CreditChanged) == []
+
+
+def test_nothing_is_measured_while_nothing_comes() -> None:
+    """A source that waits very long between two records is no reason to look at the clock all the time, and behind a
+    pause the credit still follows the task."""
+    results, trace = CollectedResults(), Trace()
+    job = Job("rare")
+    numbers = job.source(SequenceSource(0, 40), name="numbers")
+    numbers.rebalance().map(lambda one: one, chain=False, name="slow").collect(results, name="out")
+    cost = CostModel(source_record_ns=1_000 * MS, record_ns=SLOW_NS)
+    settings: dict[str, Any] = {"batch_size": 20, "checkpoint_interval": every(ns=10_000 * MS), "debloat_target_ns": 20 * US}
+    run = execution(job, instruments=[trace], cost=cost, **settings)
+    run.run().raise_on_failure()
+    assert results.records == list(range(40))
+    assert run.kernel.executed < 2_000, "40 s of virtual time are ten million periods"
+    assert trace.of(CreditChanged), "while records came it was measured"
 
 
 def digest(**changes: Any) -> str:

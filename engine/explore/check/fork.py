@@ -58,8 +58,8 @@ class Forker:
     """Makes copies of the states of one case."""
 
     def __init__(self, kinds: Iterable[type] = (), values: Iterable[type] = ()) -> None:
-        """``kinds``: types whose objects nobody ever changes; ``values``: those of them whose objects are made again and
-        again, and are the same to everybody when they are equal."""
+        """``kinds``: types whose objects nobody ever changes; ``values``: those of them whose objects are made again
+        and again, and are the same to everybody when they are equal."""
         self._values = frozenset(values)
         self._kinds = frozenset([*_ALWAYS_SHARED, *kinds, *self._values])
         self._equal: dict[Any, Any] = {}
@@ -76,16 +76,19 @@ class Forker:
 
     def _keep(self, one: Any) -> tuple[Callable[[int, int], Any], tuple[int, int]]:
         if one.__class__ in self._values:
-            try:
-                one = self._equal.setdefault((one.__class__, one), one)
-            except TypeError:
-                # Something in it cannot be compared by hash: it stays for itself.
-                pass
+            one = self._first_equal(one)
         number = self._numbers.get(id(one))
         if number is None:
             number = self._numbers[id(one)] = len(self._objects)
             self._objects.append(one)
         return _shared_object, (self._token, number)
+
+    def _first_equal(self, one: Any) -> Any:
+        try:
+            return self._equal.setdefault((one.__class__, one), one)
+        except TypeError:
+            # Something in it cannot be compared by hash: it stays for itself.
+            return one
 
     def dump(self, state: Any) -> bytes:
         """The state as bytes, for :meth:`load`."""

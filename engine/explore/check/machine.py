@@ -90,7 +90,8 @@ class State:
     """One state of a case.
 
     ``declared``   task -> declared state of its operators, as far as it is known;
-    ``cuts``       ``(task, attempt, checkpoint)`` -> what the snapshot of that task holds, until nothing can come of it;
+    ``cuts``       ``(task, attempt, checkpoint)`` -> what the snapshot of that task holds, until nothing can come of
+                   it;
     """
 
     world: World

@@ -130,6 +130,8 @@ class Search:
         self._independence: Independence | None = None
         self._nodes: list[_Node] = []
         self._queue: list[tuple[int, int, int, _Task]] = []
+        """What is to be done, by faults, events and number."""
+        self._put_so_far = 0
         self._seen: set[bytes] = set()
         self._tried: set[bytes] = set()
         self._struck: set[bytes] = set()
@@ -169,7 +171,8 @@ class Search:
 
     def _put(self, state: State, task: _Task, more: int) -> None:
         events = self._nodes[task.node].events + len(task.steps)
-        heappush(self._queue, (state.faults + more, events, len(self._queue) + self.found.transitions, task))
+        self._put_so_far += 1
+        heappush(self._queue, (state.faults + more, events, self._put_so_far, task))
 
     # -- one task -------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,8 @@ KINDS = (CRASH, LOSE, DUPLICATE)
 """The kinds of faults that a search knows."""
 
 EFFECTS = (
-    "sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.", "user.commit", "user.notify",
+    "sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.",
+    "user.commit", "user.notify",
 )  # fmt: skip
 """Points at which, or next to which, something changes that outlives the process."""
 

@@ -277,6 +277,13 @@ class Fencing(Watcher):
 
     def _judge(self, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]) -> None:
         request = exchange.request
+        if request.kind == "late" and exchange.result == OK:
+            self.violated(
+                f"log of sink {uid!r}: the end of transaction {request.transactional_id} (epoch {request.epoch}), come"
+                " late, has ended the one that is open now",
+                request.at_ns,
+                uid=uid,
+            )
         owner = owner_of(request.transactional_id or "")
         if owner is None or request.kind not in ("begin", "append", "prepare") or exchange.result != OK:
             return
