@@ -1,9 +1,12 @@
-"""How fast jobs are searched: cases per minute on one core, and the time to make a failing case small.
+"""How fast jobs are searched: cases per minute on one core, and the times to make a failing case small and to check a
+small job exhaustively.
 
 The job is the standard scenario: 80 records, three checkpoints, a transactional sink. ``undisturbed`` runs it under
-one schedule after the other; ``a crash`` has somebody die somewhere in every case; ``a campaign`` is what ``weir
-explore`` does, with configurations, schedules and faults of all kinds drawn, and every twentieth run made twice. The
-last shrinks a run in mode at-least-once that counts a record twice.
+one schedule after the other; ``a crash`` has chances for one death in every case, and nearly all have it;
+``a campaign`` is what ``weir explore`` does, with configurations, schedules and faults of all kinds drawn, and every
+twentieth run made twice. What is made once, such as the reference output, is made before. ``shrinking`` is of a run in
+mode at-least-once that counts a record twice; ``checking`` of each teaching scenario in the first of its modes, as
+``weir check`` does it: one that is not over within a minute says so (``complete``).
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Result, at_least, below, now
-from engine.cli.subjects import load_subject, load_subject_and_scenario
-from engine.explore.campaign import CampaignOrder, explore
+from engine.cli.subjects import load_subject_and_scenario
+from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, Explorer, garbage_kept
 from engine.explore.case import Case
+from engine.explore.check import CheckOrder, check
 from engine.explore.concrete import concretised
 from engine.explore.invariant import Invariant
 from engine.explore.invariants import invariants_for
@@ -26,48 +30,71 @@ from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 
 EXACTLY_ONCE = "exactly-once"
-STANDARD = str(Path(__file__).parents[1] / "examples/standard_scenario.py")
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+STANDARD = str(_EXAMPLES / "standard_scenario.py")
+TEACHING = ("counting", "finishing", "in_flight", "rescaling", "timers", "two_phase_commit", "windows")
 _UNIT = "cases per minute"
 _CRASH = FaultMix({"crash": 20_000}, most=1)
 
 
 def measure(quick: bool) -> list[Result]:
     """The lines of the table."""
-    count, rounds = (30, 3) if quick else (300, 5)
+    count, rounds = (40, 3) if quick else (300, 5)
     subject, scenario = load_subject_and_scenario(STANDARD, {})
     plain = [replace(scenario.case(), seed=str(number)) for number in range(count)]
     crashing = [replace(case, mix=_CRASH) for case in plain]
     run_case(subject, plain[0], invariants_for())  # the plan and the reference are made once
+    explorer = Explorer(subject, CampaignOrder(keep_going=True))
     no_invariants: Callable[[], Sequence[Invariant]] = tuple
     trials = {
         "undisturbed, no invariants": partial(_cases, subject, plain, no_invariants),
         "undisturbed": partial(_cases, subject, plain, invariants_for),
         "a crash in each": partial(_cases, subject, crashing, invariants_for),
-        "a campaign": partial(_campaign, count),
+        "a campaign": partial(_campaign, explorer, count),
     }
     goals = {"a crash in each": at_least(6_000), "a campaign": at_least(6_000)}
     results = [
         Result(f"explore, {name}", _UNIT, tuple(60 * count / trial() for _ in range(rounds)), goals.get(name))
         for name, trial in trials.items()
     ]
-    return [*results, _shrinking(subject, scenario.case("at-least-once"), rounds)]
+    shrinking = _shrinking(subject, scenario.case("at-least-once"), rounds)
+    return [*results, shrinking, *map(_checking, TEACHING)]
 
 
 def _cases(subject: Subject, cases: Sequence[Case], invariants: Callable[[], Sequence[Invariant]]) -> float:
     start = now()
-    for case in cases:
-        finished = run_case(subject, case, invariants())
-        assert finished.is_over, finished.outcome
-        assert not finished.violations, finished.violations
+    for first in range(0, len(cases), CHUNK_RUNS):
+        with garbage_kept():
+            for case in cases[first : first + CHUNK_RUNS]:
+                finished = run_case(subject, case, invariants())
+                assert finished.is_over, finished.outcome
+                assert not finished.violations, finished.violations
     return now() - start
 
 
-def _campaign(count: int) -> float:
+def _campaign(explorer: Explorer, count: int) -> float:
     start = now()
-    report = explore(partial(load_subject, STANDARD, {}), CampaignOrder(runs=count, keep_going=True))
-    seconds = now() - start
-    assert report.coverage.runs == count, report.coverage.runs
-    return seconds
+    for first in range(0, count, CHUNK_RUNS):
+        chunk = explorer.chunk(first, CHUNK_RUNS)
+        assert chunk.coverage.runs == CHUNK_RUNS, chunk.coverage.runs
+        assert not chunk.failures, chunk.failures[0]
+    return now() - start
+
+
+def _checking(name: str) -> Result:
+    """Seconds to try every schedule and every death of a teaching scenario in the first of its modes."""
+    subject, scenario = load_subject_and_scenario(str(_EXAMPLES / f"teaching/{name}.py"), {})
+    case = scenario.case()
+    config = {**case.config, "batch_size": 1, "cost.source_record_ns": 0}
+    config.pop("checkpoint_interval", None)
+    begun = 1 if scenario.checkpoints is None else scenario.checkpoints
+    order = CheckOrder(replace(case, config=config, checkpoints=(0,) * begun), faults=scenario.crashes)
+    start = now()
+    report = check(subject, order)
+    seconds, found = now() - start, report.found
+    assert report.verdict[0] != "violated", report.verdict
+    details = {"states": found.states, "transitions": found.transitions, "complete": found.is_complete}
+    return Result(f"explore, checking {name}", "s", (seconds,), below(30.0), details)
 
 
 def _shrinking(subject: Subject, case: Case, rounds: int) -> Result:

@@ -13,6 +13,7 @@ Each answer goes to files that become visible only when the checkpoint that cove
     python -m examples.flights                        # exactly-once: kill a task in the middle, prove nothing shows
     python -m examples.flights --mode at-least-once   # the same without alignment: which records are counted twice
     weir run examples/flights.py --kill 'count[0]@70ms'
+    weir explore examples/flights.py --time 60s       # thousands of ways to go wrong, on the first flights of the year
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import click
 
 from engine import AggregateFunction, CsvFormat, FileSink, FileSource, Job, TumblingEventTimeWindows, WatermarkStrategy
 from engine.elements.errors import WeirError
-from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles, FlightsDataError, prepare
+from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles, FlightsDataError, first_flights, prepare
 from examples.flights_spark import ROUTE_REPORT_INPUT_SCHEMA, ROUTE_REPORT_SCHEMA, RouteReport
 from spark_bridge import SparkBridgeError, event_time_cut, spark_transform
 
@@ -42,13 +43,25 @@ ROUTE_COLUMNS = tuple(column.split()[0] for column in ROUTE_REPORT_INPUT_SCHEMA.
 Flight = dict[str, Any]
 
 
-def job(data: str = DEFAULT_DATA, bound_hours: str = "22") -> Job:
+SCENARIO = {
+    "batch_size": 5,
+    "checkpoint_interval": "40rec",
+    "modes": ["aligned", "unaligned", "aligned-timeout", "at-least-once"],
+    "crashes": 1,
+    # A search makes the job thousands of times: the first flights of the year will do, and no Spark.
+    "params": {"records": "40", "routes": "no"},
+}
+
+
+def job(data: str = DEFAULT_DATA, bound_hours: str = "22", records: str = "", routes: str = "yes") -> Job:
     """The job. ``data`` is where the flights are (prepared there if they are not), ``bound_hours`` how far records
-    may be out of order: 22 h loses nothing, see :mod:`examples.flights_data`."""
-    return flights_job(prepare(data), int(bound_hours))
+    may be out of order: 22 h loses nothing, see :mod:`examples.flights_data`; ``records``: only the first so many of
+    each airport; ``routes``: ``no`` leaves Spark's part out."""
+    files = prepare(data)
+    return flights_job(first_flights(files, int(records)) if records else files, int(bound_hours), routes != "no")
 
 
-def flights_job(files: FlightFiles, bound_hours: int = 22) -> Job:
+def flights_job(files: FlightFiles, bound_hours: int = 22, with_routes: bool = True) -> Job:
     """The same over prepared files."""
     built = Job("flights", parallelism=2)
     flights = built.source(
@@ -73,6 +86,8 @@ def flights_job(files: FlightFiles, bound_hours: int = 22) -> Job:
         .aggregate(DELAYS, window_function=day_row, name="day")
         .sink(FileSink("days", bucket=lambda row: f"day={row['day']}", suffix=".jsonl"), name="days")
     )
+    if not with_routes:
+        return built
     (
         flights.map(lambda flight: [flight[column] for column in ROUTE_COLUMNS], name="route-columns", parallelism=3)
         .via(

@@ -53,6 +53,11 @@ class FileSource:
         self._format = format
         self._on_malformed: OnMalformed = on_malformed
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of files, directories and patterns, as given."""
+        return self._paths
+
     def splits(self, context: SourceContext) -> Sequence[str]:
         """The paths of all files. Raises ``ConfigurationError`` when there are none."""
         return list_files(context.file_system(), self._paths)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import posixpath
+from functools import lru_cache
 from typing import NamedTuple, NoReturn
 from urllib.parse import quote
 
@@ -99,6 +100,7 @@ class UsableCheckpoint(NamedTuple):
     problems: list[str]
 
 
+@lru_cache(maxsize=1024)
 def safe_file_name(text: str) -> str:
     """A file name that says ``text``: everything but letters, digits and ``_.-~`` is percent-encoded.
 

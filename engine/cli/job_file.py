@@ -66,20 +66,24 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
 
 
 def load_builder(path: str, params: Mapping[str, str]) -> tuple[Callable[[int | None], Job], LoadedJob]:
-    """Load a job file once, for whoever builds its job with several parallelisms; and the job with its own.
+    """Load a job file once, for whoever searches it and builds its job with several parallelisms; and the job with its
+    own. Parameters that the file's ``SCENARIO`` asks for hold unless ``params`` say otherwise.
 
     Raises what :func:`load_job` raises.
     """
+    from engine.explore.scenario import search_params
     from engine.graph.job import parallelism_override
 
     absolute = _absolute(path)
     module = _load(absolute)
+    scenario = getattr(module, "SCENARIO", {})
+    params = {**search_params(scenario, absolute), **params}
 
     def build(parallelism: int | None) -> Job:
         with parallelism_override(parallelism):
             return _build(module, absolute, params, parallelism)
 
-    return build, LoadedJob(build(None), absolute, dict(params), getattr(module, "SCENARIO", {}))
+    return build, LoadedJob(build(None), absolute, params, scenario)
 
 
 def _absolute(path: str) -> str:

@@ -197,7 +197,7 @@ class Explorer:
     def chunk(self, first: int, count: int) -> Chunk:
         """Make some runs in a row; unless the campaign goes on behind failures, the first one ends them."""
         chunk = Chunk(first)
-        with _garbage_kept():
+        with garbage_kept():
             for number in range(first, first + count):
                 failure = self._run(number, chunk.coverage)
                 if failure is not None:
@@ -248,7 +248,7 @@ class Explorer:
 
 
 @contextmanager
-def _garbage_kept() -> Iterator[None]:
+def garbage_kept() -> Iterator[None]:
     """Runs leave a few megabytes behind, all of it garbage: to look for it once is cheaper than all the time."""
     was_enabled = gc.isenabled()
     gc.disable()

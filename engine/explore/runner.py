@@ -499,8 +499,11 @@ class _Dispatcher:
                 self.by_kind[kind] = (*self.by_kind.get(kind, ()), handler)
 
     def __call__(self, event: TraceEvent) -> None:
-        for handler in self.by_kind.get(event.__class__, ()):
-            try:
+        handlers = self.by_kind.get(event.__class__)
+        if handlers is None:
+            return
+        try:
+            for handler in handlers:
                 handler(event)
-            except Exception as error:
-                raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error
+        except Exception as error:
+            raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error

@@ -19,7 +19,8 @@ and besides:
 ``crashes``      how many deaths a check tries at most (1);
 ``checkpoints``  how many checkpoints it lets begin (as many as the interval says);
 ``faults``       kinds of faults that a search should try, or faults in their text form;
-``promises``     by mode: the strongest promise that holds there; tests hold the file to it.
+``promises``     by mode: the strongest promise that holds there; tests hold the file to it;
+``params``       of the function ``job()``, by name, as texts: a large job makes itself small with them.
 
 What the command line says is stronger.
 """
@@ -40,7 +41,7 @@ from engine.runtime.config import RunConfig
 
 PROMISES = ("exactly-once", "at-least-once", "at-most-once", "none")
 
-_BESIDES = ("modes", "crashes", "checkpoints", "faults", "promises")
+_BESIDES = ("modes", "crashes", "checkpoints", "faults", "promises", "params")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,17 @@ def _promises(raw: Mapping[str, Any], modes: tuple[str, ...], path: str) -> Mapp
             raise _problem(
                 path, f"promises: {mode!r}: {promise!r} must be one of its modes with one of {', '.join(PROMISES)}"
             )
+    return dict(value)
+
+
+def search_params(raw: object, path: str = "the job file") -> Mapping[str, str]:
+    """The parameters that a file asks for in searches; they are needed before its job can be made.
+
+    Raises :class:`JobFileError` when they are no texts by name.
+    """
+    value = raw.get("params", {}) if isinstance(raw, Mapping) else {}
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for one in value.items() for text in one):
+        raise _problem(path, f"params is {value!r}, and must be a dict from names to texts")
     return dict(value)
 
 

@@ -6,23 +6,26 @@ on the object whose ``create_operator`` makes its operators:
 * ``fresh()``           another sink like it, with nothing in it;
 * ``committed_rows()``  what a reader sees now, as text, in the order of commits.
 
-File sinks write to the world's file system and are read like a reader would. Everything else (Spark, the network) is
-as it is, and no case for this.
+File sinks write to the world's file system and are read like a reader would. The input files of a job are read from
+disk once, and lie in each world as they were. Everything else (Spark, the network) is as it is, and no case for this.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from engine.elements.errors import JobGraphError
+from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.explore.case import Ranges
 from engine.explore.inputs import PrunedSource
+from operators.file_listing import list_files
 from operators.file_sink import FileSink, read_committed
+from operators.file_source import FileSource
 from operators.source_operator import SourceOperator
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:
     from engine.explore.references import Reference, References
@@ -85,6 +88,8 @@ class Subject:
         self._build = build
         self._plans: dict[int | None, ExecutionPlan] = {}
         self._references: References | None = None
+        self._inputs: dict[tuple[str, ...], dict[str, bytes]] = {}
+        """By the paths of a source: its files, as they were when the first case began."""
 
     def plan(self, parallelism: int | None = None) -> ExecutionPlan:
         """The plan of the job, made once for each parallelism."""
@@ -113,14 +118,30 @@ class Subject:
             path = owner.path
             world.file_sinks[operator.uid] = path if path.startswith("/") else f"{OUTPUT_DIR}/{path}"
             return operator
-        if isinstance(factory, partial) and factory.func is SourceOperator and dropped:
+        if isinstance(factory, partial) and factory.func is SourceOperator:
             source, *others = factory.args
+            if isinstance(source, FileSource):
+                self._put_inputs(source.paths, world.files)
             # A split may be called like a path, with slashes of its own.
             prefix = f"{operator.uid}/"
             mine = {key.removeprefix(prefix): ranges for key, ranges in dropped.items() if key.startswith(prefix)}
             if mine:
                 return replace(operator, factory=partial(SourceOperator, PrunedSource(source, mine), *others))
         return operator
+
+    def _put_inputs(self, paths: tuple[str, ...], files: FileSystem) -> None:
+        inputs = self._inputs.get(paths)
+        if inputs is None:
+            disk = LocalFileSystem()
+            try:
+                inputs = {path: disk.read_bytes(path) for path in list_files(disk, paths)}
+            except (ConfigurationError, OSError):
+                # They may lie in the world already; if not, the source says what is missing.
+                inputs = {}
+            self._inputs[paths] = inputs
+        for path, content in inputs.items():
+            if not files.exists(path):
+                _put_durably(files, path, content)
 
     @property
     def is_scalable(self) -> bool:
@@ -147,3 +168,16 @@ class Subject:
         """The uids of the job's sources."""
         plan = self.plan()
         return [vertex.operators[0].uid for vertex in plan.vertices if vertex.is_source]
+
+
+def _put_durably(files: FileSystem, path: str, content: bytes) -> None:
+    directory = posixpath.dirname(path)
+    if directory:
+        files.make_dirs(directory)
+    write_atomically(files, path, content)
+    while directory:
+        parent = posixpath.dirname(directory)
+        if parent == directory:
+            return
+        files.fsync_dir(parent)
+        directory = parent

@@ -9,7 +9,8 @@ Rules.
 * Who comes by himself dies at that very instruction. Somebody else dies as soon as the present event is over.
 * Faults at an instant count from the start of the first process, and strike in whichever process is alive then.
 * What chance may strike: crash and pause anybody at any point, though of the ``user.*`` points only ``user.process``,
-  as the others lie inside of other steps; ``raise`` only the ``user.*`` points.
+  as the others lie inside of other steps; ``raise`` only the ``user.*`` points. Every other pause is long enough that
+  the job manager gives up on who is paused.
 """
 
 from __future__ import annotations

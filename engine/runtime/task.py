@@ -292,8 +292,7 @@ class Task(TaskSteps):
             self._interrupted_at_ns = now = self.kernel.now_ns
             elapsed_ns = now - self._slice_start_ns
             done = min(planned, elapsed_ns // self.record_cost_ns)
-            # Behind the last record of a slice nothing is half done: the task may have slept on (a pause).
-            self._half_done_ns = elapsed_ns - done * self.record_cost_ns if done < planned else 0
+            self._half_done_ns = elapsed_ns - done * self.record_cost_ns
             if done:
                 self.advance(done)
             self.wake()

@@ -57,6 +57,7 @@ def test_a_search_says_what_it_saw(counting: Weir) -> None:
     assert {"seconds", "runs_per_s", "distinct", "min_choices", "avg_choices", "max_choices", "sometimes"} <= {*values}
     assert re.fullmatch(r"[1-9]\d*/[1-9]\d*", values["crash_points"])
     assert "barrier.receive" in answer.stderr
+    assert "a checkpoint was completed" in " ".join(answer.stderr.split())
     report = answer.json()
     assert report["coverage"]["runs"] == 40
     assert report["verdict"]["name"] == values["verdict"]
@@ -81,6 +82,16 @@ def test_a_failure_is_explained_and_can_be_made_again(counting: Weir) -> None:
     assert f"3 times, trace digest {failure['trace_digest'][:16]})" in again.last_line
     lines = (counting.directory / "trace.jsonl").read_text().splitlines()
     assert json.loads(lines[1])["event"] == "RunStarted"
+
+
+def test_the_smallest_run_is_the_one_to_type_next(counting: Weir) -> None:
+    """A failure is what is shown, not how little was seen before it; the last line names the run that was shrunk."""
+    answer = counting("explore", "counting.py", *FAILING[:-1])
+    headline = next(line for line in answer.stderr.splitlines() if line.startswith("violated V"))
+    command = headline.partition("; replay: ")[2]
+    assert answer.last_line.endswith(f"Next: {command}")
+    assert "Named points" not in answer.stderr
+    assert counting("replay", *command.split()[2:], "--no-story").exit_code == 1
 
 
 def test_a_replay_in_another_process_is_the_same_run(counting: Weir) -> None:

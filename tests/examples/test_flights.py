@@ -119,14 +119,31 @@ def test_a_slow_link_alone_counts_nothing_twice(small_flights: FlightFiles) -> N
 
 def test_the_job_file_takes_texts(small_flights: FlightFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a job file it takes a directory, prepared at need, and a bound in hours; 22 unless told otherwise."""
-    built: list[tuple[FlightFiles, int]] = []
+    built: list[tuple[FlightFiles, int, bool]] = []
     monkeypatch.setattr(flights, "prepare", {flights.DEFAULT_DATA: small_flights, "here": small_flights}.get)
-    monkeypatch.setattr(flights, "flights_job", lambda files, bound_hours: built.append((files, bound_hours)))
+    monkeypatch.setattr(flights, "flights_job", lambda *arguments: built.append(arguments))
 
     flights.job()
-    flights.job(data="here", bound_hours="6")
+    flights.job(data="here", bound_hours="6", routes="no")
 
-    assert built == [(small_flights, 22), (small_flights, 6)]
+    assert built == [(small_flights, 22, True), (small_flights, 6, False)]
+
+
+def test_a_search_reads_the_first_flights_only(small_flights: FlightFiles, tmp_path: Path) -> None:
+    """The head of each split with its header, prepared once, and without Spark's part."""
+    here = replace(small_flights, directory=str(tmp_path / "flights"))
+    few = first_flights(here, 7)
+    before = [(Path(split).stat().st_mtime_ns, Path(split).stat().st_ino) for split in few.splits]
+
+    assert first_flights(here, 7) == few
+    assert [(Path(split).stat().st_mtime_ns, Path(split).stat().st_ino) for split in few.splits] == before
+    assert few.flights == 21
+    for split, whole in zip(few.splits, small_flights.splits, strict=True):
+        assert read_split(split) == read_split(whole)[:7]
+    plan = flights.flights_job(few, with_routes=False).plan()
+    assert not [vertex.name for vertex in plan.vertices if "routes" in vertex.name]
+    with pytest.raises(FlightsDataError, match="at least 1"):
+        first_flights(here, 0)
 
 
 # --- lateness ----------------------------------------------------------------------------------------------------

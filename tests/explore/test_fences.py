@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import hashlib
 import os
 import random
@@ -99,6 +100,25 @@ def test_the_engine_itself_may() -> None:
             return isinstance(other, Word) and other.text == self.text
 
     assert mapped(lambda value: len({Word("a"): value, Word("a"): 2})) == [1, 1]
+
+
+def test_the_collector_of_garbage_may_be_watched() -> None:
+    """Who measures collections is called in the middle of the user's functions, but not by them; the fence stands."""
+    seen: list[float] = []
+
+    def watch(_phase: str, _info: dict[str, int]) -> None:
+        seen.append(time.perf_counter())
+
+    gc.callbacks.append(watch)
+    try:
+        with fenced():
+            gc.collect()
+            with pytest.raises(ForbiddenCallError):
+                time.perf_counter()
+    finally:
+        gc.callbacks.remove(watch)
+
+    assert len(seen) >= 2
 
 
 def test_the_fence_ends_with_its_block() -> None:

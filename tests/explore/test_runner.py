@@ -16,12 +16,13 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case
 from engine.explore.concrete import concretised
 from engine.explore.invariant import Invariant
-from engine.explore.runner import Bounds, InvariantError, run_case, run_config
+from engine.explore.runner import Bounds, FinishedCase, InvariantError, run_case, run_config
 from engine.explore.subject import Subject, World
 from engine.explore.tape import TraceTape, trace_digest
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import CheckpointTriggered, RunStarted, Send, TaskState
+from engine.runtime.execution import Execution
 from engine.runtime.job_manager import JobManager
 from engine.runtime.kernel import START_NS
 from operators.sinks import CollectedResults
@@ -95,6 +96,33 @@ def test_a_job_that_waits_for_nothing_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert finished.violations[0].invariant == "V13"
     assert "nothing is left to happen" in finished.violations[0].text
     assert "count[0]" in finished.violations[0].text
+
+
+def test_an_error_in_the_start_of_a_process_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left to happen where nothing has begun: what is wrong is the error."""
+    def broken(*_arguments: object) -> None:
+        raise AssertionError("a state without an owner")
+
+    monkeypatch.setattr(Execution, "begin", broken)
+    finished = run_case(SUBJECT, Case(config=SETTINGS))
+    assert [str(one) for one in finished.violations] == ["assertion: AssertionError: a state without an owner"]
+
+
+def test_causes_come_before_consequences() -> None:
+    """What a reader should look at first is violated first: causes in their order in time, and then the output."""
+
+    class Finds(Invariant):
+        def __init__(self, name: str, *times: int | None) -> None:
+            super().__init__()
+            self.name, self._times = name, times
+
+        def finished(self, case: FinishedCase) -> None:
+            for at_ns in self._times:
+                self.violated("wrong", at_ns)
+
+    finished = run_case(SUBJECT, Case(), [Finds("V2", 3), Finds("V1", None), Finds("V7", None, 9), Finds("V4", 20)])
+    found = [(one.invariant, one.at_ns) for one in finished.violations]
+    assert found == [("V7", 9), ("V4", 20), ("V7", None), ("V1", None), ("V2", 3)]
 
 
 def test_an_assertion_of_the_engine_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,12 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import SCHEDULERS
 from engine.explore.codec import case_to_plain
-from engine.explore.runner import run_case, run_config
+from engine.explore.runner import RESTART_DELAY_NS, run_case, run_config
 from engine.explore.swarm import Measure, Swarm, draw_case, possible_kinds
 from engine.faults.fault import FAULT_KINDS
 from engine.runtime.config import ALIGNED_TIMEOUT
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
+from tests.mutants.jobs import logged
 
 SUBJECT = counting_subject()
 MEASURE = Measure.of(SUBJECT)
@@ -86,6 +87,30 @@ def test_what_is_fixed_is_not_drawn() -> None:
         if case.config["mode"] == "unaligned":
             assert {**held.config, "batch_size": 0} == {**case.config, "batch_size": 0}
             assert held.mix == case.mix
+
+
+def test_faults_of_a_log_are_measured_against_its_requests() -> None:
+    """What may befall a few requests is more likely at each of them; what nothing survives is never drawn."""
+    measure = Measure.of(logged())
+    assert measure.requests["append"] > measure.requests["commit"] > 0
+    assert "late-marker" in possible_kinds(Swarm(), measure)
+    assert "rewind" not in possible_kinds(Swarm(), measure)
+    swarm = Swarm(kinds=("late-marker", "answer-lost"))
+    mixes = [draw_case(swarm, measure, str(number)).mix.per_million for number in range(60)]
+    both = [mix for mix in mixes if len(mix) == 2]
+    assert len(both) > 5
+    assert all(mix["late-marker"] >= 4 * mix["answer-lost"] for mix in both)
+
+
+def test_pauses_outlast_the_patience_of_the_job_manager() -> None:
+    """Every fourth run aims one at a task in its work, and its successor is there before it wakes."""
+    cases = [draw_case(Swarm(kinds=("pause",)), MEASURE, str(number)) for number in range(80)]
+    aimed = [(fault, case.config["heartbeat_timeout_ns"]) for case in cases for fault in case.faults]
+    assert len(aimed) > 10
+    for fault, timeout_ns in aimed:
+        assert (fault.kind, fault.target[-3:]) == ("pause", "[0]")
+        assert isinstance(timeout_ns, int)
+        assert fault.for_ns > timeout_ns + RESTART_DELAY_NS
 
 
 def test_usual_settings_are_those_of_every_second_run() -> None:

@@ -1,4 +1,4 @@
-"""What the pages about state show is what happens: programs, transcripts, and bytes of files."""
+"""What pages show is what happens: programs, transcripts, and bytes of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from state_backends.storage import CheckpointStorage
 from tests.house import transcripts
 from tests.house.project import ROOT
 
-_PAGES = ("state", "state-backends", "changelog", "columnar", "state-ttl", "schema-evolution")
+_PAGES = ("state", "state-backends", "changelog", "columnar", "state-ttl", "schema-evolution", "exploration")
 _EXTRAS = {"columnar": "numpy", "state-backends": "rocksdict"}
 _HEX_LINE = re.compile(r"^\s*((?:[0-9a-f]{2}\s+)*[0-9a-f]{2})(?=\s|$)")
 

@@ -30,7 +30,9 @@ def zombie_not_fenced() -> Iterator[None]:
         if name is None or producer.epoch == name.epoch:
             append(self, producer, topic, partition, values, sequence, now_ns)
             return
-        request = Request("append", *producer, topic, partition, len(values), None, now_ns)
+        request = Request(
+            "append", producer.transactional_id, producer.epoch, topic, partition, len(values), None, now_ns
+        )
         fate = self._arrives(request)
         if name.state is None:
             name.state, name.begun_ns = OPEN, self._now_ns

@@ -363,7 +363,7 @@ def test_a_newer_producer_fences_the_older() -> None:
 
 
 def test_a_late_end_of_an_older_transaction_changes_nothing() -> None:
-    """The commit of one transaction arrives again in the middle of the next of that name: its epoch is over (KIP-890)."""
+    """The commit of one transaction arrives again amid the next of its name: its epoch is over (KIP-890)."""
     log = new_log()
     first = open_transaction(log)
     log.gate = lambda request: memory.LATE_MARKER if request.kind == "commit" else memory.DELIVERED

@@ -342,7 +342,11 @@ def test_nothing_is_measured_while_nothing_comes() -> None:
     numbers = job.source(SequenceSource(0, 40), name="numbers")
     numbers.rebalance().map(lambda one: one, chain=False, name="slow").collect(results, name="out")
     cost = CostModel(source_record_ns=1_000 * MS, record_ns=SLOW_NS)
-    settings: dict[str, Any] = {"batch_size": 20, "checkpoint_interval": every(ns=10_000 * MS), "debloat_target_ns": 20 * US}
+    settings: dict[str, Any] = {
+        "batch_size": 20,
+        "checkpoint_interval": every(ns=10_000 * MS),
+        "debloat_target_ns": 20 * US,
+    }
     run = execution(job, instruments=[trace], cost=cost, **settings)
     run.run().raise_on_failure()
     assert results.records == list(range(40))

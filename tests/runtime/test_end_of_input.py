@@ -148,3 +148,34 @@ def test_fingerprints_tell_states_apart(next_id: int) -> None:
     ended(other, B0, next_id=5)
 
     assert end.fingerprint() != other.fingerprint()
+
+
+def test_a_later_checkpoint_takes_the_place_of_a_last_one_that_failed() -> None:
+    """It began behind the end of all input just as well; nothing is asked for again then. One that began before is
+    none, nor is any needed while the last one is under way."""
+    end = machine(finish_early=False)
+    ended(end, *TASKS, next_id=5)
+    assert end.request_final()
+    assert not end.replaces_final(6), "the last one is under way"
+    assert end.final_failed()
+    before = end.fingerprint()
+
+    assert not end.replaces_final(4)
+    assert end.fingerprint() == before
+    assert end.replaces_final(6)
+    assert not end.replaces_final(7), "once is enough"
+    assert not end.request_final()
+
+
+def test_who_was_told_to_finish_leaves_until_it_is_deployed_anew() -> None:
+    """Early or with all others."""
+    end = machine()
+    ended(end, A0, A1, next_id=5)
+    end.checkpoint_completed(5)
+    assert end.is_leaving(A0[0])
+    assert not end.is_leaving(B0[0])
+
+    end.deployed([A0])
+    assert not end.is_leaving(A0[0])
+    end.all_leave()
+    assert all(end.is_leaving(vertex) for vertex, _ in TASKS)

@@ -442,3 +442,22 @@ def test_a_paused_task_does_not_end() -> None:
     assert task.state == "running"
     assert task.pause is not None
     assert [payload[0] for _, operation, payload in task.pause.held if operation == "go_on"] == ["finish", "stop"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_no_vertex_with_union_state_comes_back_in_part_while_the_rest_finishes(early: bool) -> None:
+    """One of two pipelines dies while it hears that it may finish; the other one is about to go, and no snapshot could
+    be taken of half a vertex. The whole job goes back to the checkpoint that both are in, and ends from there."""
+    runs = []
+    for number in (0, 1):
+        results, job = CollectedResults(), Job("halves", max_parallelism=8, parallelism=2)
+        numbers = job.source(SequenceSource(0, 2, splits=2), name="numbers")
+        numbers.map(lambda one: one, chain=False, name="out").collect(results, name="rows", parallelism=2)
+        at = At("sink.commit", BEFORE, "rows[1]", number * len(runs[0][1]) if number else 1_000)
+        result = ran(made(job, at, failover="region", checkpoints_after_tasks_finish=early))
+        assert sorted(results.records) == [0, 1]
+        runs.append((result, [visit for visit in at.visits if visit == ("sink.commit", BEFORE, "rows[1]")]))
+
+    calm, struck = (result for result, _ in runs)
+    assert (calm.attempts, struck.attempts) == (1, 2)
+    assert [restore.tasks for restore in struck.restores] == [None, None], "all tasks, not one region"

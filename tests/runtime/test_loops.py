@@ -333,7 +333,8 @@ def test_without_its_rule_an_aligned_checkpoint_waits_for_itself(monkeypatch: py
     made, locked = loop_job(), loop_job()
 
     reasons = {one.reason for one in traced(made, config).of(CheckpointAborted)}
-    assert reasons <= {"CHECKPOINT_DECLINED_TASK_CLOSING"}
+    # The end of the job may come in between, but none has waited until its time was over.
+    assert reasons <= {"CHECKPOINT_DECLINED_TASK_CLOSING", "CHECKPOINT_COORDINATOR_SUSPEND"}
     monkeypatch.setattr(AlignedBarriers, "barrier_handler", plain)
     result = locked.ended(locked.prepared(config))
     assert result.state == "failed"

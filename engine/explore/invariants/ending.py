@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 LONGEST_NS = 3_600 * 1_000_000_000
 LONGEST_TIMES = 20
 """What the last attempt may take at least, and how many times as long as all before it and a checkpoint's timeout."""
+
+_ZOMBIES = {"pause", "partition"}
+_OF_AN_ATTEMPT = re.compile(r"\.\d+-\d+$")
+"""How the name of a file ends that an attempt has begun: with its incarnation and number."""
 
 _OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, "lock")
 
@@ -157,6 +162,10 @@ class Quiescence(Watcher):
         for uid, directory in sorted(world.file_sinks.items()):
             if world.files.exists(directory):
                 hidden = [path for path in world.files.walk_files(directory) if is_hidden(posixpath.basename(path))]
+                if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
+                    # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
+                    last = f"{self.view.incarnation}-{self.view.execution.manager.attempt}"
+                    hidden = [path for path in hidden if path.endswith(f".{last}") or not _OF_AN_ATTEMPT.search(path)]
                 if hidden:
                     yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.explore.invariants.base import NONE, Shared, Watcher, promise_of
@@ -21,7 +22,7 @@ from engine.observe.events import (
     TaskState,
 )
 from operators.memory_transaction_log import MemoryTransactionLog
-from operators.transaction_log import DATA, OK, REPEATED, Exchange, Producer
+from operators.transaction_log import DATA, OK, REPEATED, Entry, Exchange, Producer
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase
@@ -40,6 +41,7 @@ class Owner(NamedTuple):
     attempt: int
 
 
+@lru_cache(maxsize=1024)
 def owner_of(transactional_id: str) -> Owner | None:
     """``uid/subtask/incarnation.attempt/slot``, or ``None`` when it is no such id."""
     uid, _, rest = transactional_id.rpartition("/")[0].rpartition("/")
@@ -310,6 +312,7 @@ class LogChecks(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._entries: dict[tuple[str, str, int], Sequence[object]] = {}
+        self._asked: dict[str, _Asked] = {}
         self._had_log = False
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
@@ -333,7 +336,8 @@ class LogChecks(Watcher):
             self.skipped = "no sink writes to a transactional log"
 
     def _read(self, uid: str, log: MemoryTransactionLog, now_ns: int | None) -> None:
-        appended, committed = _asked(log)
+        asked = self._asked.setdefault(uid, _Asked())
+        asked.go_on(log)
         for topic in log.topics():
             for partition in range(log.partitions(topic)):
                 where = f"log of sink {uid!r}, {topic}-{partition}"
@@ -342,51 +346,58 @@ class LogChecks(Watcher):
                 if entries[: len(before)] != before:
                     self.violated(f"{where}: what was there has changed", now_ns, uid=uid)
                 self._entries[uid, topic, partition] = entries
-                self._judge(log, (topic, partition), where, appended, committed, now_ns)
+                self._judge(log, (topic, partition), where, entries, asked, now_ns)
 
     def _judge(
         self,
         log: MemoryTransactionLog,
         place: tuple[str, int],
         where: str,
-        appended: Mapping[tuple[Producer, str, int], int],
-        committed: set[Producer],
+        entries: Sequence[Entry],
+        asked: _Asked,
         now_ns: int | None,
     ) -> None:
         problems: list[str] = []
-        entries = log.entries(*place)
+        committed = asked.committed
         if [entry.offset for entry in entries] != list(range(len(entries))):
             problems.append("offsets have a gap, or come twice")
         written = Counter(entry.producer for entry in entries if entry.kind == DATA and entry.producer is not None)
-        for (producer, *at), records in sorted(appended.items()):
+        for (producer, *at), records in sorted(asked.appended.items()):
             if tuple(at) == place and written.pop(producer, 0) != records:
                 problems.append(f"{producer} has appended {records} record(s), and others are there")
         problems += [f"{producer} never appended what is there" for producer in sorted(written)]
         seen = [record.producer for record in log.read(*place) if record.producer is not None]
-        unseen = {one for one in seen if one not in committed}
+        unseen = set(seen) - committed
         problems += [f"records of {one} are read, which nobody has committed" for one in sorted(unseen)]
         stable = log.last_stable_offset(*place)
-        due = Counter(
-            one.producer for one in entries if one.kind == DATA and one.producer in committed and one.offset < stable
-        )
-        if Counter(seen) != due:
-            problems.append(f"{due.total()} committed records are to be read, and {len(seen)} are")
+        sealed = (one for one in entries if one.kind == DATA and one.offset < stable)
+        due = [one.producer for one in sealed if one.producer in committed]
+        if seen != due and Counter(seen) != Counter(due):
+            problems.append(f"{len(due)} committed records are to be read, and {len(seen)} are")
         for problem in problems:
             self.violated(f"{where}: {problem}", now_ns, topic=place[0], partition=place[1])
 
 
-def _asked(log: MemoryTransactionLog) -> tuple[dict[tuple[Producer, str, int], int], set[Producer]]:
-    """What was appended, and which transactions were committed, as the answers say."""
-    appended: dict[tuple[Producer, str, int], int] = {}
-    committed: set[Producer] = set()
-    for exchange in log.history:
-        request = exchange.request
-        if request.transactional_id is None or exchange.result != OK:
-            continue
-        producer = Producer(request.transactional_id, request.epoch)
-        if request.kind == "append" and request.topic is not None and request.records:
-            key = (producer, request.topic, request.partition)
-            appended[key] = appended.get(key, 0) + request.records
-        elif request.kind == "commit":
-            committed.add(producer)
-    return appended, committed
+class _Asked:
+    """What was appended to a log, and which transactions were committed, as its answers say."""
+
+    __slots__ = ("_known", "appended", "committed")
+
+    def __init__(self) -> None:
+        self.appended: dict[tuple[Producer, str, int], int] = {}
+        self.committed: set[Producer] = set()
+        self._known = 0
+
+    def go_on(self, log: MemoryTransactionLog) -> None:
+        """Read on in the history, which only grows."""
+        for exchange in log.history[self._known :]:
+            request = exchange.request
+            if request.transactional_id is None or exchange.result != OK:
+                continue
+            producer = Producer(request.transactional_id, request.epoch)
+            if request.kind == "append" and request.topic is not None and request.records:
+                key = (producer, request.topic, request.partition)
+                self.appended[key] = self.appended.get(key, 0) + request.records
+            elif request.kind == "commit":
+                self.committed.add(producer)
+        self._known = len(log.history)

@@ -1,0 +1,101 @@
+"""`weir check`: every schedule and every crash of a small job, and how that is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Weir
+
+SMALL = '''
+"""Counts per key from two sources of one or two records each."""
+
+from __future__ import annotations
+
+from engine import CollectedResults, Job, SequenceSource
+
+SCENARIO = {"modes": ["aligned", "at-least-once"], "crashes": 1, "checkpoints": 1}
+
+
+def job(records: str = "1") -> Job:
+    job = Job("small", max_parallelism=8)
+    left = job.source(SequenceSource(0, int(records)), name="left", uid="left", parallelism=1)
+    right = job.source(SequenceSource(0, int(records)), name="right", uid="right", parallelism=1)
+    pairs = left.union(right).key_by(lambda number: number % 2, value=lambda number: (number % 2, 1))
+    counts = pairs.reduce(lambda one, two: (one[0], one[1] + two[1]), name="count", uid="count", parallelism=2)
+    counts.collect(CollectedResults(), name="out", uid="out", parallelism=1, chain=False)
+    return job
+'''
+
+LOUD = """
+from engine import CollectedResults, Job, SequenceSource
+
+
+def job() -> Job:
+    job = Job("loud")
+    numbers = job.source(SequenceSource(0, 1), name="numbers", uid="numbers", parallelism=1)
+    numbers.collect(CollectedResults(transactional=False), name="out", uid="out", parallelism=1, chain=False)
+    return job
+"""
+
+
+@pytest.fixture
+def small(weir: Weir) -> Weir:
+    """The command line beside ``small.py``."""
+    Path("small.py").write_text(SMALL)
+    return weir
+
+
+def test_a_correct_job(small: Weir) -> None:
+    """Exit code 0, the number of endings, and what was searched; the same as JSON."""
+    answer = small("check", "small.py", "--crashes", "0", "--json")
+    assert answer.exit_code == 0, answer.stderr
+    assert "the one ending is exactly-once" in answer.stderr
+    assert re.search(r"states=\d+ transitions=\d+ kept=0\.\d+ faults_tried=0 endings=1", answer.stderr)
+    assert answer.json()["verdict"] == "valid"
+    assert answer.json()["endings"][0]["committed"] == {"out": ["(0, 1)", "(0, 2)"]}
+    assert answer.json()["token"] is None
+
+
+def test_a_wrong_ending_is_told_and_can_be_replayed(small: Weir) -> None:
+    """Exit code 1, a story, files, and a token that weir replay takes."""
+    Path("loud.py").write_text(LOUD)
+    answer = small("check", "loud.py", "--mode", "none", "--checkpoints", "0", "--out", "wrong", "--json")
+    assert answer.exit_code == 1, answer.stderr
+    assert "with one fault the output is not exactly-once" in answer.stderr
+    assert "strikes" in answer.stderr
+    assert (Path("wrong") / "failure.json").exists()
+    assert (Path("wrong") / "check.json").exists()
+    token = answer.json()["token"]
+    assert f"Next: weir replay {token}" in answer.stderr.replace("\n", "")
+    again = small("replay", token, "--no-story")
+    assert again.exit_code == 1, again.stderr
+
+
+@pytest.mark.slow
+def test_one_search_two_judgements(small: Weir) -> None:
+    """At-least-once counts twice behind a crash; that its own promise holds is said, too."""
+    options = ("--mode", "at-least-once", "--param", "records=2", "--time", "3m")
+    answer = small("check", "small.py", *options, "--json")
+    assert answer.exit_code == 1, answer.stderr
+    assert "with one fault the output is not exactly-once" in answer.stderr
+    assert "what mode at-least-once promises, at-least-once, holds in all endings" in answer.stderr
+    assert answer.json()["own_promise_holds"] is True
+
+
+def test_the_weaker_promise_holds(small: Weir) -> None:
+    """What a mode promises is no violation; a search that is given up is exit code 2."""
+    options = ("--mode", "at-least-once", "--promise", "at-least-once", "--crashes", "0")
+    answer = small("check", "small.py", *options)
+    assert answer.exit_code == 0, answer.stderr
+    answer = small("check", "small.py", "--max-states", "3")
+    assert answer.exit_code == 2
+    assert "a bound was reached" in answer.stderr
+
+
+def test_wrong_usage(small: Weir) -> None:
+    """Unknown faults and settings are errors of the tool."""
+    assert small("check", "small.py", "--faults", "meteor").exit_code == 3
+    assert "a case has no setting 'no_such'" in small("check", "small.py", "--set", "no_such=1").stderr

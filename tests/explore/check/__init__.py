@@ -1,0 +1,1 @@
+"""The exhaustive check: copies, fingerprints, the search, its reduction and its verdicts."""

@@ -1,0 +1,84 @@
+"""Copies of a running case go on alike, and nothing that happens to one shows in another."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.check.fork import Forker, forking
+from engine.explore.check.machine import Machine, State
+from tests.explore.check.jobs import calm_case, counting
+
+
+def _step(machine: Machine, state: State, turns: int) -> bool:
+    """One event, of one of those whose turn it could be; whether there was one."""
+    alternatives = machine.alternatives(state)
+    if alternatives:
+        machine.execute(state, alternatives[turns % len(alternatives)][0])
+    return bool(alternatives)
+
+
+def _to_end(machine: Machine, state: State) -> list[bytes]:
+    seen, turns = [], 0
+    while _step(machine, state, turns):
+        seen.append(machine.fingerprint(state))
+        turns += 7
+    assert state.is_over
+    return seen
+
+
+@pytest.mark.parametrize("state_backend", ["heap", "lsm", "changelog"])
+def test_copies_go_on_alike_and_apart(state_backend: str) -> None:
+    """Copies of a state in the middle of a checkpoint give the same fingerprints to the end, one behind the other, and
+    the state that they were made of is untouched by it."""
+    machine = Machine(counting(3, 3), calm_case(1, state_backend=state_backend))
+    with forking():
+        state = machine.start()
+        turns = 0
+        while not state.execution.manager.coordinator.pending_ids or turns < 120:
+            assert _step(machine, state, turns)
+            turns += 3
+        copy = machine.copy_of(state)
+        before = machine.fingerprint(state)
+        first, second = (_to_end(machine, machine.state_of(copy)) for _ in range(2))
+        assert first == second
+        assert len(set(first)) > 10
+        assert machine.fingerprint(state) == before
+        assert _to_end(machine, state) == first
+    machine.close()
+
+
+def test_a_copy_has_a_world_of_its_own() -> None:
+    """What one copy commits or writes is not in the other's sinks and files, nor in the plan that makes its next
+    attempt."""
+    machine = Machine(counting(1, 1), calm_case())
+    with forking():
+        state = machine.start()
+        copy = machine.copy_of(state)
+        one, other = machine.state_of(copy), machine.state_of(copy)
+        _to_end(machine, one)
+    assert one.world.committed() == {"out": ["(0, 1)", "(0, 2)"]}
+    assert other.world.committed() == {"out": []}
+    assert one.world.checkpoints is not other.world.checkpoints
+    assert not other.world.checkpoints.exists("/checkpoints/counting/chk-1")
+    for each in (one, other):
+        operator = each.execution.manager.plan.vertices[-1].operators[0]
+        assert getattr(operator.factory, "__self__", None) is each.world.sinks["out"]
+    machine.close()
+
+
+def test_what_is_shared_is_the_same_object() -> None:
+    """Shared objects and errors are the same in every copy, values are when they are equal; all else is copied."""
+    named, listed = object(), [1]
+    error = ConfigurationError("no")
+    forker = Forker(values=(complex,))
+    forker.share(named)
+    state = {"named": named, "list": listed, "function": _step, "error": error, "number": complex(1, 2)}
+    copy, other = forker.load(forker.dump(state)), forker.load(forker.dump({"number": complex(1, 2)}))
+    assert copy["named"] is named
+    assert copy["error"] is error
+    assert copy["function"] is _step
+    assert copy["number"] is other["number"]
+    assert copy["list"] == listed
+    assert copy["list"] is not listed
+    forker.close()

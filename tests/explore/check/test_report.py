@@ -1,0 +1,87 @@
+"""What endings are worth: promises, verdicts, and the case of a wrong ending."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.explore.case import FIFO
+from engine.explore.check import CheckOrder, check
+from engine.explore.check.report import keeps
+from engine.explore.runner import run_case
+from tests.explore.check.jobs import calm_case, counting, hasty, merging, straight
+
+REFERENCE = {"out": ["1", "2"]}
+
+
+@pytest.mark.parametrize(
+    ("promise", "rows", "kept"),
+    [
+        ("exactly-once", ["2", "1"], True),
+        ("exactly-once", ["1", "2", "2"], False),
+        ("exactly-once", ["1"], False),
+        ("at-least-once", ["1", "2", "2"], True),
+        ("at-least-once", ["1"], False),
+        ("at-least-once", ["1", "3"], True),
+        ("at-least-once", ["3"], False),
+        ("at-most-once", ["1"], True),
+        ("at-most-once", ["1", "1"], False),
+        ("at-most-once", ["3"], False),
+        ("none", ["7"], True),
+    ],
+)
+def test_promises(promise: str, rows: list[str], kept: bool) -> None:
+    """Exactly-once is the same rows, at-least-once no fewer (rows made from state may be others), at-most-once no
+    others."""
+    assert keeps(promise, REFERENCE, {"out": rows}) is kept
+
+
+def test_all_endings_of_an_aligned_job_are_right() -> None:
+    """Two sources, a shuffle, a checkpoint at any moment, a crash of the process at any point: exactly-once."""
+    report = check(counting(1, 1), CheckOrder(calm_case(1), victims=("process",), seconds=100))
+    assert report.verdict == ("valid", "all 2 endings are exactly-once", 0)
+    assert report.outputs == 1
+    assert report.own_promise == "exactly-once"
+    assert report.witness is None
+    assert report.found.transitions > 20 * report.found.states
+
+
+def test_a_wrong_ending_comes_with_the_case_that_ends_so() -> None:
+    """The case of a wrong ending is first come, first served but for what it says; its run ends so, by itself."""
+    report = check(hasty(), CheckOrder(calm_case()))
+    name, reason, code = report.verdict
+    assert (name, reason, code) == ("violated", "with one fault the output is not exactly-once", 1)
+    assert report.witness is not None
+    assert report.witness.scheduler == FIFO
+    assert [fault.kind for fault in report.witness.faults] == ["crash"]
+    finished = run_case(hasty(), report.witness)
+    assert finished.committed == {"out": ["0", "0"]}
+    assert finished.faults == report.witness.faults
+
+
+@pytest.mark.slow
+def test_one_search_judges_two_promises() -> None:
+    """At-least-once is violated as exactly-once, and its own promise holds in all endings of the same search."""
+    order = CheckOrder(calm_case(1, mode="at-least-once"), victims=("task",), seconds=100)
+    report = check(counting(2, 2), order)
+    assert report.verdict[0] == "violated"
+    assert report.own_promise == "at-least-once"
+    assert report.own_wrong is None
+    assert report.found.is_complete
+    assert report.confirmed is not None
+    assert report.wrong is not None
+    assert sorted(report.confirmed.committed["out"]) == list(dict(report.wrong.committed)["out"])
+
+
+def test_an_order_dependent_job_is_judged_by_all_its_endings() -> None:
+    """Any output that a run without faults could have shown is right."""
+    report = check(merging(), CheckOrder(calm_case()))
+    assert report.outputs == 2
+    assert report.verdict[0] == "valid"
+    assert report.plain()["endings"][0]["committed"]["out"] in (["'a'", "'ab'"], ["'b'", "'ba'"])
+
+
+def test_a_bound_makes_the_verdict_unknown() -> None:
+    """Nothing wrong so far is not the same as nothing wrong."""
+    report = check(straight(2), CheckOrder(calm_case(1), max_states=5))
+    assert report.verdict[0] == "unknown"
+    assert report.verdict[2] == 2

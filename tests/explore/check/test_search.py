@@ -1,0 +1,151 @@
+"""The search finds every ending, with and without its reductions, and the first wrong one is a shortest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.check import CheckOrder
+from engine.explore.check.search import Search
+from engine.explore.subject import Subject
+from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight
+
+TWICE = ("finished", (("out", ("0", "0")),), True)
+ONCE = ("finished", (("out", ("0",)),), False)
+
+
+@pytest.mark.parametrize(
+    ("subject", "order"),
+    [
+        pytest.param(merging(), CheckOrder(calm_case(mode="none"), faults=0), id="an order that shows"),
+        pytest.param(
+            straight(transactional=False), CheckOrder(calm_case(mode="none")), id="anybody dies, and nothing is saved"
+        ),
+    ],
+)
+def test_reduction_loses_no_ending(subject: Subject, order: CheckOrder) -> None:
+    """The endings with reduction are those without, from a fraction of the states."""
+    reduced, fast = outcomes(subject, order)
+    whole, slow = outcomes(subject, CheckOrder(order.case, order.faults, order.kinds, order.victims, reduction=False))
+    assert fast.found.is_complete
+    assert slow.found.is_complete
+    assert reduced == whole
+    assert fast.found.states * 3 < slow.found.states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("subject", "order"),
+    [
+        pytest.param(
+            straight(transactional=False), CheckOrder(calm_case(1), victims=("task",)), id="shown at once, a checkpoint"
+        ),
+        pytest.param(straight(), CheckOrder(calm_case(1), faults=0), id="a checkpoint at any moment"),
+        pytest.param(straight(), CheckOrder(calm_case(), victims=("task",)), id="a task dies"),
+        pytest.param(hasty(), CheckOrder(calm_case(), victims=("process",)), id="committed on the barrier"),
+        pytest.param(counting(1, 1, parallelism=1), CheckOrder(calm_case(), faults=0), id="two sources"),
+    ],
+)
+def test_reduction_loses_no_ending_of_larger_jobs(subject: Subject, order: CheckOrder) -> None:
+    """The same with thousands of states."""
+    reduced, _ = outcomes(subject, order)
+    whole, slow = outcomes(
+        subject, CheckOrder(order.case, order.faults, order.kinds, order.victims, seconds=200, reduction=False)
+    )
+    assert slow.found.is_complete
+    assert reduced == whole
+
+
+class _NothingIsKnown(set[bytes]):
+    def __contains__(self, _one: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("faults", [0, 1])
+def test_recognising_states_loses_no_ending(faults: int) -> None:
+    """The endings are those of a search that goes every way to its end, whether it has been at a state or not."""
+    order = CheckOrder(calm_case(mode="none"), faults=faults, victims=("task",))
+    subject = straight(transactional=False) if faults else merging()
+    known, fast = outcomes(subject, order)
+    search: Any = Search(subject, order)
+    search._seen = search._struck = search._tried = _NothingIsKnown()
+    every = {(one.state, one.committed, one.faults > 0) for one in search.endings()}
+    assert search.found.is_complete
+    assert search.found.states > fast.found.states
+    assert every == known
+
+
+def test_the_first_wrong_ending_is_a_shortest() -> None:
+    """Endings come in the order of their faults, and then of their events."""
+    search = Search(straight(2, transactional=False), CheckOrder(calm_case(mode="none"), faults=2))
+    found = list(search.endings())
+    by_cost = [(one.faults, len(one.path)) for one in found]
+    assert by_cost == sorted(by_cost)
+    assert found[0].faults == 0
+    assert max(one.faults for one in found) == 2
+
+
+def test_every_fault_of_a_kind_is_tried() -> None:
+    """Without a checkpoint to go back to, a crash shows rows that were shown before again; without a crash never."""
+    order = CheckOrder(calm_case(mode="none"))
+    found, _ = outcomes(straight(transactional=False), order)
+    assert {TWICE, ONCE} <= found
+    calm, _ = outcomes(straight(transactional=False), CheckOrder(calm_case(mode="none"), faults=0))
+    assert calm == {ONCE}
+
+
+@pytest.mark.parametrize("victim", ["process", "job manager", "task"])
+def test_committing_on_the_barrier_is_found_whoever_dies(victim: str) -> None:
+    """A sink that commits too early shows a row twice, if the crash comes before the checkpoint completes."""
+    found, search = outcomes(hasty(), CheckOrder(calm_case(), victims=(victim,)))
+    assert search.found.is_complete
+    assert TWICE in found
+
+
+def test_lost_messages_cost_time_and_nothing_else() -> None:
+    """Whichever message between job manager and task is lost or comes twice, rows are committed once."""
+    found, search = outcomes(straight(), CheckOrder(calm_case(1), kinds=("lose", "duplicate"), seconds=30))
+    assert search.found.is_complete
+    assert search.found.struck > 10
+    assert _rows(found) == {(("out", ("0",)),)}
+
+
+def test_orders_that_show_are_all_endings() -> None:
+    """A job whose rows depend on the order has an ending for each."""
+    found, _ = outcomes(merging(), CheckOrder(calm_case(mode="none"), faults=0))
+    assert _rows(found) == {(("out", ("'a'", "'ab'")),), (("out", ("'b'", "'ba'")),)}
+
+
+@pytest.mark.parametrize("mode", ["aligned", "at-least-once", "unaligned"])
+def test_states_are_counted_alike_again(mode: str) -> None:
+    """The same search finds the same states, transitions and endings."""
+    first, second = (
+        outcomes(straight(), CheckOrder(calm_case(1, mode=mode)))[1].found for _ in range(2)
+    )
+    assert (first.states, first.transitions, first.struck) == (second.states, second.transitions, second.struck)
+    assert first.endings == second.endings
+
+
+def test_bounds_are_kept() -> None:
+    """A search that reaches a bound says that it is not complete."""
+    _, search = outcomes(counting(2, 2), CheckOrder(calm_case(1), max_states=20))
+    assert not search.found.is_complete
+    assert search.found.states <= 21
+    _, search = outcomes(counting(2, 2), CheckOrder(calm_case(1), seconds=0.000_001))
+    assert not search.found.is_complete
+
+
+def test_orders_that_make_no_sense_are_refused() -> None:
+    """An unknown kind of fault, or a bound that leaves nothing, is an error."""
+    with pytest.raises(ConfigurationError, match="knows no fault 'bit-flip'"):
+        CheckOrder(calm_case(), kinds=("bit-flip",))
+    with pytest.raises(ConfigurationError, match="bounds"):
+        CheckOrder(calm_case(), faults=-1)
+
+
+def _rows(found: Iterable[tuple[str, object, bool]]) -> set[object]:
+    assert {state for state, _, _ in found} == {"finished"}
+    return {committed for _, committed, _ in found}
