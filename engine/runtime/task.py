@@ -567,7 +567,8 @@ class Task(TaskSteps):
             self.gate.fingerprint(),
             self._valve.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
-            tuple(operator.fingerprint() for operator in self.operators),
+            # One that has died while it took over its state, say, has none yet.
+            tuple(operator.fingerprint() for operator in self.operators) if self.state is RUNNING else None,
             tuple(context.fingerprint() for context in self.contexts),
             self.checkpointing.fingerprint(),
             None if self.loop is None else self.loop.fingerprint(),
