@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator
 from operators.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
 from operators.sinks import SinkOperator
@@ -246,7 +246,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
             self.context.metrics.count("numTransactionsPublishedAgain", len(newer))
             return
         newest = max(newer, key=lambda one: one.newest_note or 0)
-        raise StorageError(
+        raise OutputAheadError(
             f"sink {self.context.name!r} starts from checkpoint {restored}, but transaction {newest.producer} of"
             f" checkpoint {newest.newest_note} is committed in the log already: its records would appear twice\n"
             f"  fix: start from checkpoint {newest.newest_note} or a newer one; to start from an older one all the"

@@ -81,6 +81,10 @@ class StorageError(WeirError):
     exit_code = 16
 
 
+class OutputAheadError(StorageError):
+    """A sink has committed more than the checkpoint holds that it is to go on from: no restart changes that."""
+
+
 class JobChangedError(WeirError):
     """The job does not fit the state it shall be restored from; the message says uid by uid what is missing."""
 

@@ -33,6 +33,7 @@ from engine.elements.errors import (
     JobFailedError,
     JobGraphError,
     MissingDependencyError,
+    OutputAheadError,
     StorageError,
     WeirError,
 )
@@ -71,6 +72,7 @@ NO_RESTART_HELPS = (
     ConfigurationError,
     FinalCheckpointError,
     DataLossError,
+    OutputAheadError,
 )
 """Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
 

@@ -568,7 +568,7 @@ class Task(TaskSteps):
             self._valve.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
             # One that has died while it took over its state, say, has none yet.
-            tuple(operator.fingerprint() for operator in self.operators) if self.state is RUNNING else None,
+            tuple(operator.fingerprint() for operator in self.operators) if self.state == RUNNING else None,
             tuple(context.fingerprint() for context in self.contexts),
             self.checkpointing.fingerprint(),
             None if self.loop is None else self.loop.fingerprint(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import engine
 from engine.explore.reference import compare_outputs
 from examples import flights, flights_proof
 from examples.flights import main
-from examples.flights_data import FlightFiles
+from examples.flights_data import FlightFiles, FlightsDataError, first_flights
 from examples.flights_lateness import Lateness, lateness_job, measure_lateness
 from examples.flights_proof import ANSWERS, Run, prove
 from operators.watermarks import DEFAULT_INTERVAL_NS

@@ -108,6 +108,18 @@ def test_a_channel_is_readable_again_after_it_ran_empty() -> None:
     assert task.read_all() == [2]
 
 
+def test_a_channel_that_ran_empty_has_no_place_in_the_queue() -> None:
+    """What comes on it next queues up behind the channels that had something before."""
+    task = Receiver()
+    task.senders[0].put(records("a1"))
+    assert task.read() == ["a1"]
+
+    task.senders[1].put(records("b1"), records("b2"))
+    task.senders[0].put(records("a2"))
+
+    assert task.read_all() == ["b1", "a2", "b2"]
+
+
 def test_an_event_that_no_stream_has_is_a_bug() -> None:
     """Elements that the task must handle itself do not reach the gate."""
     task = Receiver()

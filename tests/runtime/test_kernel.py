@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.choices import Choice, ChoiceRecorder
 from engine.runtime.kernel import START_NS, Kernel
 
 Heard = list[tuple[int, str, Any]]
@@ -119,6 +119,29 @@ def test_a_single_ready_event_is_no_choice() -> None:
 
     assert len(log) == 3
     assert choices.log == []
+
+
+def test_events_may_be_carried_out_one_by_one() -> None:
+    """The alternatives are the first ready events of all targets, by the position that a recorder would answer; when an
+    instant is over, those of the next one. What is carried out is what a run would do that makes the same choices."""
+    events = [(0, "a"), (0, "b"), (0, "a"), (0, "c"), (3, "b"), (3, "a")]
+    kernel, _, log = kernel_with(events, ChoiceRecorder("0"))
+    draws: list[Choice] = []
+    while found := kernel.alternatives():
+        assert len({event.target.name for _, event in found}) == len(found)
+        assert [kernel.event_at(position) for position, _ in found] == [event for _, event in found]
+        position, event = found[-1]
+        if kernel.ready_events > 1:
+            draws.append(Choice("schedule", position, kernel.ready_events))
+        assert kernel.operations() == {"hear"}
+        kernel.execute(position)
+        assert log[-1][1:] == (event.target.name, event.payload)
+    assert kernel.executed == len(events)
+    assert [number for _, _, number in log] == [3, 1, 0, 2, 5, 4]
+
+    again, _, replayed = kernel_with(events, ChoiceRecorder("0", replay=draws))
+    again.run()
+    assert replayed == log
 
 
 def test_the_past_cannot_be_scheduled() -> None:

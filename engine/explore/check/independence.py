@@ -42,7 +42,8 @@ Bounds. Three things are no reductions, but limits of what is looked at, and swi
 B1  A checkpoint that was to begin at any moment begins as soon as all sources have come to their end, if it has not.
 B2  Once the last fault has struck, the job manager is faster than all tasks, and no barrier overtakes what can be read.
     What checkpoints do when nothing fails any more was looked at before the fault.
-B3  A sink that does nothing but collect reads at once: records in flight are looked at on all channels but the last.
+B3  Where barriers overtake, a sink that does nothing but collect reads at once: records in flight are looked at on all
+    channels but the last. And a checkpoint is completed as soon as all have acknowledged it.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ class Independence:
         if isinstance(target, JobManager):
             if operation == "task_failed":
                 return self._takes_all
-            return operation == "receive_acknowledge" and not _is_last(execution, event)
+            return operation == "receive_acknowledge" and (self._overtakes or not _is_last(execution, event))
         if not isinstance(target, Task):
-            return False
+            return self._overtakes and self._only_end and operation == "metadata_answered"
         if operation == "run":
             return self._is_quiet_run(target, now)
         return operation == "receive_mail" and self._is_quiet_mail(target, event.payload[0], now)

@@ -15,6 +15,7 @@ from engine.checkpoint.instructions import AlignmentMetrics
 from engine.checkpoint.messages import SubtaskCheckpointMetrics
 from engine.checkpoint.plan import CheckpointGraph
 from engine.checkpoint.requests import TriggerRequest
+from engine.checkpoint.statistics import SubtaskRow
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
 from engine.explore.check.fingerprint import (
     WorldDigest,
@@ -32,6 +33,7 @@ from engine.explore.runner import CheckpointTrigger, run_config
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, World
 from engine.faults.fault import Fault
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
+from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
@@ -46,6 +48,7 @@ from state_backends.full_snapshot import StateId
 from state_backends.handles import ChannelName, OperatorStateHandle, StateOffsets
 from state_backends.key_groups import KeyGroupRange
 from state_backends.snapshot import SnapshotOptions
+from state_backends.storage import SubtaskSnapshot
 from state_backends.type_registry import RegisteredType
 
 if TYPE_CHECKING:
@@ -59,6 +62,9 @@ _NEVER_CHANGE = (
     ChannelPlan,
     SubtaskPlan,
     EdgePlan,
+    SubtaskRow,
+    SubtaskSnapshot,
+    TaskSnapshot,
     RunConfig,
     CostModel,
     RegisteredType,
@@ -122,7 +128,7 @@ class Machine:
         self.config = run_config(case)
         parallelism = case.config.get("parallelism")
         assert parallelism is None or isinstance(parallelism, int), parallelism
-        self._parallelism = parallelism
+        self.parallelism = parallelism
         self._forker = Forker(_NEVER_CHANGE, _VALUES)
 
     def close(self) -> None:
@@ -140,7 +146,7 @@ class Machine:
         return State(world, watcher, self._process(world, watcher, resumes=False))
 
     def _process(self, world: World, watcher: Watcher, *, resumes: bool) -> Execution:
-        plan = self._subject.in_world(self._subject.plan(self._parallelism), world, self._case.dropped)
+        plan = self._subject.in_world(self._subject.plan(self.parallelism), world, self._case.dropped)
         self._share(plan, world)
         checkpoints = watcher.wrap(world.checkpoints)
         # Nobody else is there, so the lock need not be held; what matters is the incarnation.

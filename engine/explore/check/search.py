@@ -29,6 +29,7 @@ from engine.explore.check.independence import Independence
 from engine.explore.check.machine import Machine, State
 from engine.explore.check.watcher import CRASH, KINDS, LOSE, Occasion, Strike
 from engine.faults.network import REPEATED
+from engine.observe.points import TORN
 from engine.runtime.interference import JOB_MANAGER, MESSAGES, PROCESS
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Search:
         self._tried: set[bytes] = set()
         self._struck: set[bytes] = set()
         self._ended: set[bytes] = set()
+        self._somebody = subject.plan(self._machine.parallelism).subtasks[-1].name
         self._takes_all = self._machine.config.failover != "region"
         self.found = Found()
 
@@ -326,8 +328,12 @@ class Search:
         allowed = self._order.victims
         if PROCESS in allowed:
             yield PROCESS
-        if JOB_MANAGER in allowed and (occasion.phase != "torn" or occasion.who == JOB_MANAGER):
+        if JOB_MANAGER in allowed and (occasion.phase != TORN or occasion.who == JOB_MANAGER):
             yield JOB_MANAGER
-        if "task" in allowed and occasion.who != JOB_MANAGER:
-            yield occasion.who
+        if "task" in allowed:
+            if occasion.who != JOB_MANAGER:
+                yield occasion.who
+            elif self._takes_all and occasion.phase != TORN:
+                # Anybody; what the job manager is about does not depend on who.
+                yield self._somebody
 

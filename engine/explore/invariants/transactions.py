@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.explore.invariants.base import NONE, Shared, Watcher, promise_of
+from engine.explore.invariants.base import DAMAGE, NONE, Shared, Watcher, faults_possible, promise_of
 from engine.observe.events import (
     AttemptStarted,
     CheckpointCompleted,
@@ -72,6 +72,8 @@ class CommitOnCompletion(Watcher):
         super().__init__(shared)
         self._newest = 0
         self._completed: set[int] = set()
+        self._lost: set[int] = set()
+        """Completed checkpoints that an attempt did not begin from, for a disk was broken."""
         self._seen: dict[str, set[tuple[int, int]]] = {}
         self._operators: dict[str, list[tuple[str, int]]] = {}
         """By task: uid and subtask of its operators. Another parallelism may make other chains."""
@@ -115,6 +117,10 @@ class CommitOnCompletion(Watcher):
 
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._look_at(event.time_ns)
+        if not DAMAGE.isdisjoint(faults_possible(self.view)):
+            # What a broken disk has lost is done again, in other transactions.
+            restored = event.restored_checkpoint or 0
+            self._lost.update(number for number in self._completed if number > restored)
         if event.restored_checkpoint is not None:
             # It may have become durable without anybody having seen it: its process died.
             self._is_complete(event.restored_checkpoint)
@@ -179,7 +185,8 @@ class CommitOnCompletion(Watcher):
         for _, number in waiting:
             covered |= self._covered_by(number, prepared)
         if case.outcome == "finished":
-            self._never(uid, covered - committed - gone, prepared)
+            due = {producer for producer in covered if prepared[producer] not in self._lost}
+            self._never(uid, due - committed - gone, prepared)
 
     def _covered_by(self, number: int, prepared: Mapping[Producer, int]) -> set[Producer]:
         taken = self._snapshots.get(number, set())

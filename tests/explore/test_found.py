@@ -1,0 +1,124 @@
+"""What searches have found: cases that once went wrong, or were once blamed for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.cli.subjects import load_subject
+from engine.explore.case import Case, Setting
+from engine.explore.invariants import invariants_for
+from engine.explore.runner import FinishedCase, run_case
+from engine.explore.subject import Subject
+from engine.faults.fault import FaultMix, parse_fault
+from engine.graph.job import Job
+from operators.file_formats import TextFormat
+from operators.file_sink import FileSink
+from operators.file_source import FileSource
+from operators.sinks import CollectedResults
+from operators.sources import SequenceSource
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "teaching"
+
+
+def judged(subject: Subject, case: Case) -> FinishedCase:
+    """The case, judged by every invariant."""
+    return run_case(subject, case, invariants_for(None))
+
+
+def example(name: str, case: Case) -> FinishedCase:
+    """The same for a teaching scenario."""
+    return judged(load_subject(str(EXAMPLES / name), {}), case)
+
+
+def test_a_checkpoint_that_the_disk_has_lost_need_not_be_committed() -> None:
+    """Its file is gone before the sink has heard of it; the job begins again, and commits the records otherwise."""
+    faults = ("delete-referenced:*@21301ns=13", "pause:out[0]@before:sink.commit#1~4001ns")
+    config: dict[str, Setting] = {
+        "mode": "unaligned",
+        "batch_size": 1,
+        "output_capacity": 4,
+        "cost.source_record_ns": 300,
+        "cost.link_latency_ns": 5_000,
+        "cost.storage_latency_ns": 8_000,
+        "checkpoint_interval": "2rec",
+        "heartbeat_timeout_ns": 1_001,
+        "retained": 1,
+    }
+    finished = example("finishing.py", Case("qd/1170", config, tuple(map(parse_fault, faults))))
+
+    assert sorted(map(str, finished.faults)) == list(faults)
+    assert (finished.outcome, finished.incarnations) == ("finished", 2)
+    assert finished.violations == []
+
+
+def test_a_sink_that_is_ahead_of_the_job_ends_it_at_once() -> None:
+    """The newest checkpoint is damaged behind its commit: the sink refuses the older one, as often as it is asked."""
+    config: dict[str, Setting] = {"batch_size": 1, "checkpoint_interval": "1rec", "cost.link_latency_ns": 5_000}
+    config |= {"retained": 2, "cost.record_ns": 200, "inline_state_bytes": 0, "max_concurrent": 2}
+    case = Case("0", config, (parse_fault("delete-referenced:*@16601ns=15"), parse_fault("crash:out[0]@17us")))
+    finished = example("two_phase_commit.py", case)
+
+    assert finished.outcome == "failed"
+    assert "is committed in the log already" in str(finished.error)
+    assert max(result.attempts for result in finished.results) == 2
+    assert finished.violations == []
+
+
+def test_a_last_checkpoint_that_fails_is_made_up_for_by_the_next_one() -> None:
+    """Also when nobody may finish early: checkpoints go on, and the job does not take thousands of them to end."""
+    config: dict[str, Setting] = {"mode": "aligned", "checkpoint_interval": "1333ns", "batch_size": 2}
+    config |= {"checkpoints_after_tasks_finish": False, "inline_state_bytes": 0, "tolerable_failures": 3, "cost.link_latency_ns": 5_000}
+    mix = FaultMix({"torn-write": 50_000}, 1)
+    finished = [example("counting.py", Case(str(seed), config, mix=mix)) for seed in range(12)]
+
+    assert sum(any("failed in" in note for note in one.view.execution.manager.notes) for one in finished) >= 3
+    for one in finished:
+        assert one.outcome == "finished"
+        assert one.violations == []
+        assert one.events < 2_000
+
+
+def test_what_a_zombie_begins_behind_its_successors_back_is_no_orphan() -> None:
+    """The successor has cleaned up when it wakes and opens one more file."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("files")
+        numbers = job.source(SequenceSource(0, 24), name="numbers", uid="numbers", parallelism=1)
+        numbers.sink(FileSink("rows"), name="out", uid="out", parallelism=1, chain=False)
+        return job
+
+    config: dict[str, Setting] = {"batch_size": 4, "checkpoint_interval": "8rec", "heartbeat_timeout_ns": 5_000}
+    config |= {"cost.record_ns": 2_000, "cost.storage_latency_ns": 900, "inline_state_bytes": 0}
+    case = Case("0", config, (parse_fault("pause:out[0]@after:snapshot.async.write#7~20us"),), scheduler="fifo")
+    finished = judged(Subject(build, label="files"), case)
+
+    left = [path for path in finished.view.world.files.walk_files("/out/rows") if "/." in path]
+    assert left, "or there is nothing to be mistaken about"
+    assert all(path.endswith(".1-1") for path in left)
+    assert finished.violations == []
+
+
+def test_input_files_lie_in_every_world_as_they_were_at_first(tmp_path: Path) -> None:
+    """They are read from disk once: what becomes of them later changes no case."""
+    (tmp_path / "a.txt").write_text("1\n2\n")
+    (tmp_path / "b.txt").write_text("3\n")
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("reading")
+        lines = job.source(FileSource(str(tmp_path), TextFormat()), name="lines", uid="lines", parallelism=2)
+        lines.collect(CollectedResults(), name="out", uid="out", parallelism=1)
+        return job
+
+    subject = Subject(build, label="reading")
+    first = judged(subject, Case("0"))
+    (tmp_path / "a.txt").write_text("4\n")
+    crash = (parse_fault("crash:process@before:complete.decide#1"), parse_fault("lose-unsynced:files@1ns"))
+    second = judged(subject, Case("1", faults=crash))
+
+    assert sorted(first.committed["out"]) == sorted(second.committed["out"]) == ["'1'", "'2'", "'3'"]
+    assert second.incarnations == 2
+    assert first.violations == second.violations == []
+    with pytest.raises(OSError, match="No such file"):
+        second.view.world.files.read_bytes(str(tmp_path / "c.txt"))
