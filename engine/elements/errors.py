@@ -84,6 +84,8 @@ class StorageError(WeirError):
 class OutputAheadError(StorageError):
     """A sink has committed more than the checkpoint holds that it is to go on from: no restart changes that."""
 
+    exit_code = 23
+
 
 class JobChangedError(WeirError):
     """The job does not fit the state it shall be restored from; the message says uid by uid what is missing."""

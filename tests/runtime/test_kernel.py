@@ -127,7 +127,8 @@ def test_events_may_be_carried_out_one_by_one() -> None:
     events = [(0, "a"), (0, "b"), (0, "a"), (0, "c"), (3, "b"), (3, "a")]
     kernel, _, log = kernel_with(events, ChoiceRecorder("0"))
     draws: list[Choice] = []
-    while found := kernel.alternatives():
+    while len(log) < len(events):
+        found = kernel.alternatives()
         assert len({event.target.name for _, event in found}) == len(found)
         assert [kernel.event_at(position) for position, _ in found] == [event for _, event in found]
         position, event = found[-1]
@@ -136,6 +137,7 @@ def test_events_may_be_carried_out_one_by_one() -> None:
         assert kernel.operations() == {"hear"}
         kernel.execute(position)
         assert log[-1][1:] == (event.target.name, event.payload)
+    assert kernel.alternatives() == []
     assert kernel.executed == len(events)
     assert [number for _, _, number in log] == [3, 1, 0, 2, 5, 4]
 

@@ -36,13 +36,14 @@ def straight(records: int = 1, *, transactional: bool = True) -> Subject:
 
 
 def counting(left: int = 1, right: int = 1, *, parallelism: int = 2) -> Subject:
-    """Two sources, a running count per key (odd and even), one sink."""
+    """Two sources, a running count per key (``a`` for even numbers, on the first subtask, ``b`` for odd ones, on the
+    second), one sink."""
 
     def build(_parallelism: int | None) -> Job:
         job = Job("counting", max_parallelism=8)
         ones = job.source(CollectionSource(list(range(left))), name="left", uid="left", parallelism=1)
         others = job.source(CollectionSource(list(range(right))), name="right", uid="right", parallelism=1)
-        pairs = ones.union(others).key_by(lambda number: number % 2, value=lambda number: (number % 2, 1))
+        pairs = ones.union(others).key_by(lambda number: "ab"[number % 2], value=lambda number: ("ab"[number % 2], 1))
         counts = pairs.reduce(
             lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count", parallelism=parallelism
         )

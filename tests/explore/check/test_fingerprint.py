@@ -8,7 +8,7 @@ import pytest
 
 from engine.checkpoint.messages import Acknowledge
 from engine.explore.check.machine import Machine, State
-from engine.explore.check.watcher import CRASH, Strike
+from engine.explore.check.watcher import CRASH, Occasion, Strike
 from engine.runtime.interference import PROCESS
 from state_backends.descriptors import ValueStateDescriptor
 from state_backends.filesystem import FileSystem
@@ -43,9 +43,9 @@ def test_the_order_of_records_that_wait_shows() -> None:
 
 
 def _change_keyed_state(state: State) -> None:
-    task = next(task for task in state.execution.manager.tasks.values() if task.name == "count[1]")
+    task = next(task for task in state.execution.manager.tasks.values() if task.name == "count[0]")
     backend = task.contexts[0].keyed_backend()
-    backend.set_current_key(0)
+    backend.set_current_key("a")
     backend.value_state(ValueStateDescriptor("other")).update(17)
     state.declared.clear()
 
@@ -97,7 +97,7 @@ def test_acknowledgements_may_come_in_any_order() -> None:
     with that of another checkpoint between them."""
     machine = Machine(counting(1, 1), calm_case(1))
     found = []
-    for tasks in ((0, 1, 2), (1, 0, 2), (0, 2, 1)):
+    for tasks in ((2, 0, 1), (2, 1, 0), (0, 2, 1)):
         state = machine.start()
         manager, kernel = state.execution.manager, state.execution.kernel
         for number in tasks:
@@ -105,6 +105,44 @@ def test_acknowledgements_may_come_in_any_order() -> None:
             kernel.schedule(kernel.now_ns, "receive_acknowledge", manager, ack)
         found.append(machine.fingerprint(state))
     assert found[0] == found[1] != found[2]
+    machine.close()
+
+
+def test_every_step_of_a_snapshot_shows() -> None:
+    """A snapshot that has been written half is not one that has not been begun."""
+    machine = Machine(straight(), calm_case())
+    state = machine.start()
+    number = 0
+    while not state.is_over:
+        alternatives = machine.alternatives(state)
+        steps = [position for position, event in alternatives if event.operation == "step"]
+        before = machine.fingerprint(state)
+        machine.execute(state, (steps or [position for position, _ in alternatives])[0])
+        number += len(steps)
+        assert not steps or machine.fingerprint(state) != before
+    assert number > 4
+    machine.close()
+
+
+@pytest.mark.parametrize(("phase", "rows"), [("before", []), ("after", ["0"])])
+def test_a_victim_dies_at_the_very_point(phase: str, rows: list[str]) -> None:
+    """A sink that dies before it commits has committed nothing, and one that dies behind it everything; what readers
+    see is known for each point."""
+    machine = Machine(straight(), calm_case(), faults=1)
+    state = machine.start(counts=True)
+    occasion = Occasion("sink.commit", phase, "out[0]")
+    while occasion not in state.watcher.passed:
+        copy = machine.copy_of(state)
+        position = machine.alternatives(state)[0][0]
+        machine.execute(state, position)
+    index, worlds = state.watcher.passed.index(occasion), state.watcher.worlds
+    assert len(worlds) == len(state.watcher.passed)
+    assert (worlds[index] != worlds[0]) is bool(rows)
+    state = machine.state_of(copy)
+    machine.alternatives(state)
+    machine.execute(state, position, (Strike(index, CRASH, "out[0]"),))
+    assert state.world.committed() == {"out": rows}
+    assert str(state.watcher.exact[0]) == f"crash:out[0]@{phase}:sink.commit#1"
     machine.close()
 
 

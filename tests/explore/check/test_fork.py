@@ -57,7 +57,7 @@ def test_a_copy_has_a_world_of_its_own() -> None:
         copy = machine.copy_of(state)
         one, other = machine.state_of(copy), machine.state_of(copy)
         _to_end(machine, one)
-    assert one.world.committed() == {"out": ["(0, 1)", "(0, 2)"]}
+    assert one.world.committed() == {"out": ["('a', 1)", "('a', 2)"]}
     assert other.world.committed() == {"out": []}
     assert one.world.checkpoints is not other.world.checkpoints
     assert not other.world.checkpoints.exists("/checkpoints/counting/chk-1")

@@ -6,7 +6,7 @@ import pytest
 
 from engine.explore.case import FIFO
 from engine.explore.check import CheckOrder, check
-from engine.explore.check.report import keeps
+from engine.explore.check.report import case_of, keeps
 from engine.explore.runner import run_case
 from tests.explore.check.jobs import calm_case, counting, hasty, merging, straight
 
@@ -56,6 +56,19 @@ def test_a_wrong_ending_comes_with_the_case_that_ends_so() -> None:
     finished = run_case(hasty(), report.witness)
     assert finished.committed == {"out": ["0", "0"]}
     assert finished.faults == report.witness.faults
+
+
+@pytest.mark.parametrize("faults", [0, 1])
+def test_every_ending_can_be_made_again(faults: int) -> None:
+    """The case of a path is a run of its own that ends as the search says."""
+    order = CheckOrder(calm_case(1), faults=faults, victims=("task",))
+    endings = check(merging(), order).found.endings
+    assert len(endings) == 2 * (faults + 1)
+    for ending in endings:
+        case = case_of(merging(), order, ending.path)
+        assert len(case.faults) == ending.faults
+        finished = run_case(merging(), case)
+        assert {where: tuple(sorted(rows)) for where, rows in finished.committed.items()} == dict(ending.committed)
 
 
 @pytest.mark.slow
