@@ -270,7 +270,7 @@ class Machine:
         declared = [self._declared(state, task) for task in manager.tasks.values() if task.state == "running"]
         cuts = sorted(state.cuts.items(), key=lambda item: item[0])
         if state.faults >= self._faults:
-            # Should something fail by itself, that is an ending of its own: see the search.
+            # A job that fails by itself meets the same failure whatever it restarts from, and so comes to this again.
             return digest_of("last", undisturbed_parts(state.execution), output_parts(state.world), declared)
         return digest_of(
             execution_parts(state.execution), world_parts(state.world), declared, cuts, state.faults

@@ -72,6 +72,8 @@ class CheckReport:
         if not self.found.is_complete:
             return "unknown", "the search was given up before its end: a bound was reached", EXIT_UNKNOWN
         endings = len(self.found.endings)
+        if not endings:
+            return "violated", "the job never ends: it restarts for ever, even when nothing goes wrong", EXIT_VIOLATED
         are = "the one ending is" if endings == 1 else f"all {endings} endings are"
         return "valid", f"{are} {self.promise}", EXIT_VALID
 

@@ -200,9 +200,10 @@ class Search:
         self._machine.alternatives(state)
         yield from self._walk(state, task, before, last)
 
-    def _walk(self, state: State, task: _Task, before: list[Step], step: Step) -> Iterator[Ending]:
-        """Carry out an event, and then all that may be taken alone."""
-        machine, steps = self._machine, list(before)
+    def _walk(self, state: State, task: _Task, done: list[Step], step: Step) -> Iterator[Ending]:
+        """Carry out an event behind what is done already, and then all that may be taken alone."""
+        machine, steps = self._machine, list(done)
+        attempt = state.execution.manager.attempt
         following: Step | None = step
         while following is not None:
             try:
@@ -219,6 +220,10 @@ class Search:
             if machine.may_strike(state):
                 self._offer(state, task, steps, following)
             steps.append(following)
+            attempt, before = state.execution.manager.attempt, attempt
+            if attempt > before and not following.strikes:
+                # A job that fails by itself restarts for ever: only a state that is recognised ends that.
+                break
             following = self._following(state)
         self._keep(state, task.node, tuple(steps))
 

@@ -9,6 +9,7 @@ from engine.explore.check import CheckOrder, check
 from engine.explore.check.report import case_of, keeps
 from engine.explore.runner import run_case
 from tests.explore.check.jobs import calm_case, counting, hasty, merging, straight
+from tests.explore.subjects import failing_subject
 
 REFERENCE = {"out": ["1", "2"]}
 
@@ -91,6 +92,16 @@ def test_an_order_dependent_job_is_judged_by_all_its_endings() -> None:
     assert report.outputs == 2
     assert report.verdict[0] == "valid"
     assert report.plain()["endings"][0]["committed"]["out"] in (["'a'", "'ab'"], ["'b'", "'ba'"])
+
+
+def test_a_job_that_never_ends_is_no_valid_one() -> None:
+    """A function that always fails leads round and round through restarts: no ending, and not a single one right."""
+    report = check(failing_subject(), CheckOrder(calm_case(), faults=0))
+    assert report.found.is_complete
+    assert report.found.endings == []
+    name, reason, code = report.verdict
+    assert (name, code) == ("violated", 1)
+    assert "never ends" in reason
 
 
 def test_a_bound_makes_the_verdict_unknown() -> None:
