@@ -38,6 +38,7 @@ EXIT_CODES = """\
 14 a key of another type             20 something is not installed
 15 state: cannot be read or written  21 an external system has lost what was to be committed
 22 a user's function made a call that no replay repeats (--paranoid)
+23 a sink has committed more than what the job would go on from
 130 interrupted"""
 
 
