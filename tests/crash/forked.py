@@ -37,6 +37,9 @@ def weir(arguments: Sequence[str], log: str, kill_after_s: float | None, prepare
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    # Here, for the fork may be killed before it has opened anything.
+    with open(log, "w", encoding="utf-8"):
+        pass
     started = time.monotonic()
     process = os.fork()
     if not process:
