@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from engine.runtime.cost import CostModel
     from engine.runtime.execution import ExecutionResult, run
     from operators import aggregates
-    from operators.bucket import OnCheckpointRollingPolicy, partition_path
     from operators.column_sources import ColumnGeneratorSource, ColumnSource
     from operators.columnar_keyed import ColumnAggregate, max_of, min_of, record_count, sum_of
     from operators.continuous_triggers import (
@@ -61,9 +60,11 @@ if TYPE_CHECKING:
         TimeEvictor,
         TimestampedValue,
     )
-    from operators.file_formats import CsvFormat, JsonLinesFormat, TextFormat
-    from operators.file_sink import FileSink, read_committed
-    from operators.file_source import FileSource
+    from operators.files.bucket import OnCheckpointRollingPolicy, partition_path
+    from operators.files.file_formats import CsvFormat, JsonLinesFormat, TextFormat
+    from operators.files.file_sink import FileSink, read_committed
+    from operators.files.file_source import FileSource
+    from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
     from operators.functions import (
         AggregateFunction,
         KeyedProcessContext,
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
         ProcessContext,
         ProcessFunction,
     )
-    from operators.row_formats import CsvRowFormat, JsonLinesRowFormat
     from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
     from operators.triggers import (
@@ -270,10 +270,10 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
-    "operators.bucket": ("OnCheckpointRollingPolicy", "partition_path"),
-    "operators.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
-    "operators.file_sink": ("FileSink", "read_committed"),
-    "operators.file_source": ("FileSource",),
+    "operators.files.bucket": ("OnCheckpointRollingPolicy", "partition_path"),
+    "operators.files.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
+    "operators.files.file_sink": ("FileSink", "read_committed"),
+    "operators.files.file_source": ("FileSource",),
     "operators.functions": (
         "AggregateFunction",
         "KeyedProcessContext",
@@ -281,7 +281,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ProcessContext",
         "ProcessFunction",
     ),
-    "operators.row_formats": ("CsvRowFormat", "JsonLinesRowFormat"),
+    "operators.files.row_formats": ("CsvRowFormat", "JsonLinesRowFormat"),
     "operators.sinks": (
         "CollectSink",
         "CollectedResults",

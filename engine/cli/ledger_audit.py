@@ -15,7 +15,7 @@ from engine.explore.ledger.findings import Seen, seen_in_files
 from engine.explore.subject import SinkInMemory
 from engine.report.units import format_count, plural
 from engine.report.verdict import Verdict
-from operators.file_sink import FileSink
+from operators.files.file_sink import FileSink
 from state_backends.filesystem import LocalFileSystem
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.explore.case import Ranges
 from engine.explore.inputs import PrunedSource
-from operators.file_listing import list_files
-from operators.file_sink import FileSink, read_committed
-from operators.file_source import FileSource
+from operators.files.file_listing import list_files
+from operators.files.file_sink import FileSink, read_committed
+from operators.files.file_source import FileSource
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
 

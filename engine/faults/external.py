@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck
-from operators.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
-from operators.memory_transaction_log import MemoryTransactionLog as Log
+from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
+from operators.log.memory_transaction_log import MemoryTransactionLog as Log
 from operators.source_operator import SourceOperator
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan, OperatorPlan
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
-    from operators.transaction_log import Request
+    from operators.log.transaction_log import Request
 
 _REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
 _ANYWHERE = (REQUEST_LOST, ANSWER_LOST)
@@ -101,7 +101,7 @@ class ExternalFaults:
         self.started(execution.kernel)
 
     def fate(self, request: Request) -> str:
-        """What becomes of a request; see :class:`operators.memory_transaction_log.MemoryTransactionLog`."""
+        """What becomes of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog`."""
         name = request.name
         fault = self._exact.strike(name) if self._exact.is_armed else None
         if fault is None and self._by_chance.is_armed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from engine.elements.errors import JobGraphError, shorten
 from engine.elements.operator import Operator, OperatorFactory
@@ -51,6 +51,20 @@ class StreamTransform(Protocol):
 
     def create_operator(self) -> Operator:
         """A fresh operator for one subtask of one attempt."""
+
+
+@runtime_checkable
+class SinkTopology(Protocol):
+    """A sink that is more than one operator: writers, and behind them committers, say (Flink: ``Sink`` of version 2
+    with ``SupportsCommitter``, ``SupportsPreCommitTopology``, ``SupportsPostCommitTopology``).
+
+    It adds its operators with the methods that a stream has (``via``, ``sink``, ``global_``, ...) and so needs nothing
+    of the graph. ``stream`` is what it ends; ``options`` are the keywords of the call, which are meant for its first
+    operator. A ``name`` or ``uid`` among them is the stem of the names of the others, so that each keeps its state.
+    """
+
+    def add_to(self, stream: Any, options: OperatorOptions) -> None:
+        """End ``stream`` in the operators of this sink."""
 
 
 class TransformDemands:

@@ -19,6 +19,7 @@ from engine.elements.operator import OperatorFactory
 from engine.graph.job_graph import ChainingStrategy, NodeRole
 from engine.graph.options import (
     OperatorOptions,
+    SinkTopology,
     StreamTransform,
     TransformDemands,
     check_callable,
@@ -345,9 +346,15 @@ class Stream:
 
     # --- ends ---------------------------------------------------------------------------------------------
 
-    def sink(self, sink: StreamTransform | OperatorFactory, **options: Unpack[OperatorOptions]) -> Job:
+    def sink(
+        self, sink: StreamTransform | OperatorFactory | SinkTopology, **options: Unpack[OperatorOptions]
+    ) -> Job:
         """End the stream in ``sink``; returns the job, so that a short pipeline is one expression."""
-        self._attach("sink", sink, options, NodeRole.SINK)
+        if isinstance(sink, SinkTopology):
+            check_options("sink", options)
+            sink.add_to(self, options)
+        else:
+            self._attach("sink", sink, options, NodeRole.SINK)
         return self._job
 
     def print(self, **options: Unpack[OperatorOptions]) -> Job:

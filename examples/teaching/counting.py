@@ -19,7 +19,7 @@ from one source, a record behind it, the other barrier, the crash.
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.log_sink import LogSink
+from operators.log.log_sink import LogSink
 
 SCENARIO = {
     "batch_size": 1,

@@ -17,7 +17,7 @@ Try every schedule, every crash::
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.log_sink import LogSink
+from operators.log.log_sink import LogSink
 
 SCENARIO = {
     "batch_size": 1,

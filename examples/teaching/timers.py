@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine import CollectionSource, Job, KeyedProcessContext, KeyedProcessFunction, WatermarkStrategy
-from operators.log_sink import LogSink
+from operators.log.log_sink import LogSink
 
 SCENARIO = {
     "batch_size": 1,

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli import main
-from operators.file_sink import read_committed
+from operators.files.file_sink import read_committed
 from state_backends.filesystem import LocalFileSystem
 from tests.house.project import ROOT
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.cli import places, resume_verb, run_verb
-from operators.file_sink import read_committed
+from operators.files.file_sink import read_committed
 from state_backends import state_backend
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import LocalFileSystem

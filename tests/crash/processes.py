@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from operators.file_sink import read_committed
+from operators.files.file_sink import read_committed
 from state_backends.filesystem import LocalFileSystem
 from state_backends.storage import INCARNATION_FILE_NAME
 

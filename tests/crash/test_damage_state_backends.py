@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from engine.cli import main
 from engine.elements.errors import StorageError
-from operators.file_sink import read_committed
+from operators.files.file_sink import read_committed
 from state_backends.filesystem import LocalFileSystem
 from state_backends.handles import FileStateHandle
 from state_backends.storage import CheckpointStorage

@@ -14,7 +14,7 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
-from operators.file_sink import FileSink, read_committed
+from operators.files.file_sink import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
 from state_backends.filesystem import FileSystem, MemoryFileSystem

@@ -20,8 +20,8 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.scenario import Scenario
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
-from operators.log_sink import LogSink
-from operators.memory_transaction_log import MemoryTransactionLog
+from operators.log.log_sink import LogSink
+from operators.log.memory_transaction_log import MemoryTransactionLog
 
 ROOT = Path(__file__).parents[2]
 TEACHING = sorted(path.name for path in (ROOT / "examples/teaching").glob("*.py") if path.name != "__init__.py")

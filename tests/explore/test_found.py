@@ -11,9 +11,9 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from operators.file_formats import TextFormat
-from operators.file_sink import FileSink
-from operators.file_source import FileSource
+from operators.files.file_formats import TextFormat
+from operators.files.file_sink import FileSink
+from operators.files.file_source import FileSource
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.filesystem import MemoryFileSystem

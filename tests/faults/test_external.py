@@ -16,10 +16,10 @@ from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.opportunities import Struck
 from engine.graph.job import Job
 from engine.runtime.choices import ChoiceRecorder
-from operators.log_sink import LogSink
-from operators.memory_transaction_log import FATES, MemoryTransactionLog
+from operators.log.log_sink import LogSink
+from operators.log.memory_transaction_log import FATES, MemoryTransactionLog
+from operators.log.transaction_log import Exchange
 from operators.sources import SequenceSource
-from operators.transaction_log import Exchange
 
 ROWS = Counter(str(number) for number in range(30))
 

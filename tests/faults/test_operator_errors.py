@@ -16,7 +16,7 @@ from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
-from operators.file_sink import FileSink, read_committed
+from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.filesystem import MemoryFileSystem

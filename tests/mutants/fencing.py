@@ -10,8 +10,8 @@ from engine.graph import partitioner
 from engine.runtime import restored_channels
 from engine.runtime.failover import Failover
 from engine.runtime.job_state import RECOVERING, RESTARTING
-from operators.memory_transaction_log import MemoryTransactionLog
-from operators.transaction_log import OK, OPEN, Request
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from operators.log.transaction_log import OK, OPEN, Request
 from state_backends import heap, store_parts
 from tests.mutants.mutant import replaced, together
 

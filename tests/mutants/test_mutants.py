@@ -65,7 +65,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime.async_snapshot import AsyncSnapshot
     from engine.runtime.failover import Failover
     from operators import sinks
-    from operators.memory_transaction_log import MemoryTransactionLog
+    from operators.log.memory_transaction_log import MemoryTransactionLog
     from operators.source_operator import SourceOperator
     from state_backends import checkpoint_streams, storage
 

@@ -12,7 +12,7 @@ from operators import aggregates
 from operators.broadcast_process import KeyedBroadcastProcessOperator
 from operators.co_process import KeyedCoProcessOperator
 from operators.continuous_triggers import ContinuousEventTimeTrigger
-from operators.file_sink import FileSink
+from operators.files.file_sink import FileSink
 from operators.keyed_process import KeyedProcessOperator
 from operators.triggered_windows import TriggeredWindowOperator
 from operators.window_operator import SlidingWindowOperator, WindowOperator

@@ -19,7 +19,7 @@ from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, Progress
-from operators.file_sink import FileSink
+from operators.files.file_sink import FileSink
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from operators.watermarks import WatermarkStrategy

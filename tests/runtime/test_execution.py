@@ -18,7 +18,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.job_manager import TaskKilledError
 from engine.runtime.kernel import START_NS
-from operators.file_sink import FileSink, read_committed
+from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, SequenceSource
 from state_backends.filesystem import MemoryFileSystem

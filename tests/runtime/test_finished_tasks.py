@@ -26,7 +26,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.failover import FinalCheckpointError
 from engine.runtime.kernel import START_NS
-from operators.file_sink import FileSink, read_committed
+from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem

@@ -16,7 +16,7 @@ from engine.graph.job import Job
 from engine.observe.events import CheckpointAborted, Send, TraceEvent
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
-from operators.file_sink import FileSink, read_committed
+from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError

@@ -12,7 +12,7 @@ from engine.explore.invariants.snapshots import Snapshot, read_metadata, storage
 from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
-from operators.file_listing import is_hidden
+from operators.files.file_listing import is_hidden
 from state_backends.errors import StateBackendError
 from state_backends.handles import FileStateHandle
 from state_backends.storage import CHECKPOINT_IDS_FILE_NAME, INCARNATION_FILE_NAME

@@ -22,7 +22,7 @@ from engine.observe.events import (
     ReportIgnored,
     TaskState,
 )
-from operators.transaction_log import REFUSED_AS_FENCED
+from operators.log.transaction_log import REFUSED_AS_FENCED
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase

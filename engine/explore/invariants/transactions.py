@@ -21,8 +21,8 @@ from engine.observe.events import (
     SnapshotTaken,
     TaskState,
 )
-from operators.memory_transaction_log import MemoryTransactionLog
-from operators.transaction_log import DATA, OK, REPEATED, Entry, Exchange, Producer
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from operators.log.transaction_log import DATA, OK, REPEATED, Entry, Exchange, Producer
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase

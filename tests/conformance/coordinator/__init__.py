@@ -1,7 +1,6 @@
 """Replays of the vectors about the coordinator, state and restore: one function per kind.
 
-Each takes a vector and returns its mismatches. It raises ``MalformedVector`` for what is not of the documented format,
-and ``Skip`` for what the engine does not have.
+Each takes a vector and returns its mismatches. It raises ``MalformedVector`` for what is not of the documented format.
 """
 
 from __future__ import annotations

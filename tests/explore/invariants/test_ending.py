@@ -19,7 +19,7 @@ from engine.explore.tape import TraceTape
 from engine.faults.fault import FaultMix, parse_fault
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.channel import Channel
-from operators.log_sink import LogSink
+from operators.log.log_sink import LogSink
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
 PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"

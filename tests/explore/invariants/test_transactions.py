@@ -19,10 +19,10 @@ from engine.observe.events import (
     SnapshotTaken,
     TaskState,
 )
-from operators.log_sink import LogSink, TransactionalLogSink
-from operators.memory_transaction_log import MemoryTransactionLog
+from operators.log.log_sink import LogSink, TransactionalLogSink
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from operators.log.transaction_log import Entry
 from operators.sinks import CollectedResults, CollectSink
-from operators.transaction_log import Entry
 from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual
 
 COUNT = "count[0]"

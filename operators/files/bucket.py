@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from operators.recoverable_writer import InProgressFile, PendingFile
+from operators.files.recoverable_writer import InProgressFile, PendingFile
 
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
 

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, MalformedRecordError, StateError
 from engine.elements.source import SourceContext, SplitReader
-from operators.file_formats import LineError, LineFormat
-from operators.file_listing import list_files
+from operators.files.file_formats import LineError, LineFormat
+from operators.files.file_listing import list_files
 
 BLOCK_BYTES = 1 << 17
 MAX_LINE_BYTES = 1 << 24

@@ -1,6 +1,7 @@
 """The sink into a transactional log (Flink: ``KafkaSink``), in three guarantees.
 
-``exactly-once``   transactions, committed when their checkpoint has completed: see :mod:`operators.two_phase_commit`;
+``exactly-once``   transactions, committed when their checkpoint has completed: see
+                   :mod:`operators.transactions.two_phase_commit`;
 ``at-least-once``  records are written as they come, and every answer is waited for: a failure repeats records, and so
                    does a request that was carried out without an answer;
 ``none``           records are written as they come, and nobody waits for an answer: they may also be lost.
@@ -25,9 +26,8 @@ from typing import Any, TypeVar
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator
-from operators.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
-from operators.sinks import SinkOperator
-from operators.transaction_log import (
+from operators.log.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
+from operators.log.transaction_log import (
     InvalidTransactionError,
     LogTimeoutError,
     Producer,
@@ -36,7 +36,8 @@ from operators.transaction_log import (
     TransactionLog,
     TransactionLogError,
 )
-from operators.two_phase_commit import (
+from operators.sinks import SinkOperator
+from operators.transactions.two_phase_commit import (
     Transaction,
     TransactionLostError,
     TwoPhaseCommitSinkOperator,
@@ -60,7 +61,7 @@ class LogSink:
     ``partition``    where a record goes; by default a subtask writes to the partition of its number, modulo;
     ``retries``      how often a request without an answer is repeated before the task fails;
     ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
-    :mod:`operators.two_phase_commit`; ``newer_commits``: see the module.
+    :mod:`operators.transactions.two_phase_commit`; ``newer_commits``: see the module.
     """
 
     name = "log-sink"

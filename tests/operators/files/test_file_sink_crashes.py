@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import StorageError
-from operators.file_sink import FileSink, read_committed
+from operators.files.file_sink import FileSink, read_committed
 from state_backends.filesystem import (
     FaultInjectingFileSystem,
     FaultKind,

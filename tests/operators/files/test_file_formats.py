@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.file_formats import CsvFormat, JsonLinesFormat, LineError, LineFormat, TextFormat
+from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineError, LineFormat, TextFormat
 
 CELLS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n\0"), max_size=6)
 

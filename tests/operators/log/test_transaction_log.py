@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.elements.errors import ConfigurationError
-from operators import memory_transaction_log as memory
-from operators.memory_transaction_log import MemoryTransactionLog
-from operators.transaction_log import (
+from operators.log import memory_transaction_log as memory
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from operators.log.transaction_log import (
     ABORT_MARKER,
     ABORTED,
     COMMIT_MARKER,

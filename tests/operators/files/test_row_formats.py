@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.bucket import check_bucket_id, partition_path
-from operators.row_formats import CsvRowFormat, JsonLinesRowFormat
+from operators.files.bucket import check_bucket_id, partition_path
+from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)
 

@@ -1,5 +1,5 @@
-"""A transactional log in memory: the rules of :mod:`operators.transaction_log`, every request recorded, all of it open
-to faults.
+"""A transactional log in memory: the rules of :mod:`operators.log.transaction_log`, every request recorded, all of it
+open to faults.
 
 Before a request is checked and carried out, time passes (``expire``) and what is late arrives (``_deliver_late``).
 ``gate`` is asked for each of them what becomes of it. Who is told that no answer came does not know whether the request
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from engine.elements.errors import ConfigurationError
-from operators.transaction_log import (
+from operators.log.transaction_log import (
     ABORT_MARKER,
     ABORTED,
     COMMIT_MARKER,

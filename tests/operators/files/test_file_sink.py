@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
-from operators.file_sink import FileSink, read_committed
-from operators.row_formats import CsvRowFormat
+from operators.files.file_sink import FileSink, read_committed
+from operators.files.row_formats import CsvRowFormat
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 

@@ -28,10 +28,10 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
-from operators.bucket import Bucket, OnCheckpointRollingPolicy, RollingPolicy, check_bucket_id
-from operators.file_listing import is_hidden
-from operators.recoverable_writer import PendingFile, RecoverableWriter, name_taken
-from operators.row_formats import JsonLinesRowFormat, RowFormat
+from operators.files.bucket import Bucket, OnCheckpointRollingPolicy, RollingPolicy, check_bucket_id
+from operators.files.file_listing import is_hidden
+from operators.files.recoverable_writer import PendingFile, RecoverableWriter, name_taken
+from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.sinks import SinkOperator
 from state_backends.filesystem import FileSystem
 

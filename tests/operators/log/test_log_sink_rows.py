@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from operators.log_sink import LogSink
-from operators.memory_transaction_log import MemoryTransactionLog
+from operators.log.log_sink import LogSink
+from operators.log.memory_transaction_log import MemoryTransactionLog
 
 
 def test_rows_are_those_of_the_log_at_this_moment() -> None:

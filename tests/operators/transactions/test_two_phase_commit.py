@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError, UserFunctionError
-from operators import memory_transaction_log as memory
-from operators.log_sink import LogSink
-from operators.memory_transaction_log import MemoryTransactionLog
-from operators.transaction_log import (
+from operators.log import memory_transaction_log as memory
+from operators.log.log_sink import LogSink
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from operators.log.transaction_log import (
     FENCED,
     READ_UNCOMMITTED,
     LogTimeoutError,
@@ -30,7 +30,7 @@ from operators.transaction_log import (
     TransactionGoneError,
     TransactionLogError,
 )
-from operators.two_phase_commit import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
+from operators.transactions.two_phase_commit import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 UID = "op-uid"

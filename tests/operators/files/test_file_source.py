@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, MalformedRecordError, StateError
-from operators import file_source
-from operators.file_formats import CsvFormat, JsonLinesFormat, LineFormat, TextFormat
-from operators.file_source import FileSource, OnMalformed
+from operators.files import file_source
+from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineFormat, TextFormat
+from operators.files.file_source import FileSource, OnMalformed
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.harness import Harness, read_all

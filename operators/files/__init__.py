@@ -1,0 +1,1 @@
+"""Files as sources and sinks: formats, splits, recoverable writers, buckets, rolling, compaction."""

@@ -1,0 +1,1 @@
+"""Tables in directories: partitions and their commit, staging and overwrite, connectors by options."""

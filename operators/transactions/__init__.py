@@ -1,0 +1,1 @@
+"""Sinks that commit in another system: two-phase commit, committers, databases."""
