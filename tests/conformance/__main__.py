@@ -1,7 +1,7 @@
 """``python -m tests.conformance FILE…``: replay recorded vectors against the engine.
 
-Prints one line per vector that fails, and last how many there were of each verdict; none is ever skipped. Exit code 0 when
-none failed, 1 when some did, 2 when called wrongly.
+Prints one line per vector that fails, and last how many there were of each verdict; none is ever skipped. Exit code 0
+when none failed, 1 when some did, 2 when called wrongly.
 """
 
 from __future__ import annotations
