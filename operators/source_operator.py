@@ -93,6 +93,9 @@ class SourceOperator(Operator):
     read, and splits that the source has gained since are read from their beginning.
     """
 
+    takes_turns = True
+    """Splits are read side by side, else one after the other."""
+
     def __init__(
         self,
         source: Source,
@@ -163,12 +166,16 @@ class SourceOperator(Operator):
             emitter.periodic.restore(last_ms, min(one.until_next_watermark_ns for one in saved), now_ns)
             self._repeat_watermark = True
         generators = {one.id: one.generator for one in saved}
-        for split in self._unfinished:
-            emitter.periodic.add_split(split.id, now_ns, generators.get(split.id))
+        for split_id in self._timed_splits():
+            emitter.periodic.add_split(split_id, now_ns, generators.get(split_id))
         idleness = {one.id: None if one.idleness is None else Idleness(*one.idleness) for one in saved}
         emitter.periodic.restore_idleness(idleness, now_ns)
         emitter.periodic.expect_records(now_ns)
         emitter.arm()
+
+    def _timed_splits(self) -> list[str]:
+        """Who has a watermark of their own."""
+        return [split.id for split in self._unfinished]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._state.update([tuple(self._save(split)) for split in self._splits])
@@ -233,10 +240,14 @@ class SourceOperator(Operator):
             self.output.emit(pieces[0] if len(pieces) == 1 else _joined(pieces))
         if self._emitter is not None:
             self._emitter.arm()
-        return emitted if emitted or self._unfinished else None
+        return emitted if emitted or self._may_go_on() else None
 
-    def available_at_ns(self, now_ns: int) -> int:
-        """When it is worth calling ``emit_next`` again."""
+    def _may_go_on(self) -> bool:
+        return bool(self._unfinished)
+
+    def available_at_ns(self, now_ns: int) -> int | None:
+        """When it is worth calling ``emit_next`` again; ``None``: not before the operator's coordinator has sent
+        something."""
         times = [split.available_at_ns or now_ns for split in self._unfinished]
         return max(now_ns, min(times, default=now_ns))
 
@@ -267,7 +278,7 @@ class SourceOperator(Operator):
     def _read(self, split: _Split, room: int, now_ns: int) -> Batch | None:
         """Records of the split whose turn it is: an empty batch when there are none now, ``None`` when it has
         ended."""
-        alone = len(self._unfinished) == 1
+        alone = not self.takes_turns or len(self._unfinished) == 1
         reader = split.reader
         if reader is None:
             reader = split.reader = self._source.open_split(split.id, split.position, self._source_context)

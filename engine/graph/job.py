@@ -87,7 +87,9 @@ class Job:
 
             check_type("source", "watermarks", watermarks, WatermarkStrategy)
         check_options("source", options)
-        factory = partial(SourceOperator, source, watermarks)
+        # A source that has its splits from an enumerator makes its operators itself.
+        operator_factory = getattr(source, "operator_factory", lambda _: None)
+        factory = operator_factory(watermarks) or partial(SourceOperator, source, watermarks)
         node_id = self.add_operator("source", factory, options, role=NodeRole.SOURCE)
         return Stream(self, (Outlet(node_id),))
 

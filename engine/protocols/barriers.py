@@ -29,6 +29,7 @@ class AlignedBarriers:
     takes_checkpoints = True
     consistent_cut = True
     stores_channel_state = False
+    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Aligned, never turning unaligned."""
@@ -55,6 +56,7 @@ class UnalignedBarriers:
     takes_checkpoints = True
     consistent_cut = True
     stores_channel_state = True
+    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Unaligned from the start."""
@@ -81,6 +83,7 @@ class AlignedWithTimeoutBarriers:
     takes_checkpoints = True
     consistent_cut = True
     stores_channel_state = True
+    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Aligned, turning unaligned at the timeout; without one (0) unaligned at once."""
@@ -109,6 +112,7 @@ class AtLeastOnceBarriers:
     takes_checkpoints = True
     consistent_cut = False
     stores_channel_state = False
+    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Barriers that block nothing."""
@@ -134,6 +138,7 @@ class NoCheckpoints:
     takes_checkpoints = False
     consistent_cut = True
     stores_channel_state = False
+    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Never asked for by a coordinator; plain aligned barriers."""

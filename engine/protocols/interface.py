@@ -18,7 +18,8 @@ class CheckpointProtocol(Protocol):
     ``consistent_cut``     whether a completed checkpoint may hold no effect of a record behind its cut. The cut
                            oracle takes a difference for a violation where this is true, and for a prediction of
                            duplicates where it is not.
-    ``stores_channel_state``  whether records in flight may be part of a checkpoint.
+    ``stores_channel_state``  whether records in flight may be part of a checkpoint;
+    ``tracks_records``     whether each source record is followed instead, and sent again when it is not acknowledged.
     """
 
     @property
@@ -29,6 +30,8 @@ class CheckpointProtocol(Protocol):
     def consistent_cut(self) -> bool: ...
     @property
     def stores_channel_state(self) -> bool: ...
+    @property
+    def tracks_records(self) -> bool: ...
 
     def options(self) -> CheckpointOptions:
         """What the barriers of a checkpoint carry."""

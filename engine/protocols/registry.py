@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from engine.elements.errors import ConfigurationError
+from engine.protocols.acking.mode import RecordAcking
 from engine.protocols.barriers import (
     AlignedBarriers,
     AlignedWithTimeoutBarriers,
@@ -21,6 +22,7 @@ PROTOCOLS: dict[str, CheckpointProtocol] = {
         UnalignedBarriers(),
         AlignedWithTimeoutBarriers(),
         AtLeastOnceBarriers(),
+        RecordAcking(),
         NoCheckpoints(),
     )
 }

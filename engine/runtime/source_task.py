@@ -6,6 +6,8 @@ mail cuts it, so the position in a snapshot is exactly that of the last record s
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, StopMode
 from engine.runtime.task import Task
@@ -69,8 +71,16 @@ class SourceTask(Task):
     def _pause(self) -> None:
         now = self.clock_ns
         resume_ns = self.source.available_at_ns(now)
+        if resume_ns is None:
+            # What its coordinator sends will wake it.
+            return
         assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
         self.rest(resume_ns - now)
+        self.wake()
+
+    def coordinator_event(self, position: int, event: Any) -> None:
+        """The coordinator has sent something, which may be something to read."""
+        super().coordinator_event(position, event)
         self.wake()
 
     def _count(self, emitted: int) -> None:

@@ -15,15 +15,16 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def list_files(fs: FileSystem, paths: Sequence[str]) -> list[str]:
+def list_files(fs: FileSystem, paths: Sequence[str], *, may_be_missing: bool = False) -> list[str]:
     """The files that ``paths`` stand for: each path expanded in sorted order, one after the other.
 
-    Raises ``ConfigurationError`` for a path that stands for no file, and for a file that is named twice.
+    Raises ``ConfigurationError`` for a path that stands for no file, unless that ``may_be_missing``, and for a file that
+    is named twice.
     """
     found: dict[str, str] = {}
     for path in paths:
         files = list(_expand(fs, path))
-        if not files:
+        if not files and not may_be_missing:
             raise ConfigurationError(
                 f"no input file at {path!r}: there is no such file, or no visible file in that directory or of that "
                 "pattern (names starting with '.' or '_' are hidden)"
@@ -34,7 +35,7 @@ def list_files(fs: FileSystem, paths: Sequence[str]) -> list[str]:
                     f"file {file!r} would be read twice, through {found[file]!r} and {path!r}; name it once"
                 )
             found[file] = path
-    if not found:
+    if not paths:
         raise ConfigurationError("a FileSource needs at least one path")
     return list(found)
 

@@ -1,19 +1,36 @@
 """Files that become visible all at once, and not before they are told to (Flink: ``RecoverableWriter``).
 
 A file is written under a hidden name, closed and fsynced, and renamed when it is committed. What is needed
-to commit it is a plain value that state can hold. Everything goes through the file-system port, and the
-order of calls is the protocol:
+to commit it, or to go on writing it after a crash, is a plain value that state can hold. Everything goes through the
+file-system port, and the order of calls is the protocol:
 
     open hidden name -> write -> fsync file -> fsync directory -> the snapshot holds the file
     the checkpoint is complete -> rename -> fsync directory
 
 The first directory fsync belongs to the snapshot: a checkpoint must not refer to a name that a crash can
-lose.
+lose. Directories are fsynced together, by :meth:`RecoverableWriter.sync_directories`.
+
+Rules:
+
+* The hidden name is ``.{name}.inprogress.{unique}`` beside the target: two attempts at one target never meet on disk
+  before one is committed.
+* *Persist* makes everything written so far durable and gives a resume handle; writing goes on. *Close for commit* gives
+  a commit handle with the final length; writing afterwards is an error.
+* *Commit* is strict: the hidden file must be there with exactly the length of the handle.
+* *Commit after recovery* is lenient, for nobody knows how far the failed attempt came: a longer file is cut, a missing
+  one with a visible target is committed already, and with neither file there it was committed and taken away since. A
+  shorter one is an error on local file systems; Hadoop's writer commits it (``commits_short_files``).
+* *Recover* needs the hidden file with at least the length of the handle, cuts it there and appends. A file that was
+  committed meanwhile cannot be recovered.
+* A writer may be unable to resume, and may need outdated resume handles to be deleted (object stores do).
+
+Sources: ``RecoverableWriter``, ``LocalRecoverableWriter``, ``HadoopRecoverableWriter`` and their tests.
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.elements.errors import StorageError
@@ -28,40 +45,101 @@ class PendingFile(NamedTuple):
     size_bytes: int
 
 
-class InProgressFile:
+class ResumeHandle(NamedTuple):
+    """A file that is being written, as it was when it was persisted; paths are relative to the sink's directory."""
+
+    temporary: str
+    target: str
+    size_bytes: int
+
+    def as_pending(self) -> PendingFile:
+        """The file with the length that was persisted, to be committed instead of resumed."""
+        return PendingFile(*self)
+
+
+class RecoverableStream:
     """A file being written under its hidden name."""
 
-    __slots__ = ("_file", "_pending", "opened_at_ms", "size_bytes")
+    __slots__ = ("_file", "_path", "size_bytes", "target", "temporary")
 
-    def __init__(self, file: WritableFile, temporary: str, target: str, opened_at_ms: int) -> None:
-        self._file = file
-        self._pending = PendingFile(temporary, target, 0)
-        self.size_bytes = 0
-        self.opened_at_ms = opened_at_ms
+    def __init__(self, file: WritableFile, path: str, temporary: str, target: str, size_bytes: int = 0) -> None:
+        self._file: WritableFile | None = file
+        self._path = path
+        self.temporary = temporary
+        self.target = target
+        self.size_bytes = size_bytes
 
     def write(self, data: bytes) -> None:
-        """Append ``data``."""
-        self._file.write(data)
+        """Append ``data``. Raises ``StorageError`` once it was closed."""
+        self._opened().write(data)
         self.size_bytes += len(data)
+
+    def persist(self) -> ResumeHandle:
+        """Make everything written so far durable, and say how to go on from here."""
+        self._opened().fsync()
+        return ResumeHandle(self.temporary, self.target, self.size_bytes)
 
     def close_for_commit(self) -> PendingFile:
         """Make the content durable and close; nothing can be written any more."""
-        self._file.fsync()
-        self._file.close()
-        return self._pending._replace(size_bytes=self.size_bytes)
+        file = self._opened()
+        file.fsync()
+        self.close()
+        return PendingFile(self.temporary, self.target, self.size_bytes)
 
-    def dispose(self) -> None:
-        """Close without any promise; the hidden file stays where it is."""
-        self._file.close()
+    def close(self) -> None:
+        """Close without any promise; the hidden file stays where it is. A second call does nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _opened(self) -> WritableFile:
+        if self._file is None:
+            raise StorageError(f"{self._path} is closed and cannot be written any more")
+        return self._file
 
 
 class RecoverableWriter:
-    """Opens and commits files below one directory."""
+    """Opens, resumes and commits files below one directory.
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
-        self._fs = fs
+    ``unique``               gives the ends of hidden names, a new one with each call;
+    ``replaces``             a committed file takes the place of one that has its name, which is an error otherwise;
+    ``resumes``              whether a file can be written on after a crash; otherwise it is committed as it was;
+    ``commits_short_files``  see the rules.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        unique: Callable[[], str],
+        *,
+        replaces: bool = False,
+        resumes: bool = True,
+        commits_short_files: bool = False,
+    ) -> None:
+        self.fs = fs
         self._directory = directory
+        self._unique = unique
+        self._replaces = replaces
+        self._resumes = resumes
+        self._commits_short_files = commits_short_files
         self._changed: dict[str, None] = {}
+
+    # --- what it can do -----------------------------------------------------------------------------------
+
+    def supports_resume(self) -> bool:
+        """Whether :meth:`recover` can be asked."""
+        return self._resumes
+
+    def requires_cleanup(self) -> bool:
+        """Whether resume handles hold on to something that must be deleted when they are outdated. Here: no."""
+        return False
+
+    def clean_up(self, handle: ResumeHandle) -> bool:
+        """Delete what an outdated resume handle holds on to; whether there was anything."""
+        return False
+
+    # --- paths --------------------------------------------------------------------------------------------
 
     def path(self, relative: str) -> str:
         """The path of a file or bucket of the sink."""
@@ -69,37 +147,75 @@ class RecoverableWriter:
 
     def exists(self, relative: str) -> bool:
         """Whether there is such a file."""
-        return self._fs.exists(self.path(relative))
+        return self.fs.exists(self.path(relative))
 
-    def open(self, target: str, attempt: str, opened_at_ms: int) -> InProgressFile:
-        """Begin the file that will be ``target``. ``attempt`` keeps hidden names of different attempts apart."""
+    def files(self) -> list[str]:
+        """All files below the directory, sorted by path, relative to it."""
+        prefix = self._directory.rstrip("/") + "/"
+        return sorted(path.removeprefix(prefix) for path in self.fs.walk_files(self._directory))
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def open(self, target: str) -> RecoverableStream:
+        """Begin the file that will be ``target``.
+
+        Raises ``StorageError`` when that name is taken, unless files are replaced.
+        """
+        if not self._replaces and self.exists(target):
+            raise name_taken(self.path(target))
         bucket, name = posixpath.split(target)
-        temporary = posixpath.join(bucket, f".{name}.inprogress.{attempt}")
-        self._fs.make_dirs(self.path(bucket))
-        file = self._fs.open_write(self.path(temporary))
+        temporary = posixpath.join(bucket, f".{name}.inprogress.{self._unique()}")
+        self.fs.make_dirs(self.path(bucket))
+        path = self.path(temporary)
+        file = self.fs.open_write(path)
         self._changed[bucket] = None
-        return InProgressFile(file, temporary, target, opened_at_ms)
+        return RecoverableStream(file, path, temporary, target)
 
-    def commit(self, pending: PendingFile, *, replace: bool = False) -> None:
+    def recover(self, handle: ResumeHandle) -> RecoverableStream:
+        """Cut the file of ``handle`` to its length and go on writing behind it.
+
+        Raises ``StorageError`` when it is gone or has become shorter.
+        """
+        assert self._resumes, "asked to resume a file by a writer that cannot"
+        temporary, target, size_bytes = handle
+        path = self.path(temporary)
+        if not self.fs.exists(path):
+            raise StorageError(
+                f"{path} was open in the restored checkpoint, with {size_bytes} bytes, but is gone\n"
+                f"  it has been committed as {target!r} since, or something else deletes files in the sink's directory"
+            )
+        found_bytes = self.fs.size(path)
+        if found_bytes < size_bytes:
+            raise StorageError(
+                f"{path} had {size_bytes} bytes in the restored checkpoint but has {found_bytes}\n"
+                "  something else writes to files in the sink's directory"
+            )
+        if found_bytes > size_bytes:
+            self.fs.truncate(path, size_bytes)
+        return RecoverableStream(self.fs.open_append(path), path, temporary, target, size_bytes)
+
+    # --- committing ---------------------------------------------------------------------------------------
+
+    def recover_for_commit(self, pending: PendingFile) -> Commit:
+        """What commits ``pending``."""
+        return Commit(self, pending)
+
+    def commit(self, pending: PendingFile) -> None:
         """Make ``pending`` visible. Strict: its hidden file must be there, whole, and its name free.
 
-        Raises ``StorageError``; with ``replace`` a file of that name is replaced.
+        Raises ``StorageError``.
         """
         temporary, target, size_bytes = pending
-        if not self.exists(temporary):
+        path = self.path(temporary)
+        if not self.fs.exists(path):
             raise StorageError(
-                f"{self.path(temporary)} was to be committed as {target!r} but is gone\n"
+                f"{path} was to be committed as {target!r} but is gone\n"
                 "  something else deletes files in the sink's directory"
             )
-        found_bytes = self._fs.size(self.path(temporary))
+        found_bytes = self.fs.size(path)
         if found_bytes != size_bytes:
-            raise StorageError(
-                f"{self.path(temporary)} was to be committed as {target!r} with {size_bytes} bytes but has "
-                f"{found_bytes}\n  something else writes to files in the sink's directory"
-            )
-        if not replace and self.exists(target):
-            raise name_taken(self.path(target))
-        self._rename(temporary, target)
+            raise _wrong_size(path, target, size_bytes, found_bytes)
+        self._publish(temporary, target)
 
     def commit_after_recovery(self, pending: PendingFile) -> bool:
         """Make ``pending`` visible unless that was done before the failure. Lenient: false when neither
@@ -108,36 +224,60 @@ class RecoverableWriter:
         Raises ``StorageError`` when the hidden file is too short or its name is taken.
         """
         temporary, target, size_bytes = pending
-        if not self.exists(temporary):
+        path = self.path(temporary)
+        if not self.fs.exists(path):
             return self.exists(target)
-        if self._fs.size(self.path(temporary)) > size_bytes:
-            self._fs.truncate(self.path(temporary), size_bytes)
-        self.commit(pending)
+        found_bytes = self.fs.size(path)
+        if found_bytes > size_bytes:
+            self.fs.truncate(path, size_bytes)
+        elif found_bytes < size_bytes and not self._commits_short_files:
+            raise _wrong_size(path, target, size_bytes, found_bytes)
+        self._publish(temporary, target)
         return True
 
-    def hide(self, relative: str, attempt: str) -> None:
-        """Take a visible file out of the readers' sight, under a name that says so."""
-        bucket, name = posixpath.split(relative)
-        self._rename(relative, posixpath.join(bucket, f".{name}.retracted.{attempt}"))
+    def _publish(self, temporary: str, target: str) -> None:
+        if not self._replaces and self.exists(target):
+            raise name_taken(self.path(target))
+        self.rename(temporary, target)
+
+    # --- names --------------------------------------------------------------------------------------------
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name in its directory, which is durable once directories are synced."""
+        self.fs.rename(self.path(source), self.path(target))
+        self._changed[posixpath.dirname(target)] = None
 
     def delete(self, relative: str) -> None:
         """Delete a hidden file that nobody refers to."""
-        self._fs.delete(self.path(relative))
-
-    def _rename(self, source: str, target: str) -> None:
-        self._fs.rename(self.path(source), self.path(target))
-        self._changed[posixpath.dirname(target)] = None
+        self.fs.delete(self.path(relative))
 
     def sync_directories(self) -> None:
         """Make all new and changed names durable."""
         for bucket in sorted(self._changed):
-            self._fs.fsync_dir(self.path(bucket))
+            self.fs.fsync_dir(self.path(bucket))
         self._changed.clear()
 
-    def files(self) -> list[str]:
-        """All files below the directory, sorted by path, relative to it."""
-        prefix = self._directory.rstrip("/") + "/"
-        return sorted(path.removeprefix(prefix) for path in self._fs.walk_files(self._directory))
+
+class Commit(NamedTuple):
+    """A file about to become visible (Flink: ``RecoverableFsDataOutputStream.Committer``)."""
+
+    writer: RecoverableWriter
+    pending: PendingFile
+
+    def commit(self) -> None:
+        """See :meth:`RecoverableWriter.commit`."""
+        self.writer.commit(self.pending)
+
+    def commit_after_recovery(self) -> bool:
+        """See :meth:`RecoverableWriter.commit_after_recovery`."""
+        return self.writer.commit_after_recovery(self.pending)
+
+
+def _wrong_size(path: str, target: str, size_bytes: int, found_bytes: int) -> StorageError:
+    return StorageError(
+        f"{path} was to be committed as {target!r} with {size_bytes} bytes but has {found_bytes}\n"
+        "  something else writes to files in the sink's directory"
+    )
 
 
 def name_taken(path: str) -> StorageError:

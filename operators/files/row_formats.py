@@ -31,6 +31,18 @@ class JsonLinesRowFormat:
         self.encode = _compact_json_encoder()
 
 
+class TextRowFormat:
+    """Each record is a ``str`` and a line. Line breaks in it are refused: they would make two records of one."""
+
+    def encode(self, record: Any) -> str:
+        """See ``RowFormat``."""
+        if not isinstance(record, str):
+            raise TypeError(f"a line of text is a str, not {type(record).__name__}")
+        if "\n" in record or "\r" in record:
+            raise ValueError("the text has a line break, and a record must be one line")
+        return record
+
+
 def _compact_json_encoder() -> Callable[[Any], str]:
     encoder = json.JSONEncoder(
         ensure_ascii=False, check_circular=False, separators=(",", ":"), allow_nan=False, default=_json_default

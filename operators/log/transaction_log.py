@@ -149,6 +149,33 @@ class TransactionGoneError(TransactionLogError):
         return TransactionGoneError, (self.producer, self.outcome)
 
 
+class LogCorruptError(StorageError):
+    """A log on disk is not what was written: ``path`` and ``position`` (in bytes) say where, ``what`` what is wrong."""
+
+    def __init__(self, path: str, position: int, what: str) -> None:
+        self.path, self.position, self.what = path, position, what
+        super().__init__(
+            f"{path}: damaged at byte {position}: {what}\n"
+            "  what was there had been made durable, so this is no crash: a disk, or somebody who writes to the file\n"
+            "  fix: put back a copy of the log, or give the sink another log and topic"
+        )
+
+    def __reduce__(self) -> tuple[type[LogCorruptError], tuple[str, int, str]]:
+        return LogCorruptError, (self.path, self.position, self.what)
+
+
+class OffsetOutOfRangeError(StorageError):
+    """An offset that a partition does not have: deleted by retention (below ``earliest``), or not yet written."""
+
+    def __init__(self, where: str, offset: int, earliest: int, end: int) -> None:
+        self.where, self.offset, self.earliest, self.end = where, offset, earliest, end
+        why = "deleted by retention" if offset < earliest else "behind the end"
+        super().__init__(f"{where}: offset {offset} is {why}; the partition has {earliest} to {end}")
+
+    def __reduce__(self) -> tuple[type[OffsetOutOfRangeError], tuple[str, int, int, int]]:
+        return OffsetOutOfRangeError, (self.where, self.offset, self.earliest, self.end)
+
+
 class TransactionLog(Protocol):
     """What a sink needs of a log, whether that is in memory, on disk or elsewhere.
 
@@ -193,6 +220,9 @@ class TransactionLog(Protocol):
 
         Raises :class:`InvalidTransactionError` when it is committed.
         """
+
+    def flush(self) -> None:
+        """Everything appended without a transaction is durable when this returns, as far as the log ever makes it."""
 
     def outcome(self, producer: Producer, now_ns: int) -> str:
         """What the transaction of this epoch is, or how it ended."""

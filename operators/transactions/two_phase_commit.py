@@ -49,7 +49,8 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
 
     ``transaction_timeout_ns``  after which the other system gives a transaction up, ``None`` = never;
     ``timeout_warning_ratio``   of it, from 0 to 1: a commit of an older transaction is counted in
-                                ``numTransactionsNearTimeout``, ``None`` = never;
+                                ``numTransactionsNearTimeout`` and told to ``transaction_near_timeout``,
+                                ``None`` = never;
     ``ignore_failures_after_transaction_timeout``  see the rules.
     """
 
@@ -100,6 +101,10 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         """Abort a transaction of an earlier attempt."""
         self.abort(transaction)
 
+    def transaction_near_timeout(self, transaction: Transaction, elapsed_ns: int) -> None:
+        """``transaction``, about to be committed, was begun longer ago than the warning ratio allows: the timeout is too
+        short, or checkpoints take too long. Called once for each that ``numTransactionsNearTimeout`` counts."""
+
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:
         """Abort what earlier attempts of this subtask have left in the other system, except ``spared``."""
 
@@ -118,7 +123,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self.abort_lingering([tuple(transaction) for transaction in self._everybodys.get()])
 
     def _recover_and_commit(self, checkpoint_id: int, transaction: Transaction, begun_ns: int) -> None:
-        self._warn_if_old(begun_ns)
+        self._warn_if_old(transaction, begun_ns)
         try:
             self.recover_and_commit(transaction, checkpoint_id)
         except TransactionLostError as error:
@@ -160,7 +165,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self._pending = [one for one in self._pending if one[0] > checkpoint_id]
         first_error: Exception | None = None
         for pending_id, transaction, begun_ns in covered:
-            self._warn_if_old(begun_ns)
+            self._warn_if_old(transaction, begun_ns)
             try:
                 self.commit(transaction, pending_id)
             except TransactionLostError as error:
@@ -201,10 +206,11 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
     def _age_ns(self, begun_ns: int) -> int:
         return self.context.processing_time_ns() - begun_ns
 
-    def _warn_if_old(self, begun_ns: int) -> None:
-        timeout_ns, ratio = self._timeout_ns, self._warning_ratio
-        if timeout_ns is not None and ratio is not None and self._age_ns(begun_ns) > timeout_ns * ratio:
+    def _warn_if_old(self, transaction: Transaction, begun_ns: int) -> None:
+        timeout_ns, ratio, elapsed_ns = self._timeout_ns, self._warning_ratio, self._age_ns(begun_ns)
+        if timeout_ns is not None and ratio is not None and elapsed_ns > timeout_ns * ratio:
             self.context.metrics.count("numTransactionsNearTimeout")
+            self.transaction_near_timeout(transaction, elapsed_ns)
 
     def _data_loss(self, checkpoint_id: int, error: TransactionLostError) -> DataLossError:
         return DataLossError(

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, MalformedRecordError, StateError
-from operators.files import file_source
+from operators.files import line_reader
 from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineFormat, TextFormat
-from operators.files.file_source import FileSource, OnMalformed
+from operators.files.file_source import FileSource
+from operators.files.line_reader import OnMalformed
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.harness import Harness, read_all
@@ -37,7 +38,7 @@ def world(content: bytes) -> SourceWorld:
 @pytest.fixture(params=[7, 64, 1 << 17])
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks smaller than a line, of a few lines, and larger than the file."""
-    monkeypatch.setattr(file_source, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", request.param)
     size: int = request.param
     return size
 
@@ -57,7 +58,7 @@ def test_a_reader_resumes_at_every_position(
     expected = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")] if content else []
     source = FileSource(PATH, TextFormat())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_source, "BLOCK_BYTES", block)
+        patch.setattr(line_reader, "BLOCK_BYTES", block)
         reader = source.open_split(PATH, None, place)
         seen: list[str] = []
         while True:
@@ -191,8 +192,8 @@ def test_files_that_cannot_be_read_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A missing or wrong header, or something without lines, is an error that no option skips."""
-    monkeypatch.setattr(file_source, "MAX_LINE_BYTES", 200)
-    monkeypatch.setattr(file_source, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", 200)
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 50)
 
     with pytest.raises(MalformedRecordError, match=why) as caught:
         drain(FileSource(PATH, spec, on_malformed=on_malformed).open_split(PATH, None, world(content)))

@@ -1,0 +1,47 @@
+"""Settings of record acking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.elements.errors import ConfigurationError
+
+DEFAULT_TIMEOUT_NS = 30_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AckingSettings:
+    """How records are tracked in mode ``acking``. Times are virtual ns.
+
+    ``ackers``       how many, ``None`` = one per worker, that is as many as the widest vertex has subtasks; 0 = nothing
+                     is tracked, and every record counts as acknowledged when it is emitted: at most once;
+    ``timeout_ns``   T: a record of which nothing was heard for T to 2T is sent again (Storm: 30 s). ``None`` = never:
+                     what a dead task had is lost, and the job waits for it for ever, which is an error in the end;
+    ``max_pending``  records of one source subtask that may be unacknowledged, ``None`` = any number. It bounds what the
+                     source keeps in memory, and holds it back (Storm: ``topology.max.spout.pending``);
+    ``max_replays``  a record that was sent again so often, and is still not acknowledged, fails the job: a timeout
+                     shorter than the way of a record would go on for ever. (Storm has no such limit.)
+    ``recovery_ns``  between the death of an acker and its successor, which knows nothing.
+    """
+
+    ackers: int | None = None
+    timeout_ns: int | None = DEFAULT_TIMEOUT_NS
+    max_pending: int | None = None
+    max_replays: int = 100
+    recovery_ns: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        for name, least, optional in (
+            ("ackers", 0, True),
+            ("timeout_ns", 1, True),
+            ("max_pending", 1, True),
+            ("max_replays", 1, False),
+            ("recovery_ns", 0, False),
+        ):
+            value: object = getattr(self, name)
+            if value is None and optional:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigurationError(f"acking: {name} is {value!r}; it must be a whole number")
+            if value < least:
+                raise ConfigurationError(f"acking: {name} is {value}; it must be at least {least}")

@@ -1,0 +1,103 @@
+"""The spout's side of acking: which roots are pending, and what has become of them (Storm: ``SpoutExecutor``).
+
+Rules.
+
+* An emit with a message id is pending until the acker says ACK or FAIL, or until its time is over: that counts as
+  failed, too. What comes for a root that is not pending (any more) is ignored.
+* Its time is over at the second rotation after the emit, or after the last RESET: between one and two timeouts.
+* Without ackers nothing is tracked, and an emit is acknowledged at once. Without a message id nothing is tracked
+  either, and nobody is ever told.
+* At most ``max_pending`` roots are pending (Storm: ``topology.max.spout.pending``); whoever would emit more waits.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, NewId, root_tuples
+from engine.protocols.acking.messages import ACK, FAIL, Init, Reply
+from engine.protocols.acking.rotating_map import RotatingMap
+
+SPOUT_BUCKETS = 2
+
+ACKED, FAILED, TIMED_OUT = "acked", "failed", "timed out"
+"""What becomes of a message: its tree is complete; a tuple of it failed; nobody has heard of it for too long."""
+
+M = TypeVar("M")
+
+
+class Outcome(NamedTuple, Generic[M]):
+    """What has become of a message. ``root``: under which it was emitted; ``None`` when it was not tracked."""
+
+    message_id: M
+    result: str
+    root: int | None
+
+
+class Emission(NamedTuple, Generic[M]):
+    """What an emit comes to: a tuple per receiver, what the acker is told, and what has become of it already."""
+
+    tuples: list[AnchoredTuple]
+    init: Init | None
+    outcome: Outcome[M] | None
+
+
+class SpoutBook(Generic[M]):
+    """The pending roots of the spout ``task``, whose messages have ids of type M. ``has_ackers``: whether there is
+    anybody to track them; ``max_pending``: ``None`` = no limit."""
+
+    def __init__(self, task: str, *, has_ackers: bool = True, max_pending: int | None = None) -> None:
+        assert max_pending is None or max_pending >= 1, max_pending
+        self.task = task
+        self._has_ackers = has_ackers
+        self._max_pending = max_pending
+        self._pending: RotatingMap[int, M] = RotatingMap(SPOUT_BUCKETS)
+
+    def emit(self, message_id: M | None, receivers: int, new_id: NewId) -> Emission[M]:
+        """Emit one message to so many receivers. ``message_id`` ``None``: nobody wants to know what becomes of it."""
+        if message_id is None or not self._has_ackers:
+            outcome = None if message_id is None else Outcome(message_id, ACKED, None)
+            return Emission([UNTRACKED] * receivers, None, outcome)
+        root = new_id()
+        tuples, value = root_tuples(root, receivers, new_id)
+        return Emission(tuples, self.track(message_id, root, value), None)
+
+    def track(self, message_id: M, root: int, value: int) -> Init:
+        """A message is out under ``root``, in tuples whose edges come to ``value``; returns what the acker is told."""
+        assert self._has_ackers, "without ackers nobody would ever answer"
+        self._pending.put(root, message_id)
+        return Init(root, value, self.task)
+
+    def on_reply(self, reply: Reply) -> Outcome[M] | None:
+        """An acker says something; ``None`` when nothing comes of it."""
+        message_id = self._pending.remove(reply.root)
+        if message_id is None:
+            return None
+        if reply.kind == ACK:
+            return Outcome(message_id, ACKED, reply.root)
+        if reply.kind == FAIL:
+            return Outcome(message_id, FAILED, reply.root)
+        self._pending.put(reply.root, message_id)
+        return None
+
+    def tick(self) -> tuple[Outcome[M], ...]:
+        """A timeout is over: what has been pending for too long has failed."""
+        expired = self._pending.rotate()
+        return tuple(Outcome(message_id, TIMED_OUT, root) for root, message_id in expired.items())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further root may be pending."""
+        return self._max_pending is not None and len(self._pending) >= self._max_pending
+
+    @property
+    def pending(self) -> tuple[M, ...]:
+        """The messages that are pending, those that time out first in front."""
+        return tuple(message_id for _, message_id in self._pending.items())
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def fingerprint(self) -> object:
+        """Which roots are pending, and how old they are."""
+        return self._pending.fingerprint()

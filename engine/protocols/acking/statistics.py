@@ -1,0 +1,67 @@
+"""What record acking has cost, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from engine.protocols.acking.acker import ENTRY_BYTES
+
+MESSAGE_KINDS = ("init", "ack", "fail", "reset", "reply")
+"""Control messages: from a spout to an acker, from a task to an acker (three kinds), from an acker to a spout."""
+
+
+@dataclass(slots=True)
+class AckingStatistics:
+    """Counts of one run, over all attempts. Latencies are virtual ns, from the first time that a record was emitted to
+    the news that all of it has been handled.
+
+    ``data``            records sent on channels between tasks;
+    ``control``         messages by kind;
+    ``tracked``         roots emitted, replays included;
+    ``completed``       records acknowledged; ``failed``, ``timed_out``: roots that were not;
+    ``replayed``        records sent again by a source that lives; what a restarted source reads again is no replay;
+    ``lost``            records that were on a channel to or from a task when it died;
+    ``lost_messages``   control messages that came to an acker that was down;
+    ``max_pending``     most roots pending at one source subtask; ``max_acker_entries``: at one acker;
+    ``expired_entries`` entries that ackers forgot without having heard the end.
+    """
+
+    data: int = 0
+    control: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MESSAGE_KINDS, 0))
+    tracked: int = 0
+    completed: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    replayed: int = 0
+    lost: int = 0
+    lost_messages: int = 0
+    latency_total_ns: int = 0
+    latency_max_ns: int = 0
+    max_pending: int = 0
+    max_acker_entries: int = 0
+    expired_entries: int = 0
+
+    def complete(self, latency_ns: int) -> None:
+        """A record was acknowledged."""
+        self.completed += 1
+        self.latency_total_ns += latency_ns
+        self.latency_max_ns = max(self.latency_max_ns, latency_ns)
+
+    @property
+    def control_messages(self) -> int:
+        """All kinds together."""
+        return sum(self.control.values())
+
+    @property
+    def latency_mean_ns(self) -> int:
+        """0 when nothing was acknowledged."""
+        return self.latency_total_ns // self.completed if self.completed else 0
+
+    @property
+    def max_acker_bytes(self) -> int:
+        """What the entries of one acker take at most."""
+        return self.max_acker_entries * ENTRY_BYTES
+
+    def copy(self) -> AckingStatistics:
+        """As they stand now."""
+        return replace(self, control=dict(self.control))

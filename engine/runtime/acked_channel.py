@@ -1,0 +1,157 @@
+"""A channel in mode ``acking``: it outlives the tasks at its ends, which die and come back one at a time.
+
+Rules.
+
+* When the receiver dies, everything on the channel is lost, and so is what is sent before its successor is there.
+  Nobody is told; whoever tracks the records finds out by their timeout.
+* When the sender dies, what waits on its side is lost. What has left arrives.
+* What was promised about the stream holds whoever makes the promise: a new receiver is told again how far event time
+  is, whether the stream is idle and whether it has ended; a new sender does not say again what its predecessor said.
+* Behind the end of the data nothing is sent: all of it was acknowledged before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
+from engine.elements.events import EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
+from engine.runtime.channel import Channel
+
+if TYPE_CHECKING:
+    from engine.runtime.output_queue import Numbered
+    from engine.runtime.task import Task
+
+
+class AckedChannel(Channel):
+    """One FIFO between two tasks, either of which may be replaced."""
+
+    __slots__ = ("_ends", "_idle", "_is_cut", "_void_up_to", "_watermark_ms")
+
+    _watermark_ms: int
+    _idle: bool
+    _is_cut: bool
+    _void_up_to: int
+    _ends: list[Event]
+
+    def begin(self) -> AckedChannel:
+        """Nothing was sent yet, and somebody reads."""
+        self._watermark_ms = MIN_TIMESTAMP_MS
+        self._idle = self._is_cut = False
+        self._void_up_to = 0
+        """Elements with numbers up to this one were lost, wherever they are."""
+        self._ends = []
+        return self
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def put_batch(self, batch: Batch) -> None:
+        """Send records, if somebody reads them."""
+        if self._is_cut or self._ends:
+            self.sent_records += len(batch)
+            self.lost_records += len(batch)
+        else:
+            super().put_batch(batch)
+
+    def put_event(self, event: Event) -> None:
+        """Send an event, if that is news."""
+        match event:
+            case Watermark(timestamp_ms):
+                if timestamp_ms <= self._watermark_ms:
+                    return
+                self._watermark_ms = timestamp_ms
+            case WatermarkStatus(idle):
+                if idle == self._idle:
+                    return
+                self._idle = idle
+            case EndOfData() | EndOfPartition():
+                if event in self._ends:
+                    return
+                self._ends.append(event)
+        if not self._is_cut:
+            super().put_event(event)
+
+    # -- death and return of the ends -------------------------------------------------------------------------------
+
+    def receiver_died(self) -> int:
+        """Nobody reads any more. Returns how many records are lost."""
+        lost = self.queued_records
+        self._is_cut = True
+        self._void_up_to = self.sent_elements
+        self.queue.clear()
+        if self.outgoing:
+            self.outgoing.clear()
+        self._transfer = None
+        self._transfer_number += 1
+        self._under_way = self._free_at_ns = 0
+        self.priority_events = self.incoming_records = 0
+        self.priority_listed = self.listed = self.is_awaited = False
+        self._direct = True
+        self._forget(lost)
+        return lost
+
+    def receiver_replaced(self) -> None:
+        """Somebody reads again, and has to be told what he missed."""
+        assert self._is_cut, self.name
+        self._is_cut = False
+        if self._watermark_ms > MIN_TIMESTAMP_MS:
+            super().put_event(Watermark(self._watermark_ms))
+        if self._idle:
+            super().put_event(WatermarkStatus(True))
+        for event in self._ends:
+            super().put_event(event)
+
+    def sender_died(self) -> int:
+        """What has not left yet is lost. Returns how many records that are."""
+        rest = self._recall()
+        waiting = [*(() if rest is None else (rest,)), *(self.outgoing or ())]
+        lost = sum(len(element) for _, element in waiting if isinstance(element, Batch))
+        if rest is not None:
+            # It is not on its way any more, but was not queued again either.
+            self._transfer_number += 1
+        # Promises are not lost: they are made again by the channel itself.
+        promises = [element for _, element in waiting if not isinstance(element, Batch)]
+        if self.outgoing:
+            self.outgoing.clear()
+        self._direct = self._link_is_free()
+        self._forget(lost)
+        for event in promises:
+            assert not isinstance(event, Batch)
+            super().put_event(event)
+        return lost
+
+    def sender_replaced(self, sender: Task) -> None:
+        """``sender`` sends from now on. It knows of no idleness yet."""
+        self.sender = sender
+        if self.full:
+            sender.full_outputs += 1
+        if not self._ends:
+            self.put_event(WatermarkStatus(False))
+
+    def _forget(self, lost: int) -> None:
+        self.lost_records += lost
+        self.queued_records -= lost
+        if self.full and self.queued_records < self.capacity:
+            self.full = False
+            self.sender.credit_returned()
+
+    # -- arriving -----------------------------------------------------------------------------------------------
+
+    def arrive(self, numbered: Numbered) -> None:
+        """An element has reached the receiver, unless it was lost."""
+        if numbered[0] > self._void_up_to:
+            super().arrive(numbered)
+
+    def arrive_late(self, numbered: Numbered) -> None:
+        """The same, of one that was held up (kernel event)."""
+        if numbered[0] > self._void_up_to:
+            super().arrive_late(numbered)
+
+    def arrive_ahead(self, numbered: Numbered) -> None:
+        """The same, of one that has overtaken another (kernel event)."""
+        if numbered[0] > self._void_up_to:
+            super().arrive_ahead(numbered)
+
+    def fingerprint(self) -> object:
+        """What is queued, and what was promised."""
+        return (super().fingerprint(), self._is_cut, self._watermark_ms, self._idle, len(self._ends))

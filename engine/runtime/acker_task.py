@@ -1,0 +1,83 @@
+"""An acker as a live object: it gets its messages from the kernel, ticks, dies and comes back knowing nothing.
+
+It ticks at whole multiples of the timeout since the start of the run, and only while it holds entries: to rotate an
+empty map changes nothing, and a job in which nothing is left to happen is found out by that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.observe.events import TaskState
+from engine.protocols.acking.acker import Acker
+
+if TYPE_CHECKING:
+    from engine.protocols.acking.messages import AckerMessage
+    from engine.runtime.acking import AckingRun
+
+ACKER = "acker"
+
+
+class AckerTask:
+    """One acker of a run."""
+
+    def __init__(self, run: AckingRun, index: int, latency_ns: int) -> None:
+        self.name = f"{ACKER}[{index}]"
+        self.is_up = True
+        self._run = run
+        self._latency_ns = latency_ns
+        self._machine = Acker()
+        self._life = 0
+        self._ticks = False
+
+    def receive(self, message: AckerMessage) -> None:
+        """A message has arrived (kernel event)."""
+        run, statistics = self._run, self._run.statistics
+        if not self.is_up:
+            statistics.lost_messages += 1
+            return
+        reply = self._machine.receive(message)
+        entries = len(self._machine)
+        statistics.max_acker_entries = max(statistics.max_acker_entries, entries + (reply is not None))
+        if reply is not None:
+            run.answer(self.name, self._latency_ns, reply)
+        if entries and not self._ticks:
+            self._tick_later()
+
+    def _tick_later(self) -> None:
+        due_ns = self._run.next_tick_ns()
+        if due_ns is not None:
+            self._ticks = True
+            self._run.kernel.schedule(due_ns, "tick", self, self._life)
+
+    def tick(self, life: int) -> None:
+        """A timeout is over (kernel event)."""
+        if life == self._life:
+            self._ticks = False
+            self._run.statistics.expired_entries += len(self._machine.tick())
+            if len(self._machine):
+                self._tick_later()
+
+    def die(self, cause: str) -> None:
+        """What it knows is lost; a successor comes."""
+        if self.is_up:
+            self.is_up, self._ticks = False, False
+            self._life += 1
+            self._machine = Acker()
+            self._run.note(f"{self.name} was {cause}")
+            self._trace("failed", cause)
+            recovered_ns = self._run.kernel.now_ns + self._run.settings.recovery_ns
+            self._run.kernel.schedule(recovered_ns, "recover", self)
+
+    def recover(self, _payload: None = None) -> None:
+        """The successor takes over (kernel event)."""
+        self.is_up = True
+        self._trace("running", None)
+
+    def _trace(self, state: str, cause: str | None) -> None:
+        if self._run.instrument is not None:
+            self._run.instrument(TaskState(self._run.kernel.now_ns, self._life + 1, self.name, state, cause))
+
+    def fingerprint(self) -> object:
+        """Everything that decides what it will say."""
+        return self.name, self.is_up, self._machine.fingerprint()

@@ -1,0 +1,219 @@
+"""Record acking in a run: the ackers, the messages between them and the tasks, and the committed offsets.
+
+Theory of operation.
+
+* Every task tells the acker of a root what it has done to its tree, over a network that takes as long as that between
+  tasks; the acker tells the source. :mod:`engine.protocols.acking` holds the rules, and whoever is named here only
+  carries messages.
+* A task that dies is deployed anew alone, with nothing in its state. What was on its channels is lost, and sent again
+  by the sources once it has timed out. Tasks that live keep their state, and see what comes again a second time.
+* Sources commit, per split, the position before the lowest record that is not acknowledged: at most once in each
+  checkpoint interval, and when all has been read and acknowledged. A source that was restarted, or a run that was
+  resumed, goes on from there. One file holds the positions of a job; it is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import ConfigurationError, StorageError, WeirError
+from engine.elements.operator import Operator
+from engine.observe.events import AckingMessage
+from engine.protocols.acking.acker import acker_for
+from engine.protocols.acking.messages import KIND_NAMES, AckerMessage, Reply
+from engine.protocols.acking.statistics import AckingStatistics
+from engine.runtime.acker_task import ACKER, AckerTask
+from state_backends.encoding import default_codec
+from state_backends.errors import StateBackendError
+from state_backends.framing import seal, unseal
+from state_backends.storage import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.graph.plan import ExecutionPlan
+    from engine.observe.events import Instrument
+    from engine.runtime.config import RunConfig
+    from engine.runtime.kernel import Kernel
+    from engine.runtime.task import Task
+    from state_backends.storage import CheckpointStorage
+
+OFFSETS_FILE_NAME = "offsets"
+_MAGIC, _VERSION = b"WEIROFFS", 1
+
+SplitPosition = tuple[Any, bool]
+"""Where reading goes on, and whether nothing is left to read."""
+
+
+class ReplayLimitError(WeirError):
+    """A record was sent again and again, and never acknowledged."""
+
+
+class UnacknowledgedError(WeirError):
+    """Records were lost, and nothing will ever send them again."""
+
+
+class AckingRun:
+    """What all attempts of one run have in common. ``tasks`` finds the task of a name, ``None`` while it is dead."""
+
+    name = "acking"
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        config: RunConfig,
+        *,
+        kernel: Kernel,
+        storage: CheckpointStorage,
+        instrument: Instrument | None,
+        note: Callable[[str], None],
+        tasks: Callable[[str], Task | None],
+    ) -> None:
+        self.settings = settings = config.acking
+        self.kernel = kernel
+        self.instrument = instrument
+        self.note = note
+        self.statistics = AckingStatistics()
+        self.seed = config.seed
+        interval = config.checkpoint_interval
+        self.commit_interval_ns = None if interval is None else interval.time_ns
+        self.commit_interval_records = None if interval is None else interval.records
+        workers = max(vertex.parallelism for vertex in plan.vertices)
+        count = workers if settings.ackers is None else settings.ackers
+        self.ackers = tuple(
+            AckerTask(self, index, config.cost.latency_ns((f"{ACKER}[{index}]", ACKER))) for index in range(count)
+        )
+        self._storage = storage
+        self._tasks = tasks
+        self._committed: dict[str, dict[str, SplitPosition]] = {}
+        self._started_ns = kernel.now_ns
+
+    @property
+    def has_ackers(self) -> bool:
+        """Whether anything is tracked at all."""
+        return bool(self.ackers)
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def send(self, sender: str, latency_ns: int, message: AckerMessage) -> None:
+        """A task, or a source, has something to say about a root."""
+        acker = self.ackers[acker_for(message.root, len(self.ackers))]
+        self._count(KIND_NAMES[type(message)], sender, acker.name, message.root)
+        self.kernel.schedule(self.kernel.now_ns + latency_ns, "receive", acker, message)
+
+    def answer(self, acker: str, latency_ns: int, reply: Reply) -> None:
+        """An acker tells a source what has become of a root. Who is dead by then never hears of it."""
+        self._count("reply", acker, reply.task, reply.root)
+        task = self._tasks(reply.task)
+        if task is not None:
+            self.kernel.schedule(
+                self.kernel.now_ns + latency_ns, "receive_mail", task, ("acker_reply", (reply,))
+            )
+
+    def _count(self, kind: str, sender: str, receiver: str, root: int) -> None:
+        self.statistics.control[kind] += 1
+        if self.instrument is not None:
+            self.instrument(AckingMessage(self.kernel.now_ns, kind, sender, receiver, root))
+
+    def next_tick_ns(self) -> int | None:
+        """The next whole multiple of the timeout since the start; ``None`` when nothing times out."""
+        timeout_ns = self.settings.timeout_ns
+        if timeout_ns is None:
+            return None
+        return self._started_ns + ((self.kernel.now_ns - self._started_ns) // timeout_ns + 1) * timeout_ns
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> str:
+        return posixpath.join(self._storage.job_dir, OFFSETS_FILE_NAME)
+
+    def begin(self, restore: bool) -> None:
+        """The run begins; ``restore``: where the last one has left off.
+
+        Raises :class:`StorageError` when that cannot be read.
+        """
+        self._started_ns = self.kernel.now_ns
+        if not restore or not self._storage.file_system.exists(self._path):
+            return
+        try:
+            with self._storage.file_system.open_read(self._path) as file:
+                stored = default_codec().decode(unseal(file, self._path, _MAGIC, _VERSION), self._path)
+        except (StateBackendError, OSError) as error:
+            raise StorageError(
+                f"the committed offsets cannot be read: {error}\n"
+                "  without them the job would begin again; start it anew in another storage directory"
+            ) from error
+        self._committed = {
+            uid: {split: (position, finished) for split, (position, finished) in splits.items()}
+            for uid, splits in stored.items()
+        }
+
+    def committed(self, uid: str) -> Mapping[str, SplitPosition]:
+        """Of all splits of a source: where to go on."""
+        return self._committed.get(uid, {})
+
+    def commit(self, uid: str, positions: Mapping[str, SplitPosition]) -> None:
+        """Remember positions, durably if that can be done."""
+        splits = self._committed.setdefault(uid, {})
+        if all(splits.get(split) == position for split, position in positions.items()):
+            return
+        splits.update(positions)
+        plain = {name: {split: list(one) for split, one in known.items()} for name, known in self._committed.items()}
+        try:
+            self._storage.file_system.make_dirs(self._storage.job_dir)
+            data = seal(_MAGIC, _VERSION, default_codec().encode(plain))
+            write_atomically(self._storage.file_system, self._path, data)
+            self.statistics.commits += 1
+        except OSError as error:
+            # What is not durable is read again after the process has died, and only then.
+            self.note(f"offsets of {uid} could not be written: {error}")
+
+    # -- deaths ---------------------------------------------------------------------------------------------------
+
+    def named(self, target: str) -> tuple[AckerTask, ...]:
+        """The ackers that go by a name: ``acker[1]``, or all of them as ``acker``."""
+        return tuple(acker for acker in self.ackers if target in (acker.name, ACKER))
+
+    def unacknowledged(self) -> UnacknowledgedError:
+        """The error of a job in which nothing is left to happen, and records still wait."""
+        return UnacknowledgedError(
+            "records were lost with a task that died, and nothing will send them again: timeouts are off"
+            " (acking: timeout_ns is None)\n  set a timeout, longer than a record is ever under way"
+        )
+
+    def fingerprint(self) -> object:
+        """Everything that decides how acking goes on."""
+        return (
+            tuple(acker.fingerprint() for acker in self.ackers),
+            tuple((uid, repr(sorted(splits.items()))) for uid, splits in sorted(self._committed.items())),
+        )
+
+
+def check_acking(plan: ExecutionPlan, config: RunConfig) -> None:
+    """Raise :class:`ConfigurationError` for what a job cannot be run with in mode ``acking``."""
+    if not config.protocol.tracks_records:
+        return
+    if any(edge.is_feedback for edge in plan.edges):
+        raise ConfigurationError(
+            f"job {plan.job_name!r} has an iteration, and mode {config.mode} does not track records that come back;"
+            " use mode aligned"
+        )
+    for vertex in plan.vertices:
+        for one in vertex.operators:
+            is_sink = not one.chained_outputs and not one.edge_outputs
+            if is_sink and holds_rows_back(one.factory()):
+                raise ConfigurationError(
+                    f"sink {one.name!r} holds rows back until a checkpoint completes, and mode {config.mode} takes"
+                    " none: rows that were acknowledged would be lost with their task\n"
+                    "  use a sink that writes at once (delivery='at-least-once', transactional=False), or mode"
+                    " at-least-once"
+                )
+
+
+def holds_rows_back(operator: Operator) -> bool:
+    """Whether what reaches a sink becomes visible with a later checkpoint only."""
+    commits = type(operator).notify_checkpoint_complete is not Operator.notify_checkpoint_complete
+    return commits and not getattr(operator, "can_publish_at_once", False)

@@ -1,0 +1,372 @@
+"""Sinks that insert rows into a table of a database, exactly once, by two-phase commit.
+
+The protocol is that of :mod:`operators.transactions.two_phase_commit`; what the database has to keep is in
+:mod:`operators.databases.session`. Here is what a sink makes of both:
+
+* Whoever starts takes over first: from then on no earlier attempt can write or prepare anything. Only then is decided
+  what becomes of what they have left. Of the transactions that no state knows of, those are aborted whose subtask has
+  this one's number modulo the parallelism.
+* A start from nothing finds committed transactions of its name: they are of *another run*, for this one has completed no
+  checkpoint. That is refused (``existing="fail"``), or their rows stay and the ledger forgets them (``"append"``).
+* A restore finds transactions of checkpoints behind its own, because newer ones could not be read: their rows will come
+  again. That is refused (``newer_commits="fail"``); or counted in ``numTransactionsPublishedAgain`` (``"report"``); or
+  they are deleted (``"retract"``), counted in ``numCommittedRecordsRetracted``. Rows are found again by their
+  ``transaction_column`` only: neither row ids nor the numbers of the transactions that wrote a row stay what they are.
+* Rows are held back until there are ``batch_rows``, and a checkpoint sends the rest: where a batch ends changes nothing.
+* Without checkpoints everything is committed at the end of the input. A subtask that has come there, and is started
+  again because another one failed, commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
+* The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask, except with ``"retract"``, which may need
+  all of them; everything else needs the newest only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, OutputAheadError
+from engine.elements.operator import Operator
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.postgres_database import PostgresDatabase
+from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
+from operators.databases.session import (
+    MAX_WRITER_BYTES,
+    DatabaseError,
+    Row,
+    SinkDatabase,
+    SinkSession,
+    TableDescription,
+    TransactionGoneError,
+    TransactionName,
+    check_table,
+)
+from operators.databases.sqlite_database import SqliteDatabase
+from operators.transactions.two_phase_commit import (
+    Transaction,
+    TransactionLostError,
+    TwoPhaseCommitSinkOperator,
+    check_timeouts,
+)
+
+Columns = Sequence[str] | Mapping[str, str]
+
+
+class DatabaseSink:
+    """Describes a sink into a table.
+
+    ``columns``             their names, or a mapping of names to SQL types, which makes the table if it is not there;
+    ``row``                 what a record is as a row; by default a dict gives its columns, and a tuple or list is one;
+    ``writer``              tells this sink from others that write to the same table, by default the operator's uid;
+    ``transaction_column``  a column of text for the name of each row's transaction;
+    ``existing``, ``newer_commits``, ``ledger_checkpoints``: see the module;
+    ``batch_rows``          how many rows are written at a time;
+    ``request_ns``          virtual time that each batch, pre-commit and commit takes;
+    ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
+    :mod:`operators.transactions.two_phase_commit`. Databases give no transaction up by themselves; administrators do.
+    """
+
+    name = "database-sink"
+    delivery = "exactly-once"
+
+    def __init__(
+        self,
+        database: SinkDatabase,
+        table: str,
+        columns: Columns,
+        *,
+        row: RowFunction | None = None,
+        writer: str | None = None,
+        transaction_column: str | None = None,
+        existing: str = "fail",
+        newer_commits: str = "fail",
+        ledger_checkpoints: int | None = 10_000,
+        batch_rows: int = 1_000,
+        request_ns: int = 0,
+        transaction_timeout_ns: int | None = None,
+        timeout_warning_ratio: float | None = None,
+        ignore_failures_after_transaction_timeout: bool = False,
+    ) -> None:
+        if existing not in ("fail", "append"):
+            raise ConfigurationError(f"existing is {existing!r}; it must be 'fail' or 'append'")
+        if newer_commits not in ("fail", "report", "retract"):
+            raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail', 'report' or 'retract'")
+        if newer_commits == "retract" and transaction_column is None:
+            raise ConfigurationError("newer_commits='retract' needs a transaction_column, by which rows are found again")
+        check_whole("batch_rows", batch_rows, 1)
+        check_whole("request_ns", request_ns, 0)
+        if ledger_checkpoints is not None:
+            check_whole("ledger_checkpoints", ledger_checkpoints, 1)
+        check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
+        self.database, self.table, self.columns, self.row, self.writer = database, table, columns, row, writer
+        self.transaction_column, self.existing, self.newer_commits = transaction_column, existing, newer_commits
+        self.ledger_checkpoints, self.batch_rows, self.request_ns = ledger_checkpoints, batch_rows, request_ns
+        self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
+        self.ignores_timeouts = ignore_failures_after_transaction_timeout
+        self.describe("")
+
+    def describe(self, uid: str) -> TableDescription:
+        """The table, as the operator ``uid`` writes to it."""
+        writer = writer_name(self.table, uid if self.writer is None else self.writer)
+        return check_table(TableDescription(self.table, self.columns, writer, self.transaction_column))
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return DatabaseSinkOperator(self)
+
+    def fresh(self) -> DatabaseSink:
+        """Another one like it, with a database in memory of its own."""
+        return DatabaseSink(
+            MemoryDatabase(),
+            self.table,
+            self.columns,
+            row=self.row,
+            writer=self.writer,
+            transaction_column=self.transaction_column,
+            existing=self.existing,
+            newer_commits=self.newer_commits,
+            ledger_checkpoints=self.ledger_checkpoints,
+            batch_rows=self.batch_rows,
+            request_ns=self.request_ns,
+            transaction_timeout_ns=self.transaction_timeout_ns,
+            timeout_warning_ratio=self.timeout_warning_ratio,
+            ignore_failures_after_transaction_timeout=self.ignores_timeouts,
+        )
+
+    def committed_rows(self) -> list[str]:
+        """What is committed, as text, without names of transactions."""
+        width = len(self.columns)
+        return [repr(row[:width]) for row in self.database.rows(self.describe(""))]
+
+    def text_of(self, record: Any) -> str:
+        """What a record is called in :meth:`committed_rows`."""
+        return repr(row_of(record, self.row, tuple(self.columns)))
+
+    def fingerprint(self) -> object:
+        """Everything that decides what is committed next; of a database outside, what is in its table."""
+        if isinstance(self.database, MemoryDatabase):
+            return self.database.fingerprint()
+        return sorted(self.committed_rows())
+
+
+class SqliteSink(DatabaseSink):
+    """A :class:`DatabaseSink` into a file of SQLite; ``path`` is relative to the output directory of the run."""
+
+    name = "sqlite-sink"
+
+    def __init__(
+        self,
+        path: str,
+        table: str,
+        columns: Columns,
+        *,
+        busy_timeout_ms: int = 10_000,
+        journal_mode: str | None = "wal",
+        **options: Any,
+    ) -> None:
+        database = SqliteDatabase(path, busy_timeout_ms=busy_timeout_ms, journal_mode=journal_mode)
+        super().__init__(database, table, columns, **options)
+
+
+class PostgresSink(DatabaseSink):
+    """A :class:`DatabaseSink` into PostgreSQL; ``dsn`` says how to reach it, as for libpq."""
+
+    name = "postgres-sink"
+
+    def __init__(self, dsn: str | PostgresDatabase, table: str, columns: Columns, **options: Any) -> None:
+        database = dsn if isinstance(dsn, PostgresDatabase) else PostgresDatabase(dsn)
+        super().__init__(database, table, columns, **options)
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raises :class:`ConfigurationError` unless ``value`` is a whole number from ``least``."""
+    if type(value) is not int or value < least:
+        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from {least}")
+
+
+def writer_name(table: str, writer: str) -> str:
+    """Table and writer together; a digest stands in for what is too long for names of transactions."""
+    name = f"{table}:{writer}"
+    encoded = name.encode()
+    if len(encoded) <= MAX_WRITER_BYTES:
+        return name
+    short = encoded[: MAX_WRITER_BYTES - 33].decode(errors="ignore")
+    return f"{short}-{blake2b(encoded, digest_size=16).hexdigest()}"
+
+
+class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
+    """A transaction is ``(its name as text,)``."""
+
+    def __init__(self, spec: DatabaseSink) -> None:
+        super().__init__(
+            transaction_timeout_ns=spec.transaction_timeout_ns,
+            timeout_warning_ratio=spec.timeout_warning_ratio,
+            ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
+        )
+        self._spec = spec
+        self._session: SinkSession | None = None
+        self._rows: list[Row] = []
+        """Not sent to the database yet."""
+        self._epoch = self._number = 0
+
+    @property
+    def _database(self) -> SinkSession:
+        assert self._session is not None, "not initialized, or closed"
+        return self._session
+
+    def _spend(self) -> None:
+        if self._spec.request_ns:
+            self.context.spend(self._spec.request_ns)
+
+    # --- recovery -----------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        """Takes over, decides about what is committed already, then commits and aborts."""
+        spec, context = self._spec, self.context
+        description = spec.describe(context.uid)
+        self._writer = description.writer
+        self._to_rows = RecordsToRows(self, spec.row, description.names)
+        self._session = spec.database.connect(description, context.resolve_path)
+        self._session.prepare_table()
+        self._epoch = self._session.take_over(context.subtask, context.parallelism)
+        restored = context.restored_checkpoint_id()
+        if restored is None:
+            self._check_nothing_is_there()
+        else:
+            self._check_newer_commits(restored)
+        super().initialize_state()
+
+    def _is_mine(self, name: TransactionName) -> bool:
+        return name.subtask % self.context.parallelism == self.context.subtask and name.epoch < self._epoch
+
+    def _check_nothing_is_there(self) -> None:
+        others = [one for one in self._database.committed() if self._is_mine(one.name)]
+        if not others:
+            return
+        context = self.context
+        is_ours = not context.checkpointing_enabled and (context.incarnation, context.attempt) != (1, 1)
+        if self._spec.existing == "append" or is_ours:
+            self._database.forget([one.name for one in others])
+            if is_ours:
+                context.metrics.count("numTransactionsPublishedAgain", len(others))
+            return
+        rows = sum(one.rows for one in others)
+        raise OutputAheadError(
+            f"sink {self.context.name!r} starts from nothing, but {rows} rows of {len(others)} transactions of another"
+            f" run are committed in {self._database.place}, such as {others[-1].name}\n"
+            "  fix: resume that run; or empty the table together with weir_transactions; or set another writer=, or"
+            " existing='append' to leave them where they are"
+        )
+
+    def _check_newer_commits(self, restored: int) -> None:
+        newer = [
+            one
+            for one in self._database.committed()
+            if self._is_mine(one.name) and one.checkpoint_id is not None and one.checkpoint_id > restored
+        ]
+        if not newer:
+            return
+        metrics, policy = self.context.metrics, self._spec.newer_commits
+        if policy == "report":
+            metrics.count("numTransactionsPublishedAgain", len(newer))
+        elif policy == "retract":
+            retracted = self._database.retract([one.name for one in newer])
+            metrics.count("numCommittedRecordsRetracted", retracted)
+        else:
+            newest = max(newer, key=lambda one: one.checkpoint_id or 0)
+            raise OutputAheadError(
+                f"sink {self.context.name!r} starts from checkpoint {restored}, but transaction {newest.name} of"
+                f" checkpoint {newest.checkpoint_id} is committed in {self._database.place} already: its rows would"
+                " appear twice\n"
+                f"  fix: start from checkpoint {newest.checkpoint_id} or a newer one; or have rows carry the name of"
+                " their transaction (transaction_column=) and set newer_commits='retract', which takes them back; or"
+                " set newer_commits='report'"
+            )
+
+    def abort_lingering(self, spared: Sequence[Transaction]) -> None:
+        names = {transaction[0] for transaction in spared}
+        for name in self._database.unfinished():
+            if self._is_mine(name) and str(name) not in names:
+                self._database.abort(name)
+                self.context.metrics.count("numLingeringTransactionsAborted")
+
+    # --- transactions -------------------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        context = self.context
+        name = TransactionName(
+            self._writer, context.subtask, self._epoch, context.incarnation, context.attempt, self._number
+        )
+        self._number += 1
+        self._database.begin(name)
+        return (str(name),)
+
+    def invoke(self, transaction: Transaction, batch: Batch) -> None:
+        self._rows += self._to_rows(batch)
+        if len(self._rows) >= self._spec.batch_rows:
+            self._send(transaction)
+
+    def _send(self, transaction: Transaction) -> None:
+        if self._rows:
+            self._database.write(TransactionName.parse(transaction[0]), self._rows)
+            self._rows = []
+            self._spend()
+
+    def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        self._send(transaction)
+        self._database.prepare(TransactionName.parse(transaction[0]), checkpoint_id)
+        self._spend()
+
+    def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        try:
+            self._database.commit(TransactionName.parse(transaction[0]))
+        except TransactionGoneError as error:
+            raise TransactionLostError(str(error)) from error
+        self._spend()
+
+    def abort(self, transaction: Transaction) -> None:
+        self._rows = []
+        self._database.abort(TransactionName.parse(transaction[0]))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        super().notify_checkpoint_complete(checkpoint_id)
+        self._shorten_ledger(checkpoint_id)
+
+    def _shorten_ledger(self, checkpoint_id: int) -> None:
+        kept = self._spec.ledger_checkpoints
+        if kept is None or checkpoint_id % kept or self._spec.newer_commits == "retract":
+            return
+        old = [
+            one.name
+            for one in self._database.committed()
+            if one.name.subtask % self.context.parallelism == self.context.subtask
+            and one.checkpoint_id is not None
+            and one.checkpoint_id <= checkpoint_id - kept
+        ]
+        if old:
+            self._database.forget(old)
+
+    def close(self) -> None:
+        """Abort what is current, if the database can be reached, and disconnect."""
+        if self._session is None:
+            return
+        try:
+            super().close()
+        except DatabaseError:
+            # The next attempt aborts it.
+            self.context.metrics.count("numAbortsFailed")
+        finally:
+            with suppress(DatabaseError):
+                self._session.close()
+            self._session = None
+
+    def abandon(self) -> None:
+        """Connections break; what is held back is gone."""
+        if self._session is not None:
+            self._session.drop()
+            self._session = None
+
+    def fingerprint(self) -> object:
+        return super().fingerprint(), repr(self._rows), self._epoch, self._number

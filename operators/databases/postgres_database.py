@@ -1,0 +1,529 @@
+"""PostgreSQL behind the port of database sessions, with ``PREPARE TRANSACTION``.
+
+* A transaction is one of PostgreSQL's own, in a connection of its own: rows go in with ``COPY``, then comes the entry in
+  the ledger, and ``PREPARE TRANSACTION`` takes both out of the connection's hands. From then on they survive the death
+  of the sink, of the connection and of the server, hold their locks, and wait for ``COMMIT PREPARED``. Because the entry
+  is part of the transaction, it is there exactly if the rows are.
+* Everything else goes through a second connection, for ``COMMIT PREPARED`` cannot run inside a transaction. All of it
+  is idempotent, and is repeated over a new connection when the old one breaks: up to ``reconnects`` times, waiting
+  in between, for a server that restarts comes back.
+* An open transaction is gone with its connection. Nobody tries to save it: the sink reports a failure, and the job goes
+  back to its last checkpoint.
+* A name that is no longer in ``pg_prepared_xacts`` is committed if the ledger has it, and lost otherwise: an
+  administrator has rolled it back, or the server was restored from a backup.
+* ``take_over`` writes down who holds the epoch (process id of the backend, and when it started), and terminates the
+  backends of the epochs before it: an open transaction of a zombie would hold locks for ever.
+* Two transactions that insert the same unique key wait for each other, and a prepared one cannot be waited for.
+  ``lock_timeout_ms`` makes an error of it.
+
+A transaction's global name is ``{database}:{name}``, for names are shared by all databases of a server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from engine.elements.errors import ConfigurationError, MissingDependencyError
+from operators.databases.session import (
+    Committed,
+    DatabaseError,
+    FencedError,
+    Row,
+    RowRefusedError,
+    TableDescription,
+    TransactionGoneError,
+    TransactionName,
+    quoted,
+)
+from operators.databases.upsert_statements import delete_statement, table_name, upsert_statement
+from operators.databases.waiting import wait_s
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_T = TypeVar("_T")
+
+_OUR_TABLES = (
+    "CREATE TABLE IF NOT EXISTS weir_transactions (name TEXT PRIMARY KEY, writer TEXT NOT NULL,"
+    " checkpoint_id BIGINT, row_count BIGINT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS weir_transactions_of ON weir_transactions (writer)",
+    "CREATE TABLE IF NOT EXISTS weir_epochs (writer TEXT NOT NULL, subtask INT NOT NULL, epoch BIGINT NOT NULL,"
+    " backend INT, backend_start TIMESTAMPTZ, PRIMARY KEY (writer, subtask))",
+)
+_MAKING_TABLES = 7265_6972
+"""Key of an advisory lock: two sinks that make the same tables at once would get in each other's way."""
+_LINE_OF_COPY = re.compile(r"COPY .*?, \D*(\d+)", re.DOTALL)
+
+
+def imported_psycopg() -> Any:
+    """The module. Raises :class:`MissingDependencyError`."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingDependencyError(
+            "PostgreSQL needs the package psycopg, which is not installed\n"
+            "  fix: pip install 'weirstream[postgres]'"
+        ) from error
+    return psycopg
+
+
+class PostgresDatabase:
+    """A database of a server. ``dsn``: how to reach it, as for libpq; ``reconnects``: how often a broken connection is
+    made anew for what may be repeated; ``reconnect_wait_s``: wall time before the first of them, twice as long before
+    each further one, up to 2 s; ``lock_timeout_ms``, ``connect_timeout_s``: wall time."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        reconnects: int = 8,
+        reconnect_wait_s: float = 0.1,
+        lock_timeout_ms: int = 10_000,
+        connect_timeout_s: int = 10,
+    ) -> None:
+        if not isinstance(dsn, str):
+            raise ConfigurationError(f"dsn must be text such as 'host=localhost dbname=shop', got {dsn!r}")
+        if type(reconnects) is not int or reconnects < 0 or not reconnect_wait_s >= 0:
+            raise ConfigurationError(
+                f"reconnects is {reconnects!r} and reconnect_wait_s {reconnect_wait_s!r}; both must be from 0"
+            )
+        if type(lock_timeout_ms) is not int or lock_timeout_ms < 1:
+            raise ConfigurationError(f"lock_timeout_ms is {lock_timeout_ms!r}; it must be a whole number from 1")
+        self.dsn, self.reconnects, self.reconnect_wait_s = dsn, reconnects, reconnect_wait_s
+        self.lock_timeout_ms, self.connect_timeout_s = lock_timeout_ms, connect_timeout_s
+
+    def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> PostgresSession:
+        """See :class:`operators.databases.session.SinkDatabase`."""
+        del resolve_path
+        return PostgresSession(self, description)
+
+    def rows(self, description: TableDescription) -> list[Row]:
+        """See :class:`operators.databases.session.SinkDatabase`."""
+        session = PostgresSession(self, description)
+        try:
+            return session.rows()
+        finally:
+            session.close()
+
+    def open_connection(self) -> Connection[Any]:
+        """A connection with our settings. Raises psycopg's errors, and :class:`ConfigurationError` for a bad dsn."""
+        psycopg = imported_psycopg()
+        try:
+            connection: Connection[Any] = psycopg.connect(
+                self.dsn, autocommit=True, connect_timeout=self.connect_timeout_s, application_name="weir"
+            )
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(f"dsn of PostgresDatabase: {error}") from error
+        try:
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', '0',"
+                " false), set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off'"
+                " THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
+                (f"{self.lock_timeout_ms}ms",),
+            )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class PostgresSession:
+    """See :class:`operators.databases.session.SinkSession`."""
+
+    def __init__(self, database: PostgresDatabase, description: TableDescription) -> None:
+        self._psycopg = imported_psycopg()
+        self._database, self._description = database, description
+        self._target = table_name(description)
+        self.place = f"table {description.table!r} in PostgreSQL"
+        self._control: Connection[Any] | None = None
+        self._writing: Connection[Any] | None = None
+        self._current: TransactionName | None = None
+        self._is_begun = False
+        """Whether the server knows of the current transaction."""
+        self._rows = 0
+
+    # --- connections --------------------------------------------------------------------------------------
+
+    def _connect(self) -> Connection[Any]:
+        connection = self._database.open_connection()
+        name, host = connection.info.dbname, connection.info.host
+        self.place = f"table {self._description.table!r} of database {name!r} on {host}"
+        return connection
+
+    def _is_broken(self, error: Exception) -> bool:
+        """Whether the server is away, or has sent us away: the same may work over a new connection."""
+        state = getattr(error, "sqlstate", None)
+        if state is None:
+            return isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
+        # 08: connection; 57P01 to 57P03: shut down, crashed, starting up; 53300: too many connections for a moment.
+        return state.startswith("08") or state in ("57P01", "57P02", "57P03", "53300")
+
+    def _ask(self, request: Callable[[Connection[Any]], _T]) -> _T:
+        """The answer to a request that may be repeated."""
+        database, wait = self._database, self._database.reconnect_wait_s
+        for left in range(database.reconnects, -1, -1):
+            try:
+                if self._control is None:
+                    self._control = self._connect()
+                return request(self._control)
+            except self._psycopg.Error as error:
+                if not self._is_broken(error):
+                    raise self._explained(error) from error
+                _close(self._control)
+                self._control = None
+                if not left:
+                    raise self._explained(error) from error
+            wait_s(wait)
+            wait = min(2 * wait, 2.0)
+        raise AssertionError("the last round returns or raises")
+
+    def _explained(self, error: Exception) -> DatabaseError:
+        state = getattr(error, "sqlstate", None)
+        message = f"{self.place}: {str(error).strip() or type(error).__name__}"
+        if state == "55P03":
+            message += (
+                f"\n  a lock was not to be had within {self._database.lock_timeout_ms} ms. A transaction that waits for"
+                " its checkpoint keeps its locks, so that two of them cannot insert the same unique key\n"
+                "  fix: drop the unique constraint, use UpsertSink, or raise lock_timeout_ms"
+            )
+        elif state == "53200" and "prepared" in str(error):
+            message += "\n  fix: raise max_prepared_transactions in postgresql.conf and restart the server"
+        return DatabaseError(message)
+
+    # --- tables -------------------------------------------------------------------------------------------
+
+    def prepare_table(self) -> None:
+        self._ask(self._make_tables)
+        found = self._ask(self._columns_found)
+        self._description.check_columns(self.place, found)
+        if self._description.key:
+            self._ask(self._check_key)
+        else:
+            self._ask(self._check_prepared_transactions)
+
+    def _make_tables(self, connection: Connection[Any]) -> None:
+        definitions = self._description.definitions()
+        wanted = [] if self._description.key else list(_OUR_TABLES)
+        if definitions is not None and not self._columns_found(connection):
+            wanted.append(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(definitions)})")
+        if not self._description.key:
+            known = connection.execute("SELECT to_regclass('weir_transactions'), to_regclass('weir_epochs')").fetchone()
+            if known is not None and None not in known:
+                # Whoever may write need not be somebody who may create.
+                wanted = [statement for statement in wanted if statement not in _OUR_TABLES]
+        if wanted:
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING_TABLES,))
+                for statement in wanted:
+                    connection.execute(statement)
+
+    def _columns_found(self, connection: Connection[Any]) -> list[str]:
+        found = connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+            " ORDER BY attnum",
+            (self._target,),
+        )
+        return [name for (name,) in found.fetchall()]
+
+    def _check_key(self, connection: Connection[Any]) -> None:
+        holes = [None] * len(self._description.names)
+        try:
+            connection.execute(f"EXPLAIN {self._upsert_statement()}", holes)
+        except self._psycopg.errors.InvalidColumnReference as error:
+            raise ConfigurationError(
+                f"{self.place}: {error}\n"
+                f"  fix: the key columns ({', '.join(self._description.key)}) need a PRIMARY KEY or UNIQUE constraint"
+            ) from error
+
+    def _check_prepared_transactions(self, connection: Connection[Any]) -> None:
+        found = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone()
+        assert found is not None
+        if found[0] == 0:
+            raise ConfigurationError(
+                f"{self.place}: the server has prepared transactions switched off (max_prepared_transactions = 0),"
+                " and without them there is no exactly-once\n"
+                "  fix: set max_prepared_transactions in postgresql.conf to at least twice the parallelism of the sink"
+                " and restart the server; or use UpsertSink, which needs none"
+            )
+
+    # --- epochs -------------------------------------------------------------------------------------------
+
+    def take_over(self, subtask: int, parallelism: int) -> int:
+        return self._ask(lambda connection: self._take_over(connection, subtask, parallelism))
+
+    def _take_over(self, connection: Connection[Any], subtask: int, parallelism: int) -> int:
+        writer, mine = self._description.writer, "writer = %s AND subtask %% %s = %s"
+        parameters = (writer, parallelism, subtask % parallelism)
+        with connection.transaction():
+            connection.execute(
+                "INSERT INTO weir_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (writer, subtask)
+            )
+            held = connection.execute(
+                f"SELECT epoch, backend, backend_start FROM weir_epochs WHERE {mine} ORDER BY subtask FOR UPDATE",
+                parameters,
+            ).fetchall()
+            epoch = 1 + max(int(one[0]) for one in held)
+            connection.execute(
+                f"UPDATE weir_epochs SET epoch = %s, backend = NULL, backend_start = NULL WHERE {mine}",
+                (epoch, *parameters),
+            )
+        for _, backend, started in held:
+            if backend is not None:
+                self._terminate(connection, backend, started)
+        return epoch
+
+    def _terminate(self, connection: Connection[Any], backend: int, started: object) -> None:
+        wait = ", 5000" if connection.info.server_version >= 140000 else ""
+        try:
+            connection.execute(
+                f"SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity"
+                " WHERE pid = %s AND backend_start = %s AND pid <> pg_backend_pid()",
+                (backend, started),
+            )
+        except self._psycopg.errors.InsufficientPrivilege:
+            # Another role's. It is fenced all the same; only its locks stay until its connection ends.
+            pass
+
+    def _check_epoch(self, connection: Connection[Any], name: TransactionName) -> None:
+        found = connection.execute(
+            "SELECT epoch FROM weir_epochs WHERE writer = %s AND subtask = %s", (name.writer, name.subtask)
+        ).fetchone()
+        if found is not None and name.epoch < found[0]:
+            raise FencedError(f"{self.place}: {name} is of epoch {name.epoch}, but a newer attempt has {found[0]}")
+
+    # --- transactions -------------------------------------------------------------------------------------
+
+    def _global_name(self, connection: Connection[Any], name: TransactionName) -> Any:
+        return self._psycopg.sql.Literal(f"{connection.info.dbname}:{name}")
+
+    def begin(self, name: TransactionName) -> None:
+        self._current, self._is_begun, self._rows = name, False, 0
+
+    def _in_transaction(self, name: TransactionName) -> Connection[Any]:
+        """The connection that the transaction is open in; begins it there with its first statement."""
+        if name != self._current:
+            raise DatabaseError(f"{self.place}: {name} is not open any more: its connection broke")
+        if not self._is_begun:
+            # Nothing is lost yet, so that a new connection does as well.
+            _close(self._writing)
+            self._writing = None
+            self._ask(lambda connection: self._check_epoch(connection, name))
+            connection = self._writing = self._connect()
+            connection.execute(
+                "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
+                " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",
+                (name.writer, name.subtask, name.epoch),
+            )
+            connection.execute("BEGIN")
+            self._is_begun = True
+        assert self._writing is not None
+        return self._writing
+
+    def _give_up(self) -> None:
+        """The open transaction is gone."""
+        _close(self._writing)
+        self._current = self._writing = None
+
+    def write(self, name: TransactionName, rows: Sequence[Row]) -> None:
+        description, row = self._description, rows[0]
+        columns = ", ".join(map(quoted, description.all_names))
+        named = rows if description.transaction_column is None else [(*one, str(name)) for one in rows]
+        try:
+            with (
+                self._in_transaction(name).cursor() as cursor,
+                cursor.copy(f"COPY {self._target} ({columns}) FROM STDIN") as copy,
+            ):
+                for row in named:
+                    copy.write_row(row)
+        except DatabaseError:
+            self._give_up()
+            raise
+        except (self._psycopg.Error, UnicodeError, OverflowError) as error:
+            self._give_up()
+            raise self._refused(error, rows, row) from error
+        self._rows += len(rows)
+
+    def _refused(self, error: Exception, rows: Sequence[Row], last: Row) -> DatabaseError:
+        """What the server says against a row, with that row; or what else has gone wrong."""
+        psycopg = self._psycopg
+        if isinstance(error, psycopg.DataError | psycopg.IntegrityError) or getattr(error, "sqlstate", None) is None:
+            if self._is_broken(error):
+                return self._explained(error)
+            diagnosis = getattr(error, "diag", None)
+            context, column = getattr(diagnosis, "context", None), getattr(diagnosis, "column_name", None)
+            found = _LINE_OF_COPY.match(context or "")
+            row: object = rows[int(found[1]) - 1] if found and int(found[1]) <= len(rows) else last
+            if column is None and found and (named := re.search(r", column ([^:]+):", found.string)):
+                column = named[1]
+            why = getattr(diagnosis, "message_primary", None) or str(error)
+            detail = getattr(diagnosis, "message_detail", None)
+            return RowRefusedError(self.place, f"{why} ({detail})" if detail else why, row, column)
+        return self._explained(error)
+
+    def prepare(self, name: TransactionName, checkpoint_id: int | None) -> None:
+        try:
+            connection = self._in_transaction(name)
+            self._check_epoch(connection, name)
+            connection.execute(
+                "INSERT INTO weir_transactions VALUES (%s, %s, %s, %s)",
+                (str(name), name.writer, checkpoint_id, self._rows),
+            )
+            statement = self._psycopg.sql.SQL("PREPARE TRANSACTION {}")
+            connection.execute(statement.format(self._global_name(connection, name)))
+        except DatabaseError:
+            self._give_up()
+            raise
+        except self._psycopg.Error as error:
+            self._give_up()
+            # Its answer may have been lost. If it was carried out, the transaction is there.
+            if not (self._is_broken(error) and self._is_prepared(name)):
+                if isinstance(error, self._psycopg.IntegrityError):
+                    raise RowRefusedError(self.place, str(error).strip(), "found when all rows were there") from error
+                raise self._explained(error) from error
+        self._current = None
+
+    def _is_prepared(self, name: TransactionName) -> bool:
+        return name in self.unfinished()
+
+    def commit(self, name: TransactionName) -> bool:
+        return self._ask(lambda connection: self._commit(connection, name))
+
+    def _commit(self, connection: Connection[Any], name: TransactionName) -> bool:
+        if self._is_committed(connection, name):
+            return False
+        statement = self._psycopg.sql.SQL("COMMIT PREPARED {}").format(self._global_name(connection, name))
+        if self._end(connection, statement) or self._is_committed(connection, name):
+            return True
+        raise TransactionGoneError(f"{self.place}: {name} is neither prepared (pg_prepared_xacts) nor in the ledger")
+
+    def _end(self, connection: Connection[Any], statement: Any) -> bool:
+        """Commit or roll back what is prepared; ``False`` when it is not there."""
+        try:
+            connection.execute(statement)
+        except self._psycopg.errors.UndefinedObject:
+            return False
+        return True
+
+    def _is_committed(self, connection: Connection[Any], name: TransactionName) -> bool:
+        found = connection.execute("SELECT 1 FROM weir_transactions WHERE name = %s", (str(name),)).fetchone()
+        return found is not None
+
+    def abort(self, name: TransactionName) -> bool:
+        if name == self._current:
+            self._give_up()
+            return True
+        return self._ask(lambda connection: self._abort(connection, name))
+
+    def _abort(self, connection: Connection[Any], name: TransactionName) -> bool:
+        statement = self._psycopg.sql.SQL("ROLLBACK PREPARED {}").format(self._global_name(connection, name))
+        return self._end(connection, statement) or not self._is_committed(connection, name)
+
+    # --- what is there ------------------------------------------------------------------------------------
+
+    def unfinished(self) -> list[TransactionName]:
+        return self._ask(self._prepared)
+
+    def _prepared(self, connection: Connection[Any]) -> list[TransactionName]:
+        prefix = f"{connection.info.dbname}:"
+        found = connection.execute(
+            "SELECT substr(gid, %s) FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
+            (len(prefix) + 1, f"{prefix}{self._description.writer}/"),
+        ).fetchall()
+        names = [TransactionName.parse(text) for (text,) in found]
+        return sorted(name for name in names if name.writer == self._description.writer)
+
+    def committed(self) -> list[Committed]:
+        return self._ask(self._committed)
+
+    def _committed(self, connection: Connection[Any]) -> list[Committed]:
+        found = connection.execute(
+            "SELECT name, checkpoint_id, row_count FROM weir_transactions WHERE writer = %s",
+            (self._description.writer,),
+        ).fetchall()
+        return sorted(Committed(TransactionName.parse(name), number, rows) for name, number, rows in found)
+
+    def retract(self, names: Sequence[TransactionName]) -> int:
+        assert self._description.transaction_column is not None, "rows without their transaction are not found again"
+        column, texts = quoted(self._description.transaction_column), list(map(str, names))
+
+        def retract(connection: Connection[Any]) -> int:
+            with connection.transaction():
+                deleted = connection.execute(f"DELETE FROM {self._target} WHERE {column} = ANY(%s)", (texts,))
+                connection.execute("DELETE FROM weir_transactions WHERE name = ANY(%s)", (texts,))
+            return deleted.rowcount
+
+        return self._ask(retract)
+
+    def forget(self, names: Sequence[TransactionName]) -> None:
+        texts = list(map(str, names))
+        self._ask(lambda connection: connection.execute("DELETE FROM weir_transactions WHERE name = ANY(%s)", (texts,)))
+
+    def rows(self) -> list[Row]:
+        """What a reader sees; nothing when there is no table."""
+        columns = ", ".join(map(quoted, self._description.all_names))
+
+        def read(connection: Connection[Any]) -> list[Row]:
+            if not self._columns_found(connection):
+                return []
+            return connection.execute(f"SELECT {columns} FROM {self._target}").fetchall()
+
+        return self._ask(read)
+
+    # --- upserts ------------------------------------------------------------------------------------------
+
+    def _upsert_statement(self) -> str:
+        return upsert_statement(self._description, "%s", self._target)
+
+    def upsert(self, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
+        inserted = self._upsert_statement()
+        removed = delete_statement(self._description, "%s", self._target)
+
+        def upsert(connection: Connection[Any]) -> None:
+            with connection.transaction(), connection.cursor() as cursor:
+                if deleted:
+                    cursor.executemany(removed, deleted)
+                if rows:
+                    cursor.executemany(inserted, rows)
+
+        try:
+            self._ask(upsert)
+        except DatabaseError as error:
+            cause = error.__cause__
+            if isinstance(cause, self._psycopg.Error) and not self._is_broken(cause):
+                raise self._refused_upsert(cause, [*rows, *deleted]) from cause
+            raise
+
+    def _refused_upsert(self, cause: Exception, rows: Sequence[Row]) -> DatabaseError:
+        """The row is found by trying each by itself, and taking it back."""
+        statements = {len(self._description.names): self._upsert_statement()}
+        for row in rows:
+            statement = statements.get(len(row))
+            if statement is None:
+                continue
+
+            def attempt(connection: Connection[Any], row: Row = row, statement: str = statement) -> None:
+                with connection.transaction(force_rollback=True):
+                    connection.execute(statement, row)
+
+            try:
+                self._ask(attempt)
+            except DatabaseError as error:
+                if isinstance(error.__cause__, self._psycopg.Error):
+                    return self._refused(error.__cause__, [], row)
+                return error
+        return self._refused(cause, [], rows[0])
+
+    def close(self) -> None:
+        self._give_up()
+        _close(self._control)
+        self._control = None
+
+    def drop(self) -> None:
+        self.close()
+
+
+def _close(connection: Connection[Any] | None) -> None:
+    if connection is not None:
+        connection.close()

@@ -1,0 +1,229 @@
+"""The port to a database, as sinks see it: transactions by name that are prepared and then committed, and upserts.
+
+A database is an *external system*: it lives on while jobs die. Whatever stands behind the port keeps these rules, which
+one suite of tests checks for all of them:
+
+* A transaction is ``begin``, ``write``, ..., ``prepare``, and then ``commit`` or ``abort``. Once prepared it can be
+  committed whatever happens to the session, by any other session, and it waits for that as long as it takes. What is
+  not prepared may be gone with its session, or stay until somebody aborts it.
+* Nothing of a transaction can be seen before its commit; with it, everything at once.
+* A *ledger* in the same database names every transaction that was committed. The entry appears in the same step as the
+  rows: a transaction that is neither prepared nor in the ledger is lost, whatever anybody remembers of it. This is what
+  makes ``commit`` idempotent without guessing (as the transaction markers of a log do).
+* ``take_over`` raises the *epoch* of a subtask of a writer. Names hold the epoch, so that no name is ever used twice,
+  whatever else was run with the same database; and whoever has an older epoch can write and prepare nothing any more:
+  fencing, as of Kafka's producers (KIP-98).
+* ``upsert`` is atomic and idempotent.
+
+Names: ``{writer}/{subtask}/{epoch}/{incarnation}.{attempt}/{number}``. Of two epochs of one subtask the higher is the
+later; incarnation and attempt are for whoever looks into the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from engine.elements.errors import ConfigurationError, StorageError, shorten
+
+Row = tuple[Any, ...]
+"""One value for each column."""
+
+MAX_WRITER_BYTES = 96
+"""So that the name of a transaction and that of a database fit into the 199 bytes that PostgreSQL has for them."""
+
+
+class DatabaseError(StorageError):
+    """A database did not do what was asked of it: it is away, locked, or full. Another attempt may succeed."""
+
+
+class FencedError(DatabaseError):
+    """A newer attempt has taken the subtask over: this one may write nothing any more."""
+
+
+class RowRefusedError(DatabaseError):
+    """The table does not take a row. Names the table, the column if that is known, and the row."""
+
+    def __init__(self, place: str, why: str, row: object, column: str | None = None) -> None:
+        self.place, self.why, self.row, self.column = place, why, row, column
+        at = "" if column is None else f", column {column!r}"
+        super().__init__(
+            f"{place}{at}: {why}\n"
+            f"  row     {shorten(row)}\n"
+            "  fix the records or the definition of the table; rows that shall replace others with the same key"
+            " need UpsertSink"
+        )
+
+    def __reduce__(self) -> tuple[type[RowRefusedError], tuple[str, str, object, str | None]]:
+        return RowRefusedError, (self.place, self.why, self.row, self.column)
+
+
+class TransactionGoneError(DatabaseError):
+    """A commit comes for a transaction that is neither prepared nor in the ledger: nothing of it is visible, and nothing
+    ever will be."""
+
+
+class TransactionName(NamedTuple):
+    """See the module."""
+
+    writer: str
+    subtask: int
+    epoch: int
+    incarnation: int
+    attempt: int
+    number: int
+
+    def __str__(self) -> str:
+        writer, subtask, epoch, incarnation, attempt, number = self
+        return f"{writer}/{subtask}/{epoch}/{incarnation}.{attempt}/{number}"
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionName:
+        """The reverse of ``str``. Raises :class:`ValueError`."""
+        writer, subtask, epoch, run, number = text.rsplit("/", 4)
+        incarnation, _, attempt = run.partition(".")
+        return cls(writer, int(subtask), int(epoch), int(incarnation), int(attempt), int(number))
+
+
+class Committed(NamedTuple):
+    """An entry of the ledger. ``checkpoint_id`` is ``None`` for what was committed without checkpoints."""
+
+    name: TransactionName
+    checkpoint_id: int | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """The table that a sink writes to, and as whom.
+
+    ``columns``             their names; a mapping from names to SQL types makes the table if it is not there;
+    ``writer``              what tells this sink from every other one that writes to the same table;
+    ``transaction_column``  a column of text that gets the name of each row's transaction, or ``None``;
+    ``key``, ``version``    of upserts: the columns that name a row, and one by which an older row is told from a newer.
+    """
+
+    table: str
+    columns: Sequence[str] | Mapping[str, str]
+    writer: str
+    transaction_column: str | None = None
+    key: tuple[str, ...] = ()
+    version: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that rows have values for."""
+        return tuple(self.columns)
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The same, and that of the transaction."""
+        return self.names if self.transaction_column is None else (*self.names, self.transaction_column)
+
+    def definitions(self) -> list[str] | None:
+        """``"name" TYPE`` of each column and the primary key, if the table may be made."""
+        if not isinstance(self.columns, Mapping):
+            return None
+        lines = [f"{quoted(name)} {definition}" for name, definition in self.columns.items()]
+        if self.transaction_column is not None:
+            lines.append(f"{quoted(self.transaction_column)} TEXT")
+        if self.key:
+            lines.append(f"PRIMARY KEY ({', '.join(map(quoted, self.key))})")
+        return lines
+
+    def check_columns(self, place: str, found: Sequence[str]) -> None:
+        """Raises :class:`ConfigurationError` unless the table has every column."""
+        if not found:
+            raise ConfigurationError(
+                f"{place}: the table does not exist\n"
+                "  fix: create it, or give the columns with their types: columns={'name': 'TEXT', ...}"
+            )
+        missing = [name for name in self.all_names if name not in found]
+        if missing:
+            raise ConfigurationError(
+                f"{place}: the table has no column {', '.join(map(repr, missing))}\n"
+                f"  it has  {', '.join(found)}\n"
+                "  fix: add what is missing, or change columns= of the sink (names are case-sensitive)"
+            )
+
+
+def check_table(description: TableDescription) -> TableDescription:
+    """The description. Raises :class:`ConfigurationError` when it makes no sense."""
+    names = description.names
+    given: object = description.columns
+    if isinstance(given, str) or not names or not all(names) or any(type(name) is not str for name in names):
+        raise ConfigurationError(f"columns must be names, or a mapping of names to SQL types; got {names!r}")
+    if len(dict.fromkeys(description.all_names)) != len(description.all_names):
+        raise ConfigurationError(f"columns name one twice: {', '.join(description.all_names)}")
+    if not description.table:
+        raise ConfigurationError(f"table must be the name of a table, got {description.table!r}")
+    of_key = [name for name in (*description.key, description.version) if name is not None and name not in names]
+    if of_key:
+        raise ConfigurationError(f"key and version must be among the columns; {', '.join(map(repr, of_key))} is not")
+    return description
+
+
+def quoted(identifier: str) -> str:
+    """An SQL identifier, taken literally."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+class SinkSession(Protocol):
+    """What one subtask of a sink has with a database. Every call may raise :class:`DatabaseError`."""
+
+    place: str
+    """Table and database, for messages."""
+
+    def prepare_table(self) -> None:
+        """Make the tables that are missing. Raises :class:`ConfigurationError` when the table does not fit."""
+
+    def take_over(self, subtask: int, parallelism: int) -> int:
+        """The new epoch of this subtask; every subtask with the same number modulo ``parallelism`` is fenced up to it."""
+
+    def begin(self, name: TransactionName) -> None:
+        """Begin a transaction."""
+
+    def write(self, name: TransactionName, rows: Sequence[Row]) -> None:
+        """Add rows, all or none. Raises :class:`RowRefusedError` when the table does not take one."""
+
+    def prepare(self, name: TransactionName, checkpoint_id: int | None) -> None:
+        """From now on the transaction can be committed whatever happens."""
+
+    def commit(self, name: TransactionName) -> bool:
+        """Make it visible; ``False`` when it was already. Raises :class:`TransactionGoneError`."""
+
+    def abort(self, name: TransactionName) -> bool:
+        """Take it back, if that is still to be done; ``False`` when it is committed."""
+
+    def unfinished(self) -> list[TransactionName]:
+        """Transactions of this writer that are neither committed nor aborted and outlive their session, in order."""
+
+    def committed(self) -> list[Committed]:
+        """The ledger of this writer, in the order of names."""
+
+    def retract(self, names: Sequence[TransactionName]) -> int:
+        """Delete the rows of committed transactions and their entries in the ledger; returns how many rows."""
+
+    def forget(self, names: Sequence[TransactionName]) -> None:
+        """Delete entries of the ledger; the rows stay."""
+
+    def upsert(self, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
+        """Insert rows, or replace those with the same key; delete by key (rows of the key columns, and of the version
+        behind them if there is one). With a version nothing older replaces or deletes what is newer."""
+
+    def close(self) -> None:
+        """Let go of everything, in order."""
+
+    def drop(self) -> None:
+        """The process is dead: connections break, and nothing more is said to the database."""
+
+
+class SinkDatabase(Protocol):
+    """A database that sinks can connect to."""
+
+    def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> SinkSession:
+        """A session of one subtask. ``resolve_path``: a relative path -> where it lies for this run."""
+
+    def rows(self, description: TableDescription) -> list[Row]:
+        """What a reader sees in the table now, in no particular order; nothing when there is no table."""

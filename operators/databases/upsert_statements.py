@@ -1,0 +1,39 @@
+"""The statements of upserts, which SQLite and PostgreSQL share: ``INSERT ... ON CONFLICT (key) DO UPDATE``.
+
+With a version column a row replaces one of the same or an older version only, and deletes it only then: rows that come
+again after a restore change nothing that is newer. The guard is part of the statement, not a question before it.
+"""
+
+from __future__ import annotations
+
+from operators.databases.session import TableDescription, quoted
+
+
+def table_name(description: TableDescription) -> str:
+    """The quoted name; ``schema.table`` has two parts."""
+    return ".".join(map(quoted, description.table.split(".")))
+
+
+def upsert_statement(description: TableDescription, hole: str, table: str | None = None) -> str:
+    """Inserts or replaces one row; ``hole`` is how a parameter is written; ``table`` is quoted already."""
+    target = quoted(description.table) if table is None else table
+    others = [quoted(name) for name in description.names if name not in description.key]
+    columns, holes = ", ".join(map(quoted, description.names)), ", ".join([hole] * len(description.names))
+    statement = f"INSERT INTO {target} AS old ({columns}) VALUES ({holes}) ON CONFLICT"
+    statement += f" ({', '.join(map(quoted, description.key))}) DO "
+    if not others:
+        return statement + "NOTHING"
+    statement += f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
+    if description.version is not None:
+        version = quoted(description.version)
+        statement += f" WHERE excluded.{version} >= old.{version}"
+    return statement
+
+
+def delete_statement(description: TableDescription, hole: str, table: str | None = None) -> str:
+    """Deletes one row by its key; with a version, unless it is newer than that which follows the key."""
+    target = quoted(description.table) if table is None else table
+    where = [f"{quoted(name)} = {hole}" for name in description.key]
+    if description.version is not None:
+        where.append(f"{quoted(description.version)} <= {hole}")
+    return f"DELETE FROM {target} WHERE {' AND '.join(where)}"

@@ -1,0 +1,287 @@
+"""The bucketing sink: rows of text in files that are in progress, pending, finished (Flink: ``BucketingSink``).
+
+The rules for files are in :mod:`operators.files.bucketing_parts`. The operator adds what needs a task: the bucket of
+each record, a timer that looks for inactive parts, state, and the end.
+
+* The states of all buckets of a subtask are *one* element of a list state. A restore deals the elements out again; any
+  subtask may finish the files of any other.
+* Whether files can be cut is found out by cutting one of seven bytes, or switched off with ``use_truncate=False``.
+* ``finish`` closes the parts, which the last checkpoint then finishes (the sink of Flink knew no end of input).
+  ``close`` closes them too, but no checkpoint knows of that.
+* Without checkpoints a part is finished as soon as it is closed, as if pending parts had no prefix and no suffix. With
+  checkpoints such names would show rows before their time, and are refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.operator import Operator
+from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssigner, FunctionBucketAssigner
+from operators.files.bucketing_names import FINISHED, BucketingNames
+from operators.files.bucketing_parts import BucketingParts
+from operators.files.part_files import LineRows, RecordError, encode_lines
+from operators.files.row_formats import JsonLinesRowFormat, RowFormat
+from operators.files.valid_length import read_valid_length
+from operators.sinks import SinkOperator
+from state_backends.filesystem import FileSystem
+
+DEFAULT_BATCH_SIZE_BYTES = 384 * 1024 * 1024
+DEFAULT_INACTIVE_CHECK_INTERVAL_MS = 60_000
+DEFAULT_INACTIVE_THRESHOLD_MS = 60_000
+
+_SCRATCH = b"scratch"
+"""Seven bytes."""
+
+
+class BucketingSink:
+    """Describes a bucketing sink.
+
+    ``path``      the directory, relative to the output directory of the run;
+    ``format``    how a record becomes a line;
+    ``bucketer``  ``record -> sub-directory``, or a ``BucketAssigner`` such as ``DateTimeBucketAssigner()``; without one
+                  there is one bucket;
+    ``names``     prefixes and suffixes;
+    ``batch_size_bytes``, ``rollover_interval_ms``  behind which a part is closed when the next record comes; by default
+                  384 MiB and never;
+    ``inactive_check_interval_ms``, ``inactive_threshold_ms``  how often it is looked for parts that were not written to
+                  for how long; by default a minute each;
+    ``use_truncate``  ``False`` = write valid lengths although files can be cut;
+    ``keeps_valid_length``  ``True`` = a valid length is written once and never changed, as in Flink: if the job goes
+                  back to an older checkpoint, some rows are then read twice.
+    """
+
+    name = "bucketing-sink"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        format: RowFormat | None = None,
+        bucketer: Callable[[Any], str] | BucketAssigner | None = None,
+        names: BucketingNames | None = None,
+        batch_size_bytes: int = DEFAULT_BATCH_SIZE_BYTES,
+        rollover_interval_ms: int | None = None,
+        inactive_check_interval_ms: int = DEFAULT_INACTIVE_CHECK_INTERVAL_MS,
+        inactive_threshold_ms: int = DEFAULT_INACTIVE_THRESHOLD_MS,
+        use_truncate: bool = True,
+        keeps_valid_length: bool = False,
+    ) -> None:
+        _check_directory(path)
+        _check_number("batch_size_bytes", batch_size_bytes, 0)
+        if rollover_interval_ms is not None:
+            _check_number("rollover_interval_ms", rollover_interval_ms, 0)
+        _check_number("inactive_check_interval_ms", inactive_check_interval_ms, 1)
+        _check_number("inactive_threshold_ms", inactive_threshold_ms, 0)
+        self.path = path
+        self.format = JsonLinesRowFormat() if format is None else format
+        self.assigner = _assigner(bucketer)
+        self.names = BucketingNames() if names is None else names
+        self.batch_size_bytes = batch_size_bytes
+        self.rollover_interval_ms = rollover_interval_ms
+        self.inactive_check_interval_ms = inactive_check_interval_ms
+        self.inactive_threshold_ms = inactive_threshold_ms
+        self.use_truncate = use_truncate
+        self.keeps_valid_length = keeps_valid_length
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return _BucketingSinkOperator(self)
+
+
+def _assigner(bucketer: Callable[[Any], str] | BucketAssigner | None) -> BucketAssigner:
+    if isinstance(bucketer, BucketAssigner):
+        return bucketer
+    return BasePathBucketAssigner() if bucketer is None else FunctionBucketAssigner(bucketer)
+
+
+def _check_directory(path: object) -> None:
+    if not isinstance(path, str) or not path:
+        raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
+
+
+def _check_number(what: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ConfigurationError(f"{what} is {value!r}; it must be a whole number from {least}")
+
+
+class _BucketingSinkOperator(SinkOperator):
+    def __init__(self, spec: BucketingSink) -> None:
+        self._spec = spec
+        self._watermark_ms = -(2**63)
+        self._parts: BucketingParts | None = None
+        self._finished = False
+
+    # --- life cycle ---------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        spec, context = self._spec, self.context
+        names = spec.names
+        if names.finishes_on_close and context.checkpointing_enabled:
+            raise ConfigurationError(
+                f"sink {context.name!r}: pending_prefix and pending_suffix are both empty, so that readers would see"
+                " rows before their checkpoint is complete\n"
+                "  fix: leave one of them, or run the job without checkpoints (--mode none)"
+            )
+        if not context.checkpointing_enabled:
+            names = replace(names, pending_prefix="", pending_suffix="")
+        self._directory = context.resolve_path(spec.path)
+        parts = self._parts = BucketingParts(
+            context.file_system(),
+            self._directory,
+            names,
+            subtask=context.subtask,
+            batch_size_bytes=spec.batch_size_bytes,
+            rollover_interval_ms=spec.rollover_interval_ms,
+            inactive_threshold_ms=spec.inactive_threshold_ms,
+            truncates=self._can_truncate,
+            keeps_valid_length=spec.keeps_valid_length,
+            missing=lambda: context.metrics.count("numCommittedFilesMissing"),
+        )
+        self._state = context.operator_backend().list_state("bucket-states")
+        with self._storage_errors():
+            for buckets in self._state.get():
+                parts.restore(tuple(bucket) for bucket in buckets)
+
+    def _can_truncate(self) -> bool:
+        if not self._spec.use_truncate:
+            return False
+        context, fs = self.context, self.context.file_system()
+        fs.make_dirs(self._directory)
+        name = f".truncate-{context.subtask}-{context.incarnation}-{context.attempt}"
+        path = posixpath.join(self._directory, name)
+        try:
+            with fs.open_write(path) as file:
+                file.write(_SCRATCH)
+            try:
+                fs.truncate(path, 2)
+            except (OSError, NotImplementedError):
+                return False
+            return fs.read_bytes(path) == _SCRATCH[:2]
+        finally:
+            if fs.exists(path):
+                fs.delete(path)
+
+    @property
+    def _machine(self) -> BucketingParts:
+        assert self._parts is not None, "used before initialize_state"
+        return self._parts
+
+    def open(self) -> None:
+        self._arm()
+
+    def _arm(self) -> None:
+        interval_ms = self._spec.inactive_check_interval_ms
+        self.context.register_processing_timer(self.context.processing_time_ms() + interval_ms)
+
+    def on_processing_time(self, time_ms: int) -> None:
+        with self._storage_errors():
+            self._machine.close_inactive(self.context.processing_time_ms())
+        self._arm()
+
+    def finish(self) -> None:
+        self._finished = True
+        with self._storage_errors():
+            self._machine.close_parts()
+
+    def close(self) -> None:
+        if self._parts is None:
+            return
+        if self.context.checkpointing_enabled or self._spec.names.finishes_on_close:
+            with self._storage_errors():
+                self._parts.close_parts()
+        else:
+            # Parts are open because the job has failed. Closing them would finish them.
+            self._parts.abandon()
+
+    def abandon(self) -> None:
+        if self._parts is not None:
+            self._parts.abandon()
+
+    # --- records ------------------------------------------------------------------------------------------
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        self._watermark_ms = timestamp_ms
+
+    def process_batch(self, batch: Batch) -> None:
+        assert not self._finished, "records after finish"
+        values = batch.values
+        if not values:
+            return
+        try:
+            lines = LineRows(encode_lines(self._spec.format, values))
+        except RecordError as error:
+            raise self.user_error("row format", error.record, error.cause) from error.cause
+        try:
+            buckets = self._spec.assigner.buckets_of(batch, self.context.processing_time_ms(), self._watermark_ms)
+        except RecordError as error:
+            raise self.user_error("bucketer", error.record, error.cause) from error.cause
+        if isinstance(buckets, str):
+            self._write(buckets, lines)
+            return
+        groups: dict[str, list[str]] = {}
+        for bucket, line in zip(buckets, lines, strict=True):
+            groups.setdefault(bucket, []).append(line)
+        for bucket, of_bucket in groups.items():
+            self._write(bucket, LineRows(of_bucket))
+
+    def _write(self, bucket: str, lines: LineRows) -> None:
+        data = ("\n".join(lines) + "\n").encode()
+        with self._storage_errors():
+            self._machine.write(bucket, data, lambda: lines.ends, self.context.processing_time_ms())
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        with self._storage_errors():
+            self._state.update([self._machine.snapshot(checkpoint_id)])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        with self._storage_errors():
+            self._machine.commit(checkpoint_id)
+
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self._spec.path
+            raise StorageError(
+                f"sink {self.context.name!r} cannot write {where}: {error.strerror or error}\n"
+                "  check that the directory exists, is writable and has space; then resume from the last checkpoint"
+            ) from error
+
+    def fingerprint(self) -> object:
+        return self._machine.fingerprint(), self._finished
+
+
+def read_bucketing_output(fs: FileSystem, path: str, names: BucketingNames | None = None) -> dict[str, list[str]]:
+    """The rows of finished parts below ``path``, each read up to its valid length: bucket -> its lines, sorted.
+
+    ``names``: those of the sink. Raises ``StorageError`` for a part that is torn or shorter than what is valid of it.
+    """
+    known = BucketingNames() if names is None else names
+    buckets: dict[str, list[str]] = {}
+    prefix = path.rstrip("/") + "/"
+    for file in fs.walk_files(path):
+        bucket, name = posixpath.split(file.removeprefix(prefix))
+        if known.kind_of(name) != FINISHED:
+            continue
+        data = fs.read_bytes(file)
+        marker = posixpath.join(posixpath.dirname(file), known.valid_length(name))
+        if fs.exists(marker):
+            length_bytes = read_valid_length(fs, marker)
+            if length_bytes > len(data):
+                raise StorageError(f"{file} has {len(data)} bytes, of which {length_bytes} should be valid")
+            data = data[:length_bytes]
+        lines = data.decode().split("\n")
+        if lines.pop():
+            raise StorageError(f"{file} does not end with a line break where it should, so no sink has finished it")
+        buckets.setdefault(bucket, []).extend(lines)
+    return {bucket: sorted(lines) for bucket, lines in sorted(buckets.items())}

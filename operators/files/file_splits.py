@@ -1,0 +1,117 @@
+"""Splits of files: what one is, how a file is cut, how a split is called, and what a position in one counts.
+
+Rules (Flink: ``FileSourceSplit``, ``CheckpointedPosition``, ``BlockSplittingRecursiveEnumerator``)
+---------------------------------------------------------------------------------------------------
+* A split is a range of a file's bytes, read from the position that it carries, or from its beginning.
+* A splittable file is cut at its blocks if these tile it exactly; otherwise it is one split.
+* A record belongs to the split in whose range ``(start, end]`` it starts; the first split of a file has byte 0 too. The
+  last split of a file has no end: it is read as far as the file reaches when the reader gets there.
+* A position is ``(offset, records after it)`` and counts the record itself: of a batch that begins at ``(o, s)``, the
+  record ``i`` (from 0) has ``(o, s + i + 1)``. ``NO_OFFSET`` says that nothing is known but the split's beginning.
+
+The id of a split says where it lies, so that whoever knows the id can read it: ``path``, ``path@offset+length``, or
+``path@offset+`` for the last one of several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+NO_OFFSET = -1
+"""The offset of a position of which only the number of records is known."""
+
+_RANGE = re.compile(r"(.*)@(\d+)\+(\d*)", re.DOTALL)
+
+
+class CheckpointedPosition(NamedTuple):
+    """Where to go on: ``records_after_offset`` records behind byte ``offset``, or behind the beginning of the split."""
+
+    offset: int
+    records_after_offset: int
+
+
+class FileStatus(NamedTuple):
+    """A file as a listing found it. ``blocks``: offset and length of each, none if nothing is known of them."""
+
+    path: str
+    length: int
+    blocks: tuple[tuple[int, int], ...] = ()
+
+
+class FileSourceSplit(NamedTuple):
+    """A range of a file. ``position``: where to go on in it, ``None`` at its beginning."""
+
+    id: str
+    path: str
+    offset: int
+    length: int
+    position: Any = None
+
+
+class SplitRange(NamedTuple):
+    """What the id of a split says. ``end`` is ``None`` for the last split of a file."""
+
+    path: str
+    start: int
+    end: int | None
+
+    @property
+    def is_whole_file(self) -> bool:
+        """Whether it begins and ends with the file."""
+        return self.start == 0 and self.end is None
+
+
+def split_id(path: str, start: int, end: int | None) -> str:
+    """The id of a range of a file."""
+    if start == 0 and end is None and _RANGE.fullmatch(path) is None:
+        return path
+    return f"{path}@{start}+{'' if end is None else end - start}"
+
+
+def split_range(split: str) -> SplitRange:
+    """The range that :func:`split_id` has given this id."""
+    match = _RANGE.fullmatch(split)
+    if match is None:
+        return SplitRange(split, 0, None)
+    start = int(match[2])
+    return SplitRange(match[1], start, start + int(match[3]) if match[3] else None)
+
+
+def regular_blocks(length: int, block_bytes: int) -> tuple[tuple[int, int], ...]:
+    """A file of ``length`` bytes as blocks of equal size, the last one excepted."""
+    return tuple((start, min(block_bytes, length - start)) for start in range(0, length, block_bytes))
+
+
+def tile(blocks: Iterable[tuple[int, int]], length: int) -> bool:
+    """Whether blocks, in order, cover a file of ``length`` bytes without gap or overlap."""
+    reached = 0
+    for start, size in blocks:
+        if start != reached or size < 1:
+            return False
+        reached += size
+    return reached == length
+
+
+def splits_of(file: FileStatus, *, splittable: bool) -> list[FileSourceSplit]:
+    """The splits of one file."""
+    blocks = sorted(file.blocks)
+    if not splittable or len(blocks) < 2 or not tile(blocks, file.length):
+        return [FileSourceSplit(split_id(file.path, 0, None), file.path, 0, file.length)]
+    starts = [start for start, _ in blocks]
+    ends: Sequence[int | None] = [*starts[1:], None]
+    return [
+        FileSourceSplit(split_id(file.path, start, end), file.path, start, length)
+        for (start, length), end in zip(blocks, ends, strict=True)
+    ]
+
+
+def record_positions(offset: int, records_before: int, count: int) -> list[CheckpointedPosition]:
+    """The positions of the ``count`` records of a batch that begins ``records_before`` records behind ``offset``."""
+    return [position_behind(offset, records_before, index) for index in range(count)]
+
+
+def position_behind(offset: int, records_before: int, index: int) -> CheckpointedPosition:
+    """The position of record ``index`` of such a batch: where to go on once it has been emitted."""
+    return CheckpointedPosition(offset, records_before + index + 1)

@@ -1,0 +1,233 @@
+"""Open part files: where encoded records meet a recoverable stream, for row and bulk formats alike.
+
+* A *row* format writes each record when it comes. The file can be persisted and resumed, and its size is known after
+  every record.
+* A *bulk* format gathers records, writes them when it has enough, and needs an ending (a footer, say). Such a file
+  cannot be persisted while it is open, so it is closed by every checkpoint. Its size grows by leaps.
+
+Records are encoded a batch at a time, before anything of the batch is written: a bad record leaves no trace in a file.
+What a batch is encoded to (*rows*) only its format knows; positions in it are those of the records.
+
+Source: ``InProgressFileWriter``, ``RowWisePartWriter``, ``BulkPartWriter``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+from engine.elements.batch import Batch
+from operators.files.recoverable_writer import PendingFile, RecoverableStream, ResumeHandle
+from operators.files.row_formats import RowFormat
+
+Rows = Any
+"""The records of a batch as one format has encoded them."""
+
+
+class RecordError(Exception):
+    """A record cannot be encoded; the cause is chained. ``position``: of the record in its batch."""
+
+    def __init__(self, position: int, record: Any, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.position = position
+        self.record = record
+        self.cause = cause
+
+
+class BulkWriter(Protocol):
+    """Writes the records of one file in bulk (Flink: ``BulkWriter``)."""
+
+    def add(self, rows: Rows, start: int, stop: int) -> int:
+        """Take rows from ``start`` on, up to ``stop``, in order. It stops behind the first one with which it writes to
+        the file, and returns the position behind the last row that it took: so whoever watches the size of the file
+        sees every change, whatever the batches are."""
+
+    def finish(self) -> None:
+        """Write what is left, and the ending."""
+
+
+class BulkFormat(Protocol):
+    """A format of files that are written in bulk."""
+
+    is_bulk: bool
+    """True."""
+
+    def encode_batch(self, batch: Batch) -> Rows:
+        """The records of ``batch``. Raises :class:`RecordError` for one that does not fit."""
+
+    def select(self, rows: Rows, positions: Sequence[int]) -> Rows:
+        """The rows at ``positions``, in that order."""
+
+    def open_writer(self, write: Callable[[bytes], None]) -> BulkWriter:
+        """What writes one file through ``write``."""
+
+    def encode(self, record: Any) -> str:
+        """The record as a line of text, by which it is recognised in :meth:`lines_of`."""
+
+    def lines_of(self, path: str, content: bytes) -> list[str]:
+        """The records of a whole file. Raises ``StorageError`` when it is torn."""
+
+
+Format = RowFormat | BulkFormat
+
+
+def is_bulk(format: Format) -> bool:
+    """Whether files of ``format`` are written in bulk."""
+    return bool(getattr(format, "is_bulk", False))
+
+
+class LineRows(list[str]):
+    """Lines without their ends; sizes in bytes are worked out when somebody asks."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__(lines)
+        self._ends: list[int] | None = None
+
+    @property
+    def ends(self) -> list[int]:
+        """Where each line ends, line break included, in the bytes of all of them."""
+        if self._ends is None:
+            self._ends = list(accumulate(len(line.encode()) + 1 for line in self))
+        return self._ends
+
+
+class PartEncoder:
+    """Encodes batches for one format, row or bulk."""
+
+    __slots__ = ("format", "is_bulk")
+
+    def __init__(self, format: Format) -> None:
+        self.format: Any = format
+        self.is_bulk = is_bulk(format)
+
+    def encode(self, batch: Batch) -> Rows:
+        """The records of ``batch``. Raises :class:`RecordError`."""
+        return self.format.encode_batch(batch) if self.is_bulk else LineRows(encode_lines(self.format, batch.values))
+
+    def select(self, rows: Rows, positions: Sequence[int]) -> Rows:
+        """The rows at ``positions``, in that order."""
+        if self.is_bulk:
+            return self.format.select(rows, positions)
+        return LineRows(list(map(rows.__getitem__, positions)))
+
+    def open(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int) -> PartFile:
+        """The part that is written to ``stream``."""
+        if self.is_bulk:
+            return BulkPart(stream, bucket_id, created_at_ms, self.format.open_writer(stream.write))
+        return RowPart(stream, bucket_id, created_at_ms)
+
+
+def encode_lines(format: RowFormat, values: list[Any]) -> list[str]:
+    """One line for each of ``values``. Raises :class:`RecordError` for a record that has none, or one that is no
+    UTF-8."""
+    lines: list[str] = []
+    try:
+        lines.extend(map(format.encode, values))
+        if len(lines) != len(values):
+            raise StopIteration("the format let a StopIteration escape")
+        _check_text(lines)
+    except UnicodeEncodeError as error:
+        position = next(at for at, line in enumerate(lines) if _is_unwritable(line))
+        raise RecordError(position, values[position], error) from error
+    except Exception as error:
+        raise RecordError(len(lines), values[len(lines)], error) from error
+    return lines
+
+
+def _check_text(lines: list[str]) -> None:
+    text = "".join(lines)
+    if not text.isascii():
+        text.encode()
+
+
+def _is_unwritable(line: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in line)
+
+
+class PartFile:
+    """The open part of a bucket, as policies see it."""
+
+    __slots__ = ("bucket_id", "created_at_ms", "last_update_ms", "stream")
+
+    def __init__(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int) -> None:
+        self.stream = stream
+        self.bucket_id = bucket_id
+        self.created_at_ms = created_at_ms
+        self.last_update_ms = created_at_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """What was written to the file."""
+        return self.stream.size_bytes
+
+    def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
+        """Write rows from ``start`` on, up to ``stop``; the position behind the last one that was taken."""
+        raise TypeError(f"{type(self).__name__} does not say how rows are written")
+
+    def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
+        """The same, up to and with the row that makes the file larger than ``size_bytes``."""
+        return self.add(rows, start, stop, now_ms)
+
+    def persist(self) -> ResumeHandle:
+        """Make what was written durable, and say how to go on."""
+        return self.stream.persist()
+
+    def close_for_commit(self) -> PendingFile:
+        """Write the ending, if there is one, and close."""
+        return self.stream.close_for_commit()
+
+    def dispose(self) -> None:
+        """Close without any promise."""
+        self.stream.close()
+
+
+class RowPart(PartFile):
+    """Lines, each written when it comes."""
+
+    __slots__ = ()
+
+    def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
+        """All of them."""
+        lines = rows if stop - start == len(rows) else rows[start:stop]
+        self.stream.write(("\n".join(lines) + "\n").encode())
+        self.last_update_ms = now_ms
+        return stop
+
+    def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
+        """Found in the running sum of their sizes."""
+        ends: list[int] = rows.ends
+        before = ends[start - 1] if start else 0
+        room = before + size_bytes - self.stream.size_bytes
+        if ends[stop - 1] > room:
+            stop = bisect_right(ends, room, start, stop) + 1
+        return self.add(rows, start, stop, now_ms)
+
+
+class BulkPart(PartFile):
+    """Records gathered by a writer of their format."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int, writer: BulkWriter) -> None:
+        super().__init__(stream, bucket_id, created_at_ms)
+        self._writer = writer
+
+    def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
+        """As many as the writer takes before the file grows."""
+        self.last_update_ms = now_ms
+        taken = self._writer.add(rows, start, stop)
+        assert start < taken <= stop, (start, taken, stop)
+        return taken
+
+    def persist(self) -> ResumeHandle:
+        """Impossible: what the writer has gathered is in no file yet."""
+        raise AssertionError("a bulk part cannot be persisted while it is open; its policy must close it")
+
+    def close_for_commit(self) -> PendingFile:
+        """With the ending."""
+        self._writer.finish()
+        return super().close_for_commit()

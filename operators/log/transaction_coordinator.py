@@ -1,0 +1,381 @@
+"""Who may do what in a log with transactions: the rules of :mod:`operators.log.transaction_log`, whatever the log is
+kept in.
+
+Before a request is checked and carried out, time passes (``expire``) and what is late arrives (``_deliver_late``).
+``gate`` is asked for each of them what becomes of it. Who is told that no answer came does not know whether the request
+was carried out, as it is with a network. The log goes by a clock of its own, or else by the latest time that it was
+ever told.
+
+The coordinator holds names, epochs, states and counts, no records. Those go to partitions, which subclasses keep:
+records by ``_write``, ends of transactions by ``_mark``. Whatever changes about a name is told to ``_record_change``
+before it changes, so that a subclass can write it down first: a change that is not written down did not happen.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence, Sized
+from typing import Any, Generic, NoReturn, TypeVar
+
+from engine.elements.errors import ConfigurationError
+from operators.log.transaction_log import (
+    ABORT_MARKER,
+    ABORTED,
+    COMMIT_MARKER,
+    COMMITTED,
+    ENDED_BY_OTHERS,
+    EXPIRED,
+    FENCED,
+    LOST,
+    OK,
+    OPEN,
+    PREPARED,
+    REFUSED,
+    REFUSED_AS_FENCED,
+    REPEATED,
+    UNHEARD,
+    UNKNOWN,
+    Exchange,
+    InvalidTransactionError,
+    LogTimeoutError,
+    Producer,
+    ProducerFencedError,
+    Request,
+    TransactionDescription,
+    TransactionGoneError,
+    TransactionLogError,
+)
+from operators.log.transaction_names import BEGUN, ENDED, IS_PREPARED, REGISTERED, Change, Name
+
+P = TypeVar("P", bound=Sized)
+"""What a subclass knows a partition by; its length is the offset of the next entry."""
+
+DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER = (
+    "delivered", "request-lost", "answer-lost", "expire", "fence", "late-marker",
+)
+"""Fates of a request: carried out and answered; never arrives; carried out, but the answer is lost; the log gives the
+transaction up right before; another producer takes the name right before; an end of a transaction arrives a second
+time, while the next one is open."""
+
+FATES = (DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
+
+DEFAULT_MAX_TIMEOUT_NS = 15 * 60 * 1_000_000_000
+"""The longest timeout that a producer may ask for (Kafka: ``transaction.max.timeout.ms``, 15 minutes)."""
+
+
+_NEVER_NS = 1 << 63
+
+
+class TransactionCoordinator(Generic[P]):
+    """See the module.
+
+    ``gate``     decides the fate of each request, one of ``FATES``; ``None`` = all are delivered;
+    ``clock``    the log's own, in ns; ``None`` = it believes whoever asks;
+    ``history``  every request so far, with its result, if ``keeps_history``.
+    """
+
+    def __init__(self, *, max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS, keeps_history: bool = True) -> None:
+        self.gate: Callable[[Request], str] | None = None
+        self.clock: Callable[[], int] | None = None
+        self.history: list[Exchange] = []
+        self._keeps_history = keeps_history
+        self._max_timeout_ns = max_timeout_ns
+        self._names: dict[str, Name] = {}
+        self._now_ns = 0
+        self._next_expiry_ns = _NEVER_NS
+        """No transaction is given up before."""
+        self._late: list[Request] = []
+        """Ends of transactions that will arrive a second time."""
+
+    # --- what subclasses keep -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _partition(self, topic: str, partition: int) -> P:
+        """Raises :class:`ConfigurationError` when it does not exist."""
+
+    @abstractmethod
+    def _write(self, entries: P, producer: Producer | None, values: Sequence[object]) -> None:
+        """Append records."""
+
+    @abstractmethod
+    def _mark(self, entries: P, kind: str, producer: Producer) -> None:
+        """Append the end of a transaction."""
+
+    def _record_change(self, change: Change) -> None:
+        """Called before ``change`` is applied."""
+
+    def _apply(self, change: Change) -> None:
+        """Names are what all changes so far have made of them."""
+        kind, transactional_id, epoch, *rest = change
+        if kind == REGISTERED:
+            name = self._names.get(transactional_id)
+            if name is None:
+                self._names[transactional_id] = Name(epoch, *rest)
+            else:
+                name.epoch, name.timeout_ns = epoch, rest[0]
+            return
+        name = self._names[transactional_id]
+        if kind == BEGUN:
+            name.state, name.begun_ns = OPEN, rest[0]
+            self._next_expiry_ns = min(self._next_expiry_ns, name.begun_ns + name.timeout_ns)
+        elif kind == IS_PREPARED:
+            name.state, name.note = PREPARED, rest[0]
+        else:
+            assert kind == ENDED, kind
+            outcome, note, *_ = rest
+            name.ended.add(epoch, outcome, note)
+            name.state, name.note = None, None
+            name.written.clear()
+            name.first_offsets.clear()
+            name.epoch = epoch + 1
+
+    def _change(self, *change: Any) -> None:
+        self._record_change(change)
+        self._apply(change)
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def init_transactions(self, transactional_id: str, timeout_ns: int, now_ns: int) -> Producer:
+        """See the port."""
+        if not 0 < timeout_ns <= self._max_timeout_ns:
+            raise ConfigurationError(
+                f"transaction timeout of {transactional_id!r} is {timeout_ns} ns; the log allows up to"
+                f" {self._max_timeout_ns}: ask for less, or raise max_timeout_ns of the log"
+            )
+        request = Request("init", transactional_id, -1, None, 0, 0, None, now_ns)
+        fate = self._arrives(request)
+        name = self._names.get(transactional_id)
+        if name is not None and name.state is not None:
+            self._end(transactional_id, name, FENCED, None)
+        epoch = 0 if name is None else name.epoch + 1
+        self._change(REGISTERED, transactional_id, epoch, timeout_ns)
+        self._answers(request, fate, OK)
+        return Producer(transactional_id, epoch)
+
+    def begin(self, producer: Producer, now_ns: int) -> None:
+        """See the port."""
+        request = self._of("begin", producer, now_ns)
+        fate = self._arrives(request)
+        name = self._current(request, producer, fate)
+        if name.state == PREPARED or name.written:
+            self._refuse(request, fate, f"{producer} begins a transaction, but has one that is {name.state}")
+        if name.state is None:
+            self._change(BEGUN, *producer, self._now_ns)
+            self._answers(request, fate, OK)
+        else:
+            self._answers(request, fate, REPEATED)
+
+    def append(
+        self,
+        producer: Producer | None,
+        topic: str,
+        partition: int,
+        values: Sequence[object],
+        sequence: int,
+        now_ns: int,
+    ) -> None:
+        """See the port."""
+        transactional_id, epoch = (None, -1) if producer is None else producer
+        request = Request("append", transactional_id, epoch, topic, partition, len(values), None, now_ns)
+        entries = self._partition(topic, partition)
+        fate = self._arrives(request)
+        result = OK
+        if producer is None:
+            self._write(entries, None, values)
+        else:
+            name = self._current(request, producer, fate)
+            if name.state != OPEN:
+                self._refuse(request, fate, f"{producer} appends, but its transaction is {name.state or 'not begun'}")
+            written = name.written.get((topic, partition), 0)
+            if sequence + len(values) == written and values:
+                result = REPEATED
+            elif sequence != written:
+                self._refuse(request, fate, f"{producer} appends record {sequence} of its own, but {written} is next")
+            elif values:
+                first_offset = len(entries)
+                self._write(entries, producer, values)
+                name.first_offsets.setdefault((topic, partition), first_offset)
+                name.written[topic, partition] = written + len(values)
+        self._answers(request, fate, result)
+
+    def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
+        """See the port."""
+        request = self._of("prepare", producer, now_ns, note)
+        fate = self._arrives(request)
+        name = self._current(request, producer, fate)
+        if name.state is None:
+            self._refuse(request, fate, f"{producer} prepares, but its transaction is not begun")
+        result = REPEATED if name.state == PREPARED else OK
+        if result == OK or name.note != note:
+            self._change(IS_PREPARED, *producer, note)
+        self._answers(request, fate, result)
+
+    def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
+        """See the port."""
+        request = self._of("commit", producer, now_ns, note)
+        fate = self._arrives(request)
+        result = self._carry_out_end(producer, COMMITTED, note)
+        if result in (LOST, REFUSED):
+            self._refuse(request, fate, TransactionGoneError(producer, self._outcome(producer)), result)
+        self._answers(request, fate, result)
+        return producer._replace(epoch=producer.epoch + 1)
+
+    def abort(self, producer: Producer, now_ns: int) -> Producer:
+        """See the port."""
+        request = self._of("abort", producer, now_ns)
+        fate = self._arrives(request)
+        result = self._carry_out_end(producer, ABORTED, None)
+        if result == REFUSED:
+            self._refuse(request, fate, f"{producer} aborts, but its transaction is {self._outcome(producer)}")
+        self._answers(request, fate, result)
+        return producer._replace(epoch=producer.epoch + 1)
+
+    def outcome(self, producer: Producer, now_ns: int) -> str:
+        """See the port."""
+        self.expire(now_ns)
+        return self._outcome(producer)
+
+    def _outcome(self, producer: Producer) -> str:
+        name = self._names.get(producer.transactional_id)
+        if name is None:
+            return UNKNOWN
+        ended = name.ended.get(producer.epoch)
+        if ended is not None:
+            return ended
+        return name.state if name.epoch == producer.epoch and name.state is not None else UNKNOWN
+
+    def transactions(self, prefix: str, now_ns: int) -> Sequence[TransactionDescription]:
+        """See the port."""
+        self.expire(now_ns)
+        return [self._describe(key, name) for key, name in self._names.items() if key.startswith(prefix)]
+
+    def open_transactions(self) -> Sequence[TransactionDescription]:
+        """Those that have neither been committed nor aborted, as of the last request."""
+        return [self._describe(key, name) for key, name in self._names.items() if name.state is not None]
+
+    @staticmethod
+    def _describe(transactional_id: str, name: Name) -> TransactionDescription:
+        return TransactionDescription(
+            Producer(transactional_id, name.epoch),
+            name.state or name.ended.get(name.epoch - 1) or UNKNOWN,
+            sum(name.written.values()),
+            name.begun_ns if name.state is not None else None,
+            name.ended.newest_note,
+        )
+
+    # --- what becomes of a request ------------------------------------------------------------------------
+
+    @staticmethod
+    def _of(kind: str, producer: Producer, now_ns: int, note: int | None = None) -> Request:
+        return Request(kind, producer.transactional_id, producer.epoch, None, 0, 0, note, now_ns)
+
+    def _arrives(self, request: Request) -> str:
+        """Everything that comes before the request itself; returns its fate."""
+        self.expire(request.at_ns)
+        if self._late:
+            self._deliver_late(request)
+        if self.gate is None:
+            return DELIVERED
+        fate = self.gate(request)
+        assert fate in FATES, fate
+        if fate == REQUEST_LOST:
+            self._record(request, fate, UNHEARD)
+            raise LogTimeoutError(f"no answer to: {request.name}")
+        name = self._names.get(request.transactional_id or "")
+        if name is not None and fate in (EXPIRE, FENCE):
+            self._strike(request, name, fate)
+        return fate
+
+    def _strike(self, request: Request, name: Name, fate: str) -> None:
+        assert request.transactional_id is not None
+        if name.state is not None and (fate == FENCE or name.epoch == request.epoch):
+            self._end(request.transactional_id, name, EXPIRED if fate == EXPIRE else FENCED, None)
+        if fate == FENCE:
+            self._change(REGISTERED, request.transactional_id, name.epoch + 1, name.timeout_ns)
+
+    def _answers(self, request: Request, fate: str, result: str) -> None:
+        self._record(request, fate, result)
+        if fate == LATE_MARKER and request.kind in ("commit", "abort") and result == OK:
+            self._late.append(request)
+        if fate == ANSWER_LOST:
+            raise LogTimeoutError(f"no answer to: {request.name}")
+
+    def _record(self, request: Request, fate: str, result: str) -> None:
+        if self._keeps_history:
+            self.history.append(Exchange(len(self.history), request, fate, result))
+
+    def _refuse(
+        self, request: Request, fate: str, why: str | TransactionLogError, result: str = REFUSED
+    ) -> NoReturn:
+        self._record(request, fate, result)
+        if fate == ANSWER_LOST:
+            raise LogTimeoutError(f"no answer to: {request.name}")
+        raise InvalidTransactionError(why) if isinstance(why, str) else why
+
+    def _current(self, request: Request, producer: Producer, fate: str) -> Name:
+        """The name of a producer whose epoch is the current one."""
+        name = self._names.get(producer.transactional_id)
+        if name is None or producer.epoch > name.epoch:
+            self._refuse(request, fate, f"the log has never heard of {producer}")
+        if producer.epoch < name.epoch:
+            ended = name.ended.get(producer.epoch)
+            why = "has been taken over" if ended is None else f"has ended: its transaction is {ended}"
+            error = ProducerFencedError(f"{request.kind} of {producer}: the epoch {why}; the newest is {name.epoch}")
+            self._refuse(request, fate, error, REFUSED_AS_FENCED)
+        return name
+
+    def _carry_out_end(self, producer: Producer, outcome: str, note: int | None) -> str:
+        """Commit or abort the transaction of exactly this epoch; returns the result."""
+        name = self._names.get(producer.transactional_id)
+        if name is None or producer.epoch > name.epoch:
+            return REFUSED
+        ended = name.ended.get(producer.epoch)
+        if ended is not None:
+            # Aborting twice is fine whoever did it first; committing what others have ended is a loss.
+            if ended == outcome or (outcome == ABORTED and ended in ENDED_BY_OTHERS):
+                return REPEATED
+            return REFUSED if outcome == ABORTED else LOST
+        # An epoch that was taken over before it began anything has nothing to end.
+        if producer.epoch < name.epoch or name.state is None:
+            return REPEATED if outcome == ABORTED else REFUSED
+        self._end(producer.transactional_id, name, outcome, name.note if note is None else note)
+        return OK
+
+    def _end(self, transactional_id: str, name: Name, outcome: str, note: int | None) -> None:
+        """Write the markers, and raise the epoch: nothing that bears the old one can end another transaction."""
+        producer = Producer(transactional_id, name.epoch)
+        kind = COMMIT_MARKER if outcome == COMMITTED else ABORT_MARKER
+        change = (ENDED, *producer, outcome, note)
+        # In this order: whoever finds the change, but not all markers, writes the rest; a marker that is there without
+        # the change would publish half a transaction.
+        self._record_change(change)
+        for topic, partition in name.written:
+            self._mark(self._partition(topic, partition), kind, producer)
+        self._apply(change)
+
+    def expire(self, now_ns: int) -> None:
+        """It is ``now_ns``, or later: give up every transaction that is open for longer than its timeout."""
+        now_ns = now_ns if self.clock is None else self.clock()
+        self._now_ns = now_ns = max(self._now_ns, now_ns)
+        if now_ns <= self._next_expiry_ns:
+            return
+        for transactional_id, name in self._names.items():
+            if name.state is not None and now_ns - name.begun_ns > name.timeout_ns:
+                epoch = name.epoch
+                self._end(transactional_id, name, EXPIRED, None)
+                request = Request("expire", transactional_id, epoch, None, 0, 0, None, now_ns)
+                self._record(request, DELIVERED, OK)
+        open_names = (name for name in self._names.values() if name.state is not None)
+        self._next_expiry_ns = min((name.begun_ns + name.timeout_ns for name in open_names), default=_NEVER_NS)
+
+    def _deliver_late(self, trigger: Request) -> None:
+        """Ends of older transactions that arrive again in the middle of a newer one of the same name."""
+        for request in [one for one in self._late if one.transactional_id == trigger.transactional_id]:
+            assert request.transactional_id is not None
+            if not self._names[request.transactional_id].written:
+                continue
+            self._late.remove(request)
+            outcome = COMMITTED if request.kind == "commit" else ABORTED
+            result = self._carry_out_end(Producer(request.transactional_id, request.epoch), outcome, request.note)
+            late = request._replace(kind="late", at_ns=trigger.at_ns)
+            self._record(late, LATE_MARKER, REFUSED_AS_FENCED if result == REPEATED else result)

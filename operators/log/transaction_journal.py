@@ -1,0 +1,131 @@
+"""What a log on disk writes down about its names, beside the records (Kafka: ``__transaction_state``).
+
+The journal is a partition of its own whose records are changes of names, as plain values. The names are what all
+changes have made of them; a *snapshot* of the names bounds how many have to be read again, together with the point of
+each partition from which recovery has to read. The snapshot is one file, replaced atomically; journal segments before
+it are deleted only then.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from operators.log.partition_log import PartitionLog, RecoveryPoint
+from operators.log.transaction_log import DATA, LogCorruptError
+from operators.log.transaction_names import Name, Outcomes, Run
+from state_backends.encoding import default_codec
+from state_backends.errors import CorruptStateError
+from state_backends.filesystem import FileSystem, write_atomically
+from state_backends.framing import seal, unseal
+
+JOURNAL_DIRECTORY, SNAPSHOT_NAME = "transactions", "snapshot"
+_MAGIC, _VERSION = b"WEIRLOGT", 1
+
+Place = tuple[str, int]
+"""Topic and number of a partition."""
+
+
+class Snapshot(NamedTuple):
+    """``offset``: the first change of the journal that is not in it."""
+
+    offset: int
+    now_ns: int
+    names: dict[str, Name]
+    points: dict[Place, RecoveryPoint]
+
+
+class TransactionJournal:
+    """See the module."""
+
+    def __init__(self, fs: FileSystem, directory: str, *, segment_bytes: int, never_syncs: bool) -> None:
+        self._fs = fs
+        self._directory = posixpath.join(directory, JOURNAL_DIRECTORY)
+        self._changes = PartitionLog(
+            fs, self._directory, JOURNAL_DIRECTORY, segment_bytes=segment_bytes, never_syncs=never_syncs
+        )
+        self.bytes_since_snapshot = 0
+
+    @property
+    def truncated_bytes(self) -> int:
+        """How much of the journal recovery has cut off."""
+        return self._changes.truncated_bytes
+
+    def recover(self) -> Snapshot:
+        """The last snapshot; :meth:`changes` gives what came behind it."""
+        snapshot = self._read_snapshot()
+        self._changes.recover(snapshot.offset)
+        if self._changes.earliest_offset > snapshot.offset:
+            raise LogCorruptError(self._snapshot_path, 0, "the journal before it is deleted, and it is not there")
+        return snapshot
+
+    def changes(self, offset: int) -> Iterator[tuple[int, Any]]:
+        """From ``offset`` on, each with the time at which it was written."""
+        for batch in self._changes.batches(offset):
+            for record in batch.records(self._directory):
+                if record.offset >= offset:
+                    yield batch.at_ns, record.value
+
+    def append(self, change: Sequence[Any], at_ns: int) -> None:
+        """Write a change down, in memory so far."""
+        before = self._changes.size_bytes
+        self._changes.append(DATA, None, [tuple(change)], 0, at_ns)
+        self.bytes_since_snapshot += max(0, self._changes.size_bytes - before)
+
+    def sync(self) -> None:
+        """Make all changes survive whatever the log survives."""
+        self._changes.sync()
+
+    def write_snapshot(self, now_ns: int, names: Mapping[str, Name], points: Mapping[Place, RecoveryPoint]) -> None:
+        """Everything that ``points`` speak of must be durable."""
+        self._changes.roll()
+        offset = self._changes.end_offset
+        plain = (
+            offset,
+            now_ns,
+            [_plain(key, name) for key, name in names.items()],
+            [(*place, *point) for place, point in points.items()],
+        )
+        write_atomically(self._fs, self._snapshot_path, seal(_MAGIC, _VERSION, default_codec().encode(plain)))
+        self._changes.delete_before(offset)
+        self.bytes_since_snapshot = 0
+
+    @property
+    def _snapshot_path(self) -> str:
+        return posixpath.join(self._directory, SNAPSHOT_NAME)
+
+    def _read_snapshot(self) -> Snapshot:
+        path = self._snapshot_path
+        if not self._fs.exists(path):
+            return Snapshot(0, 0, {}, {})
+        try:
+            with self._fs.open_read(path) as file:
+                offset, now_ns, names, points = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
+        except CorruptStateError as error:
+            raise LogCorruptError(path, 0, error.what) from error
+        return Snapshot(
+            offset,
+            now_ns,
+            dict(map(_name, names)),
+            {(topic, number): RecoveryPoint(*point) for topic, number, *point in points},
+        )
+
+    def close(self) -> None:
+        """Give everything to the operating system."""
+        self._changes.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, as it is when a process dies."""
+        self._changes.abandon()
+
+
+def _plain(key: str, name: Name) -> tuple[Any, ...]:
+    # What an open transaction has written is counted again from the partitions.
+    return (key, name.epoch, name.timeout_ns, name.state, name.begun_ns, name.note, *name.ended.plain())
+
+
+def _name(plain: tuple[Any, ...]) -> tuple[str, Name]:
+    key, epoch, timeout_ns, state, begun_ns, note, runs, newest_note = plain
+    ended = Outcomes([Run(*run) for run in runs], newest_note)
+    return key, Name(epoch, timeout_ns, state, begun_ns, note, ended=ended)

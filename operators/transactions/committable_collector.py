@@ -1,0 +1,123 @@
+"""Everything that a committer holds: the books of all checkpoints (Flink: ``CommittableCollector``).
+
+Rules:
+
+* State is one element for each book, so that a change of parallelism deals out books, never parts of one.
+* A restore merges the books that it is given under one label, for the subtasks that have sent them may be others now.
+  By Flink's rules the label is the number of the committer. By ours it is one that no writer has, and a book of which
+  something is still under way keeps its own, so that the rest finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from operators.transactions.committables import (
+    COMMITTABLE,
+    END_OF_INPUT,
+    SUMMARY,
+    CheckpointCommittables,
+    CommitRequest,
+    CommittableProtocolError,
+    Message,
+    SubtaskCommittables,
+)
+
+RESTORED = -1
+"""The subtask under which whole books are filed after a restore."""
+
+BookState = tuple[Any, ...]
+"""``(checkpoint, subtask, subtasks, expected, drained, failed, [(payload, retries), ...])``"""
+
+
+class CommittableCollector:
+    """The books of one committer, by checkpoint."""
+
+    def __init__(self) -> None:
+        self._checkpoints: dict[int, CheckpointCommittables] = {}
+
+    def add(self, message: Message) -> None:
+        """Book a message by the checkpoint that it names.
+
+        :raises CommittableProtocolError: when it does not fit to what came before
+        """
+        kind, checkpoint_id, subtask = message[:3]
+        checkpoint = self._checkpoints.get(checkpoint_id)
+        if kind == SUMMARY:
+            subtasks, count = message[3:]
+            if checkpoint is None:
+                checkpoint = self._open(checkpoint_id, subtasks)
+            checkpoint.subtasks = subtasks
+            checkpoint.announce(subtask, count)
+        elif kind != COMMITTABLE:
+            raise CommittableProtocolError(
+                "unknown_message", f"a committer takes summaries and committables, not {message!r}"
+            )
+        elif checkpoint is None:
+            raise CommittableProtocolError(
+                "not_announced",
+                f"committable {message[3]!r} of subtask {subtask} comes without a summary for checkpoint"
+                f" {checkpoint_id}",
+            )
+        else:
+            checkpoint.add(subtask, message[3])
+
+    def _open(self, checkpoint_id: int, subtasks: int) -> CheckpointCommittables:
+        opened = CheckpointCommittables(checkpoint_id, subtasks, is_end_of_input=checkpoint_id == END_OF_INPUT)
+        self._checkpoints[checkpoint_id] = opened
+        return opened
+
+    def up_to(self, checkpoint_id: int) -> list[CheckpointCommittables]:
+        """Those of checkpoints up to this one, oldest first."""
+        return [self._checkpoints[known] for known in sorted(self._checkpoints) if known <= checkpoint_id]
+
+    def remove(self, checkpoint: CheckpointCommittables) -> None:
+        """Nothing more is to be done for a checkpoint."""
+        del self._checkpoints[checkpoint.checkpoint_id]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is booked."""
+        return not self._checkpoints
+
+    # --- state --------------------------------------------------------------------------------------------
+
+    def state(self) -> list[BookState]:
+        """All books, as plain values."""
+        return [
+            (
+                checkpoint_id,
+                subtask,
+                checkpoint.subtasks,
+                book.expected,
+                book.drained,
+                book.failed,
+                [(request.committable, request.retries) for request in book.pending],
+            )
+            for checkpoint_id, checkpoint in sorted(self._checkpoints.items())
+            for subtask, book in sorted(checkpoint.books.items())
+        ]
+
+    def restore(self, state: Iterable[BookState], label: int | None = None) -> None:
+        """Take over books. ``label``: the subtask under which all of them are filed; ``None`` = by our rules."""
+        for checkpoint_id, subtask, subtasks, expected, drained, failed, requests in state:
+            book = SubtaskCommittables(
+                expected, [CommitRequest(payload, retries) for payload, retries in requests], drained, failed
+            )
+            if label is not None:
+                subtask = label
+            elif book.is_fully_received:
+                subtask = RESTORED
+            checkpoint = self._checkpoints.get(checkpoint_id) or self._open(checkpoint_id, subtasks)
+            if subtask in checkpoint.books:
+                checkpoint.books[subtask].merge(book)
+            else:
+                checkpoint.books[subtask] = book
+
+    def drop_behind(self, checkpoint_id: int) -> int:
+        """Forget what is booked for later checkpoints; returns how many committables that were."""
+        behind = [checkpoint for known, checkpoint in self._checkpoints.items() if known > checkpoint_id]
+        for checkpoint in behind:
+            self.remove(checkpoint)
+        return sum(len(book.requests) for checkpoint in behind for book in checkpoint.books.values())

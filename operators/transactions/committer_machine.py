@@ -1,0 +1,222 @@
+"""When a committer commits what (Flink: ``CommitterOperator`` with ``CheckpointCommittableManagerImpl.commit``).
+
+Rules (:mod:`operators.transactions.commit_rules` says where they differ):
+
+* The notification of checkpoint ``n`` commits everything that is booked for checkpoints up to the greatest one that was
+  ever notified, oldest first: a notification may be lost or late, and the next makes up for it.
+* A checkpoint is asked for in rounds; the next round has only what is unfinished. What is left in the end fails the
+  task, and the restore begins again. What one round has committed is not asked for again.
+* A restore from checkpoint ``n`` commits at once what is booked for checkpoints up to ``n``, whether or not the
+  notification came through: **a committer must be idempotent**.
+* At the end of the input nothing is committed that a checkpoint will still cover. Without checkpoints, and in batch
+  jobs, everything is committed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from operators.transactions.commit_rules import CommitRules
+from operators.transactions.committable_collector import BookState, CommittableCollector
+from operators.transactions.committables import (
+    END_OF_INPUT,
+    SUMMARY,
+    CheckpointCommittables,
+    CommitFailedError,
+    CommitRequest,
+    CommittableProtocolError,
+    Message,
+)
+
+
+class Committer(Protocol):
+    """Makes committables visible; idempotent (Flink: ``Committer``)."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit what each request holds, in this order, and tell it what came of it unless that was success. An error
+        fails the task, and all of them are asked for again behind the restore."""
+
+
+class Committed(NamedTuple):
+    """What was committed of one checkpoint, in the order of subtasks."""
+
+    checkpoint_id: int
+    payloads: list[Any]
+
+
+def count_nothing(name: str, amount: int) -> None:
+    pass
+
+
+class CommitterMachine:
+    """The books of one committer and when they are acted upon. ``count``: gets names and amounts for metrics."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        rules: CommitRules | None = None,
+        count: Callable[[str, int], None] = count_nothing,
+    ) -> None:
+        self.rules = CommitRules() if rules is None else rules
+        self.books = CommittableCollector()
+        self.completed_id = -1
+        """The greatest checkpoint that is known to be complete."""
+        self._committer = committer
+        self._count = count
+        self._ended = False
+
+    # --- events -------------------------------------------------------------------------------------------
+
+    def add(self, message: Message) -> list[Committed]:
+        """A message has come; it may be one that was waited for."""
+        if is_last(message):
+            return []
+        self.books.add(message)
+        if message[1] <= self.completed_id and self.rules.waits_for_late:
+            return self.commit_covered()
+        return []
+
+    def notify(self, checkpoint_id: int) -> list[Committed]:
+        """A checkpoint is complete."""
+        if self._ended and self.rules.next_covers_end:
+            checkpoint_id = END_OF_INPUT
+        self.completed_id = max(self.completed_id, checkpoint_id)
+        return self.commit_covered()
+
+    def end_of_input(self, *, checkpoint_follows: bool) -> list[Committed]:
+        """Nothing more will come.
+
+        :raises CommittableProtocolError: when something is missing that was announced
+        """
+        self._ended = True
+        if not checkpoint_follows:
+            self.completed_id = END_OF_INPUT
+            return self.commit_covered()
+        if self.rules.waits_for_late and not self.rules.older_may_be_incomplete:
+            for checkpoint in self.books.up_to(END_OF_INPUT):
+                _check_complete(checkpoint, "is incomplete at the end of the input")
+        return []
+
+    def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[Committed]:
+        """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
+        self.books.restore(state, subtask if self.rules.keeps_uncovered else None)
+        if not self.rules.keeps_uncovered:
+            dropped = self.books.drop_behind(checkpoint_id)
+            if dropped:
+                self._count("droppedCommittables", dropped)
+        self.completed_id = max(self.completed_id, checkpoint_id)
+        return self.commit_covered()
+
+    # --- commits ------------------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left of checkpoints that are complete."""
+        return not self.books.up_to(self.completed_id)
+
+    @property
+    def needs_retry(self) -> bool:
+        """Whether something was put off, and has to be tried again ``retry_delay_ms`` later."""
+        return self.rules.retry_delay_ms is not None and any(
+            checkpoint.requests(only_fully_received=True) for checkpoint in self.books.up_to(self.completed_id)
+        )
+
+    def commit_covered(self) -> list[Committed]:
+        """Commit all that complete checkpoints cover."""
+        done = []
+        for checkpoint in self.books.up_to(self.completed_id):
+            done.append(Committed(checkpoint.checkpoint_id, self.commit(checkpoint, self._waits(checkpoint))))
+            if checkpoint.is_finished:
+                self.books.remove(checkpoint)
+        return done
+
+    def _waits(self, checkpoint: CheckpointCommittables) -> bool:
+        rules = self.rules
+        if rules.older_may_be_incomplete:
+            return checkpoint.checkpoint_id == self.completed_id and not self._ended
+        return rules.waits_for_late
+
+    def commit(self, checkpoint: CheckpointCommittables, only_fully_received: bool) -> list[Any]:
+        """Commit a checkpoint, or only what those subtasks have sent of which all has come.
+
+        :raises CommittableProtocolError: when something is missing, and nothing is waited for
+        :raises CommitFailedError: when something could not be committed
+        """
+        if not self.rules.waits_for_late:
+            _check_complete(checkpoint, "is complete, but its committables are not")
+        requests = checkpoint.requests(only_fully_received=only_fully_received)
+        in_one_go = self.rules.retry_delay_ms is None or self._ended
+        unfinished = commit_in_rounds(
+            self._committer, requests, self.rules.max_retries if in_one_go else 0, self._count
+        )
+        committed = checkpoint.drain()
+        if unfinished and in_one_go:
+            raise retries_exhausted(checkpoint.checkpoint_id, unfinished, self.rules.max_retries)
+        return committed
+
+    # --- state --------------------------------------------------------------------------------------------
+
+    def state(self) -> list[BookState]:
+        """The books, as plain values."""
+        return self.books.state()
+
+    def fingerprint(self) -> object:
+        """What is booked, and what is known."""
+        return repr(self.books.state()), self.completed_id, self._ended
+
+
+def is_last(message: Message) -> bool:
+    """Whether a writer says that nothing more comes from it."""
+    return message[0] == SUMMARY and message[1] == END_OF_INPUT and not message[4]
+
+
+def commit_in_rounds(
+    committer: Committer, requests: list[CommitRequest], max_retries: int, count: Callable[[str, int], None]
+) -> list[CommitRequest]:
+    """Ask for ``requests``, and for those that are put off again; returns those that are unfinished in the end."""
+    tried = requests
+    for round_number in range(max_retries + 1):
+        if not requests:
+            break
+        if round_number:
+            count("retriedCommittables", len(requests))
+        for request in requests:
+            request.begin_round()
+        committer.commit(tuple(requests))
+        for request in requests:
+            request.end_round()
+        requests = [request for request in requests if not request.is_finished]
+    committed = sum(request.is_committed for request in tried)
+    already = sum(request.was_committed_before for request in tried)
+    outcomes = {
+        "successfulCommittables": committed - already,
+        "alreadyCommittedCommittables": already,
+        "failedCommittables": len(tried) - committed - len(requests),
+    }
+    for name, amount in outcomes.items():
+        if amount:
+            count(name, amount)
+    return requests
+
+
+def retries_exhausted(checkpoint_id: int, unfinished: list[CommitRequest], max_retries: int) -> CommitFailedError:
+    """The error for what could not be committed in all rounds."""
+    first = unfinished[0].committable
+    return CommitFailedError(
+        "retries_exhausted",
+        f"could not commit {len(unfinished)} committables of checkpoint {checkpoint_id} in {max_retries + 1} rounds;"
+        f" the first one is {first!r}\n"
+        "  they are in the state of the committer, and a restore tries again\n"
+        "  fix: see to what they are committed to; or let the sink try more often (max_retries)",
+    )
+
+
+def _check_complete(checkpoint: CheckpointCommittables, what: str) -> None:
+    if not checkpoint.is_fully_received:
+        raise CommittableProtocolError(
+            "incomplete_batch",
+            f"checkpoint {checkpoint.checkpoint_id} {what}: {checkpoint.describe_missing()}\n"
+            "  a writer announces in its summary how many it sends; who stands between it and the committer must pass"
+            " on all of them, or announce its own",
+        )

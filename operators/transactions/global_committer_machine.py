@@ -1,0 +1,140 @@
+"""When the one committer behind all writers commits (Flink: ``GlobalCommitterOperator``).
+
+Rules:
+
+* A checkpoint is committed as a whole, when it is complete and all committables of *all* subtasks are here. Everything
+  of a subtask is here when a summary for this checkpoint, or for a later one, has come from it and all that was
+  announced: a subtask that has never seen the barrier of an aborted checkpoint sends nothing for it. One that has
+  come to its end says so, and is not waited for.
+* What comes behind the notification is committed when the last of it comes (``commit_on_input``), or with the next
+  notification.
+* A restore commits what its checkpoint covers. Behind committers it waits until each of them has reported: what they
+  sent was on its way to the *next* checkpoint, so some of it may be in the state and some not. They send it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from operators.transactions.commit_rules import CommitRules
+from operators.transactions.committable_collector import BookState, CommittableCollector
+from operators.transactions.committables import END_OF_INPUT, SUMMARY, CheckpointCommittables, Message
+from operators.transactions.committer_machine import (
+    Committed,
+    Committer,
+    commit_in_rounds,
+    count_nothing,
+    is_last,
+    retries_exhausted,
+)
+
+
+class GlobalCommitterMachine:
+    """The books of the global committer.
+
+    ``commit_on_input``    whether late committables are committed on arrival;
+    ``behind_committers``  whether they come from committers, and not from writers.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        rules: CommitRules | None = None,
+        count: Callable[[str, int], None] = count_nothing,
+        *,
+        commit_on_input: bool = True,
+        behind_committers: bool = False,
+    ) -> None:
+        self._rules = CommitRules() if rules is None else rules
+        self._committer = committer
+        self._count = count
+        self._commit_on_input = commit_on_input
+        self._behind_committers = behind_committers
+        self._books = CommittableCollector()
+        self._completed_id = -1
+        self._ended = False
+        self._reported: dict[int, int] = {}
+        """By subtask: the newest checkpoint for which a summary has come from it."""
+        self._senders: int | None = None
+        """How many subtasks there are, once one has said it."""
+        self._restored_id = -1
+        """What is booked up to this checkpoint is all there is."""
+
+    # --- events -------------------------------------------------------------------------------------------
+
+    def add(self, message: Message) -> list[Committed]:
+        """A message has come."""
+        if message[0] == SUMMARY:
+            _, checkpoint_id, subtask, self._senders, _ = message
+            self._reported[subtask] = max(checkpoint_id, self._reported.get(subtask, -1))
+        if not is_last(message):
+            self._books.add(message)
+        return self.commit_covered() if self._commit_on_input else []
+
+    def notify(self, checkpoint_id: int) -> list[Committed]:
+        """A checkpoint is complete."""
+        if self._ended and self._rules.next_covers_end:
+            checkpoint_id = END_OF_INPUT
+        self._completed_id = max(self._completed_id, checkpoint_id)
+        return self.commit_covered()
+
+    def end_of_input(self, *, checkpoint_follows: bool) -> list[Committed]:
+        """All writers have come to their end; what committers still send comes behind this."""
+        self._ended = True
+        if not checkpoint_follows:
+            self._completed_id = END_OF_INPUT
+            return self.commit_covered()
+        return []
+
+    def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[Committed]:
+        """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
+        self._books.restore(state, subtask if self._rules.keeps_uncovered else None)
+        if not self._rules.keeps_uncovered:
+            dropped = self._books.drop_behind(checkpoint_id)
+            if dropped:
+                self._count("droppedCommittables", dropped)
+        self._completed_id = max(self._completed_id, checkpoint_id)
+        if not self._behind_committers:
+            self._restored_id = self._completed_id
+        return self.commit_covered()
+
+    # --- commits ------------------------------------------------------------------------------------------
+
+    def commit_covered(self) -> list[Committed]:
+        """Commit the checkpoints that are complete and of which everything is here, oldest first."""
+        done = []
+        for checkpoint in self._books.up_to(self._completed_id):
+            if not self._is_whole(checkpoint):
+                # A later one must not overtake it: who reads the commits reads them in order.
+                break
+            requests = checkpoint.requests(only_fully_received=False)
+            max_retries = self._rules.max_retries
+            unfinished = commit_in_rounds(self._committer, requests, max_retries, self._count)
+            done.append(Committed(checkpoint.checkpoint_id, checkpoint.drain()))
+            if unfinished:
+                raise retries_exhausted(checkpoint.checkpoint_id, unfinished, max_retries)
+            self._books.remove(checkpoint)
+        return done
+
+    def _is_whole(self, checkpoint: CheckpointCommittables) -> bool:
+        if not checkpoint.is_fully_received:
+            return False
+        if checkpoint.checkpoint_id <= self._restored_id or (self._ended and not self._behind_committers):
+            return True
+        return self._senders is not None and self._has_all_reports(checkpoint)
+
+    def _has_all_reports(self, checkpoint: CheckpointCommittables) -> bool:
+        senders = checkpoint.subtasks if any(book >= 0 for book in checkpoint.books) else self._senders
+        assert senders is not None
+        known = checkpoint.checkpoint_id
+        return sum(reported >= known for reported in self._reported.values()) >= senders
+
+    # --- state --------------------------------------------------------------------------------------------
+
+    def state(self) -> list[BookState]:
+        """The books, as plain values."""
+        return self._books.state()
+
+    def fingerprint(self) -> object:
+        """What is booked, and what is known."""
+        return repr(self.state()), self._completed_id, self._ended, sorted(self._reported.items()), self._restored_id

@@ -1,0 +1,36 @@
+"""A PostgreSQL server for all tests here, and an empty database in it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.postgres_server import PostgresServer, needs_server
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running server; whoever stops it starts it again."""
+    needs_server()
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty database; what is prepared in it is rolled back behind the test."""
+    name = f"test_{next(_numbers)}"
+    postgres_server.execute(f"CREATE DATABASE {name}")
+    yield postgres_server.dsn(name)
+    prepared = f"SELECT gid FROM pg_prepared_xacts WHERE database = '{name}'"
+    for (gid,) in postgres_server.execute(prepared):
+        postgres_server.execute(f"ROLLBACK PREPARED '{gid}'", name)
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")

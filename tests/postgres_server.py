@@ -1,0 +1,198 @@
+"""A PostgreSQL server of the tests' own: a temporary data directory, a free port on loopback, and nothing shared with
+any other server of the machine.
+
+Root may not run PostgreSQL, so as root the server runs as the user ``postgres``, who comes with Debian's package.
+Without the binaries the tests that need a server are skipped, except under continuous integration, where they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+USER = "weir"
+MISSING = (
+    "no PostgreSQL server was found (initdb and postgres, in PATH or under /usr/lib/postgresql/*/bin); "
+    "Debian, Ubuntu: apt-get install postgresql"
+)
+
+
+def binaries() -> Path | None:
+    """The directory of the newest server's programs."""
+    found = shutil.which("initdb")
+    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: _version(path.parts[-3]))
+    if found:
+        candidates.append(Path(found).resolve())
+    usable = [path.parent for path in candidates if (path.parent / "postgres").exists()]
+    return usable[-1] if usable else None
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def as_server_user() -> list[str]:
+    """What a command begins with that must not run as root."""
+    if os.geteuid() != 0:
+        return []
+    return ["runuser", "-u", "postgres", "--"] if shutil.which("runuser") else ["su", "postgres", "-c"]
+
+
+def needs_server() -> None:
+    """Skip the test, or fail under continuous integration, when there is no server to start."""
+    if binaries() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
+
+
+class PostgresServer:
+    """One server; it may be stopped, killed and started again, always on the same port and data."""
+
+    def __init__(self, *, max_prepared_transactions: int = 64, fsync: bool = True) -> None:
+        found = binaries()
+        assert found is not None, MISSING
+        self._binaries = found
+        # Not below pytest's directories, which only their owner may enter.
+        self.directory = Path(tempfile.mkdtemp(prefix="weir-postgres-"))
+        self.port = _free_port()
+        self._settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_prepared_transactions": max_prepared_transactions,
+            "fsync": "on" if fsync else "off",
+            "shared_buffers": "16MB",
+            "max_connections": 60,
+            "autovacuum": "off",
+            "logging_collector": "off",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        if os.geteuid() == 0:
+            shutil.chown(self.directory, "postgres", "postgres")
+        self._run("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.directory / "data"
+
+    @property
+    def log(self) -> Path:
+        """What the server has said."""
+        return self.directory / "log"
+
+    def dsn(self, database: str = "postgres") -> str:
+        """How to reach a database of this server."""
+        return f"host=127.0.0.1 port={self.port} user={USER} dbname={database}"
+
+    def _command(self, program: str, *arguments: str) -> list[str]:
+        prefix = as_server_user()
+        command = [str(self._binaries / program), *arguments]
+        return [*prefix, " ".join(command)] if prefix[:1] == ["su"] else [*prefix, *command]
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            self._command(program, *arguments), cwd="/", capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("postgres", "-D", str(self.data), *settings),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Return when it takes connections; fail when it has not after 30 s."""
+        import psycopg
+
+        until = time.monotonic() + 30
+        while True:
+            try:
+                psycopg.connect(self.dsn(), connect_timeout=5).close()
+            except psycopg.OperationalError:
+                assert time.monotonic() < until, self.log.read_text()[-2000:]
+                assert self._process is not None and self._process.poll() is None, self.log.read_text()[-2000:]
+                time.sleep(0.02)
+            else:
+                return
+
+    def _postmaster(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def stop(self) -> None:
+        """Stop it in order (a "fast" shutdown)."""
+        if self._process is not None:
+            os.kill(self._postmaster(), signal.SIGINT)
+            self._wait()
+
+    def kill9(self) -> None:
+        """Kill every process of it with SIGKILL: what was not flushed is gone."""
+        assert self._process is not None
+        postmaster = self._postmaster()
+        for process in [postmaster, *_children(postmaster)]:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        self._process.wait(timeout=60)
+        self._process = None
+
+    def restart(self) -> None:
+        """Start it again; after :meth:`kill9` it recovers from its log."""
+        if self._process is not None:
+            self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Stop it and delete everything."""
+        self.stop()
+        shutil.rmtree(self.directory)
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run one statement in a connection of its own."""
+        import psycopg
+
+        with psycopg.connect(self.dsn(database), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description is not None else []
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(status.parent.name))
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
