@@ -61,6 +61,8 @@ if TYPE_CHECKING:
         TimestampedValue,
     )
     from operators.files.bucket import OnCheckpointRollingPolicy, partition_path
+    from operators.files.bucketing_names import BucketingNames
+    from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
     from operators.files.file_formats import CsvFormat, JsonLinesFormat, TextFormat
     from operators.files.file_sink import FileSink, read_committed
     from operators.files.file_source import FileSource
@@ -74,6 +76,12 @@ if TYPE_CHECKING:
     )
     from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
+    from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
+    from operators.table.metastore import SqliteMetastore
+    from operators.table.partition_commit import PartitionCommit
+    from operators.table.partition_time import DefaultPartitionTimeExtractor
+    from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
+    from operators.table.staged_sink import StagedFileSink
     from operators.triggers import (
         CountTrigger,
         EventTimeTrigger,
@@ -220,6 +228,18 @@ __all__ = [
     "JsonLinesRowFormat",
     "CsvRowFormat",
     "read_committed",
+    "BucketingSink",
+    "BucketingNames",
+    "read_bucketing_output",
+    # tables in partitions
+    "PartitionedFileSink",
+    "PartitionCommit",
+    "SuccessFilePolicy",
+    "MetastorePolicy",
+    "SqliteMetastore",
+    "DefaultPartitionTimeExtractor",
+    "TableCompaction",
+    "StagedFileSink",
     # errors
     "WeirError",
     "JobGraphError",
@@ -271,6 +291,9 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
     "operators.files.bucket": ("OnCheckpointRollingPolicy", "partition_path"),
+    "operators.files.bucketing_names": ("BucketingNames",),
+    "operators.files.bucketing_sink": ("BucketingSink", "read_bucketing_output"),
+    "operators.table.staged_sink": ("StagedFileSink",),
     "operators.files.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
     "operators.files.file_sink": ("FileSink", "read_committed"),
     "operators.files.file_source": ("FileSource",),
@@ -319,6 +342,11 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "TimeEvictor",
         "TimestampedValue",
     ),
+    "operators.table.commit_policies": ("MetastorePolicy", "SuccessFilePolicy"),
+    "operators.table.metastore": ("SqliteMetastore",),
+    "operators.table.partition_commit": ("PartitionCommit",),
+    "operators.table.partition_time": ("DefaultPartitionTimeExtractor",),
+    "operators.table.partitioned_file_sink": ("PartitionedFileSink", "TableCompaction"),
     "operators.triggers": (
         "CountTrigger",
         "EventTimeTrigger",

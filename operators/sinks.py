@@ -152,6 +152,8 @@ class _TransactionalCollect(SinkOperator):
     A transaction keeps the subtask that opened it: after a change of parallelism another one may commit it.
     """
 
+    can_publish_at_once = True
+
     def __init__(self, results: CollectedResults) -> None:
         self._results = results
         self._current: list[Any] = []
@@ -171,7 +173,10 @@ class _TransactionalCollect(SinkOperator):
             self._results.commit((self.context.uid, subtask, checkpoint_id), records)
 
     def process_batch(self, batch: Batch) -> None:
-        self._current.extend(batch.values)
+        if self.context.publish_at_once:
+            self._results.append(batch.values)
+        else:
+            self._current.extend(batch.values)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         if self._current:

@@ -11,7 +11,7 @@ be asked at the virtual time at which the records before have been paid for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -115,6 +115,9 @@ class SourceOperator(Operator):
         self._repeat_watermark = False
         self.on_read: Callable[[str], None] | None = None
         """Told of which split records are, before they are emitted, if anybody wants to know."""
+        self.begin_at: Mapping[str, tuple[Any, bool]] = {}
+        """Where to begin without a checkpoint, by split: a position, and whether nothing is left to read. Set it before
+        ``open``."""
 
     # --- life cycle ---------------------------------------------------------------------------------------
 
@@ -125,18 +128,28 @@ class SourceOperator(Operator):
 
     def open(self) -> None:
         self._source_context = _SourceContext(self)
-        saved = [_Saved(*element) for element in self._state.get()]
         ids = self._source.splits(self._source_context)
+        saved = [_Saved(*element) for element in self._state.get()] or self._begun(ids)
         # What all subtasks of the checkpoint had read together; nothing if this operator was not in it.
         known = {split: None for known_splits in self._started.get() for split in known_splits}
         self._refuse_lost(saved, ids)
         self._splits = [_Split(one.id, one.position, one.finished, one.turn_left) for one in saved]
+        known |= dict.fromkeys(self.begin_at)
         mine = ids[self.context.subtask :: self.context.parallelism]
         self._splits += [_Split(split) for split in mine if split not in known]
         self._unfinished = [split for split in self._splits if not split.finished]
         self._open_turns()
         if self._strategy is not None and self._strategy.emits:
             self._open_watermarks(self._strategy, saved)
+
+    def _begun(self, ids: Sequence[str]) -> list[_Saved]:
+        """The splits of this subtask with a position that is not from a checkpoint; and those that nobody has."""
+        mine = ids[self.context.subtask :: self.context.parallelism]
+        return [
+            _Saved(split, position, finished, 0, None, None, MIN_TIMESTAMP_MS, 0)
+            for split, (position, finished) in self.begin_at.items()
+            if split in mine or split not in ids
+        ]
 
     def _refuse_lost(self, saved: list[_Saved], ids: Sequence[str]) -> None:
         """A split that was not read to its end and that the source does not have any more is lost input."""
@@ -250,6 +263,15 @@ class SourceOperator(Operator):
         something."""
         times = [split.available_at_ns or now_ns for split in self._unfinished]
         return max(now_ns, min(times, default=now_ns))
+
+    def positions(self) -> dict[str, tuple[Any, bool]]:
+        """By split of this subtask: the position behind the last record that was read, and whether none is left."""
+        return {split.id: (self.position_of(split.id), split.finished) for split in self._splits}
+
+    def position_of(self, split_id: str) -> Any:
+        """The position behind the last record that was read of a split."""
+        split = next(split for split in self._splits if split.id == split_id)
+        return split.position if split.reader is None else split.reader.position()
 
     def on_processing_time_ns(self, time_ns: int) -> None:
         if self._emitter is not None:

@@ -9,9 +9,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import EXIT_VIOLATED, WeirError
-from engine.explore.invariants.base import promise_of
+from engine.explore.invariants.base import PER_KEY, promise_of
 from engine.explore.ledger import EffectLedger, Findings, findings, reference
 from engine.explore.ledger.findings import Seen, seen_in_files
+from engine.explore.ledger.invariant import rows_of
 from engine.explore.subject import SinkInMemory
 from engine.report.units import format_count, plural
 from engine.report.verdict import Verdict
@@ -58,7 +59,8 @@ class LedgerAudit:
         for _, operator in self._plan.operators():
             sink = getattr(operator.factory, "__self__", None)
             if isinstance(sink, SinkInMemory):
-                seen[operator.uid] = Seen(sink.committed_rows())
+                if getattr(sink, "delivery", "") != PER_KEY:
+                    seen[operator.uid] = rows_of(sink)
             elif isinstance(sink, FileSink):
                 directories[operator.uid] = os.path.join(self._output_dir, sink.path)
         return {**seen, **seen_in_files(self._plan, LocalFileSystem(), directories)}

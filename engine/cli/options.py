@@ -62,6 +62,9 @@ class RunOptions:
     compression: str | None = None
     local_recovery: bool | None = None
     materialization_interval: str | None = None
+    ackers: int | None = None
+    acker_timeout: str | None = None
+    max_spout_pending: int | None = None
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
         """The :class:`engine.runtime.config.RunConfig` for these options.
@@ -85,6 +88,7 @@ class RunOptions:
 
     def _to_config(self, allow_non_restored_state: bool) -> Any:
         from engine.cli.restart_text import parse_restart
+        from engine.protocols.acking.settings import AckingSettings
         from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 
         changes: dict[str, Any] = {
@@ -120,6 +124,21 @@ class RunOptions:
             changes["materialization_interval_ns"] = interval_ns
         if self.restart is not None:
             changes["restart"] = parse_restart(self.restart)
+        acking: dict[str, int | None] = {}
+        if self.ackers is not None:
+            acking["ackers"] = self.ackers
+        if self.max_spout_pending is not None:
+            acking["max_pending"] = self.max_spout_pending
+        if self.acker_timeout is not None:
+            none = self.acker_timeout == "none"
+            acking["timeout_ns"] = None if none else parse_duration_ns(self.acker_timeout, "acker timeout")
+        if acking:
+            if self.mode != "acking":
+                raise ConfigurationError(
+                    "--ackers, --acker-timeout and --max-spout-pending are about mode acking; leave them out, or add"
+                    " --mode acking"
+                )
+            changes["acking"] = AckingSettings(**acking)  # type: ignore[arg-type]
         return RunConfig(
             mode=self.mode,
             seed=self.seed,
@@ -236,6 +255,21 @@ def config_options(command: CommandT) -> CommandT:
             "--debloat",
             metavar="TIME",
             help="Buffer debloating: keep no more records in flight to a task than it takes in this time.",
+        ),
+        click.option(
+            "--ackers",
+            type=click.IntRange(min=0),
+            help="In mode acking: how many track records; 0 = nothing is tracked. [default: one per worker]",
+        ),
+        click.option(
+            "--acker-timeout",
+            metavar="TIME|none",
+            help="In mode acking: a record of which nothing was heard for so long is sent again. [default: 30s]",
+        ),
+        click.option(
+            "--max-spout-pending",
+            type=click.IntRange(min=1),
+            help="In mode acking: unacknowledged records of one source subtask. [default: any number]",
         ),
         click.option(
             "--checkpoints-after-tasks-finish",

@@ -63,6 +63,9 @@ class OperatorContext(Protocol):
     incarnation: int
     checkpointing_enabled: bool
     """Whether a checkpoint will follow ``finish``; without one a sink publishes what it has when it finishes."""
+    publish_at_once: bool
+    """Whether a sink must publish a record before it returns: it counts as handled then, and may never come again. A
+    sink that commits with checkpoints is refused there, unless its operator says that it ``can_publish_at_once``."""
     metrics: OperatorMetrics
 
     def processing_time_ms(self) -> int:

@@ -24,6 +24,7 @@ from engine.explore.invariant import Invariant, Violation
 from engine.explore.invariants import check_between_events
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
+from engine.protocols.acking.settings import AckingSettings
 from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
@@ -127,23 +128,35 @@ def run_config(case: Case) -> RunConfig:
     """
     settings: dict[str, Any] = {"restart": FixedDelayRestart(None, RESTART_DELAY_NS)}
     cost: dict[str, Any] = {}
+    acking: dict[str, Any] = {}
     for name, value in case.config.items():
         if name.startswith("cost."):
             _put_cost(cost, name.removeprefix("cost."), value)
+        elif name.startswith("acking."):
+            _put_acking(acking, name.removeprefix("acking."), value)
         elif name == "checkpoint_interval":
             settings[name] = None if value is None else CheckpointInterval.parse(str(value))
         elif name in _SETTINGS:
             settings[name] = value
         elif name != "parallelism":
-            raise ConfigurationError(f"a case has no setting {name!r}; it takes those of RunConfig, and cost.NAME")
+            raise ConfigurationError(
+                f"a case has no setting {name!r}; it takes those of RunConfig, cost.NAME and acking.NAME"
+            )
     if case.checkpoints is not None:
         settings["checkpoint_interval"] = None
-    return RunConfig(seed=case.seed, cost=CostModel(**cost), **settings)
+    return RunConfig(seed=case.seed, cost=CostModel(**cost), acking=AckingSettings(**acking), **settings)
 
 
-_SETTINGS = {one.name for one in fields(RunConfig)} - {"restart", "seed", "cost"}
+_SETTINGS = {one.name for one in fields(RunConfig)} - {"restart", "seed", "cost", "acking"}
 _COSTS = {one.name for one in fields(CostModel)}
 _COSTS_BY_NAME = ("stragglers", "slow_links")
+
+
+def _put_acking(acking: dict[str, Any], name: str, value: object) -> None:
+    known = {one.name for one in fields(AckingSettings)}
+    if name not in known:
+        raise ConfigurationError(f"a case has no setting 'acking.{name}'; acking has {', '.join(sorted(known))}")
+    acking[name] = value
 
 
 def _put_cost(cost: dict[str, Any], name: str, value: object) -> None:

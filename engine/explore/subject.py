@@ -24,6 +24,10 @@ from engine.explore.inputs import PrunedSource
 from operators.files.file_listing import list_files
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.file_source import FileSource
+from operators.files.part_files import Format
+from operators.log.disk_log import DiskLog
+from operators.log.log_sink import LogSink
+from operators.log.log_source import LogSource
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
 
@@ -54,19 +58,23 @@ class SinkInMemory(Protocol):
 @dataclass(slots=True)
 class World:
     """What outlives the processes of one case. ``checkpoints``: of checkpoint storage; ``files``: of sources and sinks;
-    ``sinks``: by uid, those in memory; ``file_sinks``: by uid, the directory they write to."""
+    ``sinks``: by uid, those in memory; ``file_sinks``: by uid, the directory they write to; ``file_formats``: in which
+    format."""
 
     checkpoints: FileSystem = field(default_factory=MemoryFileSystem)
     files: FileSystem = field(default_factory=MemoryFileSystem)
     sinks: dict[str, SinkInMemory] = field(default_factory=dict)
     file_sinks: dict[str, str] = field(default_factory=dict)
+    file_formats: dict[str, Format] = field(default_factory=dict)
+    logs: dict[str, DiskLog] = field(default_factory=dict)
+    """By path: logs on disk that sinks write to."""
 
     def committed(self) -> dict[str, list[str]]:
         """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted."""
         output = {uid: sink.committed_rows() for uid, sink in self.sinks.items()}
         for uid, directory in self.file_sinks.items():
             if self.files.exists(directory):
-                for bucket, rows in read_committed(self.files, directory).items():
+                for bucket, rows in read_committed(self.files, directory, self.file_formats.get(uid)).items():
                     output[f"{uid}/{bucket}" if bucket else uid] = rows
         return output
 
@@ -113,15 +121,20 @@ class Subject:
             sink = world.sinks.get(operator.uid)
             if sink is None:
                 sink = world.sinks[operator.uid] = owner.fresh()
+                if isinstance(sink, LogSink):
+                    sink.live_in(world.files, OUTPUT_DIR, world.logs)
             return replace(operator, factory=sink.create_operator)
         if isinstance(owner, FileSink):
             path = owner.path
             world.file_sinks[operator.uid] = path if path.startswith("/") else f"{OUTPUT_DIR}/{path}"
+            world.file_formats[operator.uid] = owner.format
             return operator
         if isinstance(factory, partial) and factory.func is SourceOperator:
             source, *others = factory.args
             if isinstance(source, FileSource):
                 self._put_inputs(source.paths, world.files)
+            elif isinstance(source, LogSource):
+                self._put_inputs((source.path,), world.files)
             # A split may be called like a path, with slashes of its own.
             prefix = f"{operator.uid}/"
             mine = {key.removeprefix(prefix): ranges for key, ranges in dropped.items() if key.startswith(prefix)}

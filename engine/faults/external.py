@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck
+from operators.log.disk_log import DiskLog
 from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 from operators.log.memory_transaction_log import MemoryTransactionLog as Log
 from operators.source_operator import SourceOperator
@@ -60,7 +61,7 @@ def requests_befallen_by(kind: str) -> tuple[str, ...]:
 def requests_to(sinks: Mapping[str, Any]) -> Mapping[str, int]:
     """How many requests the logs of sinks have had, by kind."""
     logs = [getattr(sink, "log", None) for sink in sinks.values()]
-    return Counter(one.request.kind for log in logs if isinstance(log, Log) for one in log.history)
+    return Counter(one.request.kind for log in logs if isinstance(log, Log | DiskLog) for one in log.history)
 
 
 class ExternalFaults:
@@ -72,7 +73,7 @@ class ExternalFaults:
         self._by_chance = Opportunities(_REQUEST_KINDS, (), mix, struck)
         self._rewinds = Opportunities(("rewind",), faults, nothing_by_chance, struck)
         self._clock: _VirtualClock | None = None
-        self._logs: list[Log] = []
+        self._logs: list[Log | DiskLog] = []
 
     @property
     def is_armed(self) -> bool:
@@ -85,9 +86,9 @@ class ExternalFaults:
         return self._exact.unused + self._rewinds.unused
 
     def attach(self, sinks: Mapping[str, Any]) -> None:
-        """Stand between the sinks of a world and their logs in memory; once per process, before it runs."""
+        """Stand between the sinks of a world and their logs; once per process, before it runs."""
         logs = [getattr(sink, "log", None) for _, sink in sorted(sinks.items())]
-        self._logs = [log for log in logs if isinstance(log, Log)]
+        self._logs = [log for log in logs if isinstance(log, Log | DiskLog)]
         for log in self._logs:
             log.gate = self.fate if self._exact.is_armed or self._by_chance.is_armed else None
 

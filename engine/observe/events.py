@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-TRACE_VERSION = 4
+TRACE_VERSION = 5
 
 
 class RunStarted(NamedTuple):
@@ -204,6 +204,32 @@ class CheckpointCut(NamedTuple):
     differences: tuple[tuple[int, int, int], ...]
 
 
+class AckingMessage(NamedTuple):
+    """A control message of mode ``acking`` was sent."""
+
+    time_ns: int
+    kind: str
+    """``init``, ``ack``, ``fail``, ``reset`` (to an acker) or ``reply`` (to a source)."""
+    sender: str
+    receiver: str
+    root: int
+
+
+class RecordReplayed(NamedTuple):
+    """A source is about to send a record again."""
+
+    time_ns: int
+    attempt: int
+    task: str
+    split: str
+    number: int
+    """Of the record among those that this attempt has read of the split, from 0."""
+    reason: str
+    """``failed`` or ``timed out``."""
+    replays: int
+    """How often it has been sent again, this time included."""
+
+
 class RunEnded(NamedTuple):
     time_ns: int
     state: str
@@ -229,6 +255,8 @@ TraceEvent = (
     | CheckpointAborted
     | ReportIgnored
     | CheckpointCut
+    | AckingMessage
+    | RecordReplayed
     | RunEnded
 )
 

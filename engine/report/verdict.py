@@ -41,6 +41,8 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
     if result.error is not None:
         cause = result.error.__cause__ or result.error
         return Verdict("failed", f"the job failed ({type(cause).__name__})", exit_code_of(result.error))
+    if result.acking is not None:
+        return _judge_acking(result)
     if not protocol.takes_checkpoints:
         reason = f"the job {result.state}; its mode takes no checkpoints and promises nothing"
         return Verdict("valid", reason, EXIT_VALID)
@@ -55,6 +57,18 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
         reason = f"the job {result.state}, but {plural(len(missing), 'savepoint')}{of} {taken} taken"
         return Verdict("unknown", reason, EXIT_UNKNOWN)
     return Verdict("valid", _praise(result.state, oracle.verdicts, protocol), EXIT_VALID)
+
+
+def _judge_acking(result: ExecutionResult) -> Verdict:
+    acking = result.acking
+    assert acking is not None
+    if not acking.tracked and acking.completed:
+        reason = f"the job {result.state}; without ackers nothing is tracked, and nothing is promised"
+        return Verdict("valid", reason, EXIT_VALID)
+    read = plural(result.source_records, "record")
+    again = f"; {acking.replayed} were sent again" if acking.replayed else ""
+    state = ", which says nothing of what tasks that died had in memory" if result.attempts > 1 else ""
+    return Verdict("valid", f"the job {result.state}, and all of {read} are acknowledged{again}{state}", EXIT_VALID)
 
 
 def breaks_promise(verdict: CutVerdict, protocol: CheckpointProtocol) -> bool:

@@ -26,18 +26,20 @@ if TYPE_CHECKING:
 class AckedChannel(Channel):
     """One FIFO between two tasks, either of which may be replaced."""
 
-    __slots__ = ("_ends", "_idle", "_is_cut", "_void_up_to", "_watermark_ms")
+    __slots__ = ("_ends", "_idle", "_is_cut", "_missed", "_void_up_to", "_watermark_ms")
 
     _watermark_ms: int
     _idle: bool
     _is_cut: bool
     _void_up_to: int
+    _missed: int
     _ends: list[Event]
 
     def begin(self) -> AckedChannel:
         """Nothing was sent yet, and somebody reads."""
         self._watermark_ms = MIN_TIMESTAMP_MS
         self._idle = self._is_cut = False
+        self._missed = 0
         self._void_up_to = 0
         """Elements with numbers up to this one were lost, wherever they are."""
         self._ends = []
@@ -48,6 +50,7 @@ class AckedChannel(Channel):
     def put_batch(self, batch: Batch) -> None:
         """Send records, if somebody reads them."""
         if self._is_cut or self._ends:
+            self._missed += len(batch)
             self.sent_records += len(batch)
             self.lost_records += len(batch)
         else:
@@ -90,16 +93,18 @@ class AckedChannel(Channel):
         self._forget(lost)
         return lost
 
-    def receiver_replaced(self) -> None:
-        """Somebody reads again, and has to be told what he missed."""
+    def receiver_replaced(self) -> int:
+        """Somebody reads again, and is told what he missed, but for records. Returns how many of those."""
         assert self._is_cut, self.name
         self._is_cut = False
+        missed, self._missed = self._missed, 0
         if self._watermark_ms > MIN_TIMESTAMP_MS:
             super().put_event(Watermark(self._watermark_ms))
         if self._idle:
             super().put_event(WatermarkStatus(True))
         for event in self._ends:
             super().put_event(event)
+        return missed
 
     def sender_died(self) -> int:
         """What has not left yet is lost. Returns how many records that are."""

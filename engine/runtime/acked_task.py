@@ -5,6 +5,7 @@ Rules.
 * A record on a channel is a tuple. A task handles one at a time; whatever its chain emits meanwhile is anchored to it,
   in one tuple per receiver. Then it acknowledges it. What the chain emits outside of that (a window that ends, a timer,
   the end of the input) comes from its state: it is anchored to nothing, for what it was made of was acknowledged.
+* A source sends one record at a time, whatever the size of batches.
 * A source record is a root, with split and number as its message id. It is kept until it is acknowledged. When it has
   failed or timed out, the same record is sent again, under a new root, ahead of new ones.
 * A source has come to its end when all records were read and acknowledged. Only then is event time at its end, too;
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.elements.batch import Batch
 from engine.observe.events import RecordReplayed
@@ -30,7 +31,8 @@ from engine.runtime.acking import AckingRun, ReplayLimitError
 from engine.runtime.interfered_task import InterferedSourceTask, InterferedTask
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.source_task import SourceTask
-from engine.runtime.task import CANCELED, FAILED as TASK_FAILED, RUNNING, Task
+from engine.runtime.task import CANCELED, Task
+from engine.runtime.task import FAILED as TASK_FAILED
 from engine.runtime.watched import TracedBatch
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from engine.runtime.channel import Channel
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.restored_state import RestoredOperator
+
+
+_UNTIL_TOLD = 1 << 62
+"""A pause that ends when the coordinator of the source sends something."""
 
 
 class AckedTask(Task):
@@ -116,8 +122,12 @@ class AckedRouter:
         """See :class:`engine.graph.partitioner.Router`."""
         task = self._task
         anchors, new_id = (task.current,), task.new_id
-        task.acking.statistics.data += sum(len(part) for _, part in (routed := list(self._router.route(batch))))
-        return [(channel, TracedBatch.of(part, [child_of(anchors, new_id) for _ in part.values])) for channel, part in routed]
+        routed: list[tuple[int, Batch]] = [
+            (channel, TracedBatch.of(part, [child_of(anchors, new_id) for _ in part.values]))
+            for channel, part in self._router.route(batch)
+        ]
+        task.acking.statistics.data += sum([len(part) for _, part in routed])
+        return routed
 
     def fingerprint(self) -> object:
         """That of the router."""
@@ -171,8 +181,13 @@ class SpoutTask(AckedTask, SourceTask):
 
     def _emit_new(self, batch: Batch) -> None:
         split = self._read_from
-        assert split is not None and len(batch) == 1, f"{self.name} emits {batch!r} and nobody has read it"
-        number = self._progress[split].read(self.source.position_of(split))
+        assert split is not None, f"{self.name} emits {batch!r}, and nobody has read it"
+        assert len(batch) == 1, f"{self.name} was asked for one record, and emits {batch!r}"
+        progress = self._progress.get(split)
+        if progress is None:
+            # Assigned while the job runs.
+            progress = self._progress[split] = SplitProgress()
+        number = progress.read(self.source.position_of(split))
         self._emit(SpoutRecord(split, number, batch, self.kernel.now_ns, 0))
 
     def _emit(self, record: SpoutRecord) -> None:
@@ -194,58 +209,55 @@ class SpoutTask(AckedTask, SourceTask):
     def _run_once(self) -> None:
         if self.input_ended or self.full_outputs:
             return
-        room = self._room()
-        if not room:
+        if not self._has_something_to_send():
             if self._has_read_all and not len(self.book):
                 self._end_stream()
         elif self.record_cost_ns:
-            self._begin_slice(room)
+            self._begin_slice(1)
         else:
-            self.advance(room)
+            self.advance(1)
 
-    def _room(self) -> int:
-        """How many records may be sent now."""
-        again = len(self._replays)
-        if self._has_read_all or self.kernel.now_ns < self._paused_until_ns:
-            return again
-        records, most = self.environment.master.slice_records(), self.acking.settings.max_pending
-        return records if most is None else min(records, max(0, most - len(self.book)))
+    def _has_something_to_send(self) -> bool:
+        if self._replays:
+            return True
+        return not (self._has_read_all or self.book.is_full or self.kernel.now_ns < self._paused_until_ns)
 
     def advance(self, records: int) -> None:
-        """Send ``records`` records, those again first that have to be."""
-        sent = new = 0
-        while sent < records:
-            if self._replays:
-                self._emit_again(self._replays.popleft())
-            elif self._has_read_all or self.book.is_full or self.kernel.now_ns < self._paused_until_ns:
-                break
+        """Send one record: one again, if there is any that has to be. (Storm: ``nextTuple``.)"""
+        assert records == 1, records
+        if self._replays:
+            self.acking.statistics.replayed += 1
+            self._emit(self._replays.popleft())
+        elif self._has_something_to_send():
+            count = self.source.emit_next(1)
+            if count is None:
+                self._has_read_all = True
+            elif count == 0:
+                self._pause()
             else:
-                count = self.source.emit_next(1)
-                if count is None:
-                    self._has_read_all = True
-                elif count == 0:
-                    self._pause()
-                else:
-                    new += count
-            sent += 1
-        self._count(new)
+                self._count(count)
         self.wake()
-
-    def _emit_again(self, record: SpoutRecord) -> None:
-        self.acking.statistics.replayed += 1
-        self._emit(record)
 
     def _pause(self) -> None:
         # Only new records: what has to be sent again need not wait for them.
         now = self.clock_ns
-        wait_ns = self.source.available_at_ns(now) - now
-        assert wait_ns > 0, f"{self.name} has nothing to read, yet says it can be asked at once"
-        self._paused_until_ns = self.kernel.now_ns + wait_ns
+        resume_ns = self.source.available_at_ns(now)
+        if resume_ns is None:
+            self._paused_until_ns = _UNTIL_TOLD
+            return
+        assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
+        self._paused_until_ns = self.kernel.now_ns + resume_ns - now
         self.kernel.schedule(self._paused_until_ns, "receive_mail", self, ("source_ready", ()))
 
     def source_ready(self) -> None:
         """There may be something to read again (mail)."""
         self.wake()
+
+    def coordinator_event(self, position: int, event: Any) -> None:
+        """The coordinator has sent something, which may be something to read."""
+        if self._paused_until_ns == _UNTIL_TOLD:
+            self._paused_until_ns = 0
+        super().coordinator_event(position, event)
 
     # -- what becomes of records ------------------------------------------------------------------------------------
 
@@ -365,5 +377,3 @@ def acked_task_class(*, is_source: bool, is_interfered: bool) -> type[AckedTask]
         return InterferedSpoutTask if is_source else InterferedAckedTask
     return SpoutTask if is_source else AckedTask
 
-
-assert RUNNING

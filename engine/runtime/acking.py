@@ -27,8 +27,8 @@ from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acker_task import ACKER, AckerTask
 from state_backends.encoding import default_codec
 from state_backends.errors import StateBackendError
+from state_backends.filesystem_port import write_atomically
 from state_backends.framing import seal, unseal
-from state_backends.storage import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from engine.checkpoint.messages import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.observe.points import AFTER, BEFORE
+from engine.runtime.acked_channel import AckedChannel
+from engine.runtime.acked_task import AckedRouter, AckedTask, acked_task_class
 from engine.runtime.channel import Channel
 from engine.runtime.interfered_task import InterferedSourceTask, InterferedTask
 from engine.runtime.interference import StruckDown
@@ -51,8 +53,9 @@ def build_tasks(
         task_id: environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)) for task_id, task in by_id.items()
     }
     classes = channel_classes(plan)
+    usual = Channel if environment.acking is None else AckedChannel
     channels = {
-        channel.index: classes.get(channel.index, Channel)(
+        channel.index: classes.get(channel.index, usual)(
             channel,
             by_id[channel.sender_vertex, channel.sender_subtask],
             by_id[channel.receiver_vertex, channel.receiver_subtask].name,
@@ -68,6 +71,10 @@ def build_tasks(
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
     }
+    if environment.acking is not None:
+        for one in channels.values():
+            assert isinstance(one, AckedChannel), one.name
+            one.begin()
     loops = build_loops(plan, by_id, channels)
     for task in tasks:
         task.loop = loops.get(task.task_id)
@@ -80,8 +87,31 @@ def build_tasks(
     return by_id
 
 
+def replace_tasks(
+    plan: ExecutionPlan, environment: TaskEnvironment, ids: Collection[TaskId], tasks: Mapping[TaskId, Task]
+) -> dict[TaskId, Task]:
+    """Successors of some of ``tasks``, which are dead, on their channels; none is started. Only in mode ``acking``."""
+    assert environment.acking is not None, "channels of other modes die with their tasks"
+    statistics = environment.acking.statistics
+    replaced: dict[TaskId, Task] = {}
+    for task_id in ids:
+        dead = tasks[task_id]
+        task = replaced[task_id] = _task_class(plan, dead.plan, environment)(dead.plan, dead.vertex, environment)
+        outputs = {channel.index: channel for writer in dead.writers for channel in writer.channels}
+        for channel in outputs.values():
+            assert isinstance(channel, AckedChannel), channel.name
+            channel.sender_replaced(task)
+        task.wire(dead.inputs, _writers(plan, task, outputs, environment, None))
+        for channel in task.inputs:
+            assert isinstance(channel, AckedChannel), channel.name
+            statistics.lost += channel.receiver_replaced()
+    return replaced
+
+
 def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan, environment: TaskEnvironment) -> type[Task]:
     is_source = plan.vertices[subtask.vertex].is_source
+    if environment.acking is not None:
+        return acked_task_class(is_source=is_source, is_interfered=environment.interference is not None)
     if environment.interference is not None:
         return InterferedSourceTask if is_source else InterferedTask
     return SourceTask if is_source else Task
@@ -144,6 +174,8 @@ def _writers(
         router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
         if environment.provenance is not None:
             router = WatchedRouter(router, task)
+        elif isinstance(task, AckedTask):
+            router = AckedRouter(router, task)
         unaligned = edge.supports_unaligned
         if edge.is_feedback:
             assert loop is not None, edge

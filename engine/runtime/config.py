@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart, RestartStrategy
 from engine.elements.errors import ConfigurationError
+from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.interface import CheckpointProtocol
 from engine.protocols.registry import protocol_named
 from engine.runtime.cost import CostModel
@@ -174,7 +175,7 @@ class RunConfig:
     ``seeded_schedule``          whether the order of tasks within an instant is drawn from the seed, or is the
                                  order in which they were woken;
     ``restart``                  restart strategy, ``None`` = three attempts 10 ms apart when the mode takes
-                                 checkpoints, else none;
+                                 checkpoints or tracks records, else none;
     ``inline_state_bytes``       state up to this size is stored inside the checkpoint's metadata;
     ``aligned_timeout_ns``       in mode ``aligned-timeout``: an older barrier turns unaligned, ``None`` = 10 ms;
     ``checkpoints_after_tasks_finish``  whether tasks may finish before the job does; if not, a task that has reached
@@ -200,7 +201,9 @@ class RunConfig:
                                  what earlier ones have written. (A state backend that is given says so itself.)
     ``snapshot_compression``     of full snapshots: ``none``, or ``zlib``, whose bytes differ between its versions;
     ``local_recovery``           tasks keep a copy of their state beside them, to restore from after a failure;
-    ``materialization_interval_ns``  between two snapshots of the state behind a changelog, ``None`` = never.
+    ``materialization_interval_ns``  between two snapshots of the state behind a changelog, ``None`` = never;
+    ``acking``                   how mode ``acking`` tracks records; ``checkpoint_interval`` is how often sources commit
+                                 their offsets there.
     """
 
     mode: str = "aligned"
@@ -239,6 +242,7 @@ class RunConfig:
     snapshot_compression: str = "none"
     local_recovery: bool = False
     materialization_interval_ns: int | None = DEFAULT_MATERIALIZATION_NS
+    acking: AckingSettings = field(default_factory=AckingSettings)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -268,6 +272,7 @@ class RunConfig:
         for name in _SWITCHES:
             _check_type(self, name, (bool,), f"{name}=True or {name}=False")
         _check_type(self, "cost", (CostModel,), "cost=CostModel(...)")
+        _check_type(self, "acking", (AckingSettings,), "acking=AckingSettings(...)")
         interval = (CheckpointInterval, type(None))
         _check_type(self, "checkpoint_interval", interval, "checkpoint_interval=CheckpointInterval.parse('100ms')")
         if self.restart is not None:
@@ -394,6 +399,6 @@ class RunConfig:
         """A fresh restart strategy for one run."""
         if self.restart is not None:
             return self.restart
-        if self.protocol.takes_checkpoints:
+        if self.protocol.takes_checkpoints or self.protocol.tracks_records:
             return FixedDelayRestart(DEFAULT_RESTARTS, DEFAULT_RESTART_DELAY_NS)
         return NoRestart()

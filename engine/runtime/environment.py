@@ -21,6 +21,7 @@ from state_backends.state_backend import StateBackend
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.observe.provenance import Provenance
+    from engine.runtime.acking import AckingRun
     from engine.runtime.interfered_task import InterferedTask, Pause
     from engine.runtime.interference import Interference, StruckDown
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
@@ -110,6 +111,10 @@ class TaskEnvironment:
     """Who is asked what goes wrong, if anybody is."""
     provenance: Provenance | None = None
     """Who is told what caused what, if anybody is."""
+    messages: dict[str, int] = field(default_factory=dict)
+    """How many of :data:`MESSAGES` were sent in this run, by name."""
+    acking: AckingRun | None = None
+    """Who tracks records, if anybody does."""
     local_state: LocalStateStores | None = None
     """Where tasks keep copies of their state, if they do."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
@@ -143,7 +148,9 @@ class TaskEnvironment:
     def send_to_master(self, operation: str, message: Any) -> None:
         """A message to the job manager, delivered by the kernel."""
         delays_ns = DELIVERED
-        if self.interference is not None and operation in MESSAGES:
-            delays_ns = self.interference.fates(operation, self._name_of(message.task))
+        if operation in MESSAGES:
+            self.messages[operation] = self.messages.get(operation, 0) + 1
+            if self.interference is not None:
+                delays_ns = self.interference.fates(operation, self._name_of(message.task))
         for delay_ns in delays_ns:
             self.kernel.schedule(self.kernel.now_ns + delay_ns, operation, self.master, message)

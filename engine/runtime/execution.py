@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,13 @@ from engine.checkpoint.statistics import CheckpointStatistics
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
+from engine.protocols.acking.statistics import AckingStatistics
+from engine.runtime.acking import check_acking
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.interference import JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
 from engine.runtime.job_manager import JobManager, Restore
-from engine.runtime.job_state import ENDED
+from engine.runtime.job_state import ENDED, RUNNING
 from engine.runtime.kernel import START_NS, Kernel
 from engine.runtime.long_lived import long_lived
 from engine.runtime.loops import check_loops
@@ -82,6 +84,10 @@ class ExecutionResult:
     """What came of each savepoint that was asked for, in the order of asking."""
     local_recovery: Mapping[str, int] | None = None
     """How often state was restored from local copies, and what became of them; ``None`` without local recovery."""
+    messages: Mapping[str, int] = field(default_factory=dict)
+    """Messages between job manager and tasks, by the method that takes them."""
+    acking: AckingStatistics | None = None
+    """What mode ``acking`` has cost, and what came of it; ``None`` in other modes."""
 
     def raise_on_failure(self) -> ExecutionResult:
         """Raise the job's error if it failed."""
@@ -130,6 +136,10 @@ class Execution:
         ``provenance``   who is told what caused what. Then every record is a batch of its own.
         """
         check_loops(plan, config)
+        check_acking(plan, config)
+        if config.protocol.tracks_records and (provenance is not None or restore_from is not None):
+            what = "keeps no ledger" if provenance is not None else "starts from no savepoint or checkpoint"
+            raise ConfigurationError(f"mode {config.mode} {what}; leave that out, or use mode at-least-once")
         self.plan = plan
         self.config = config
         self.choices = ChoiceRecorder(config.seed) if choices is None else choices
@@ -170,6 +180,8 @@ class Execution:
             raise ConfigurationError(f"kill of {target!r} at {at_ns} ns: a run starts at 0")
         if target == JOB_MANAGER:
             self._orders.append((at_ns, "kill_master", cause))
+        elif self.manager.acking is not None and self.manager.acking.named(target):
+            self._orders.append((at_ns, "kill_acker", (target, cause)))
         else:
             self._orders.append((at_ns, "kill", (self._tasks_named(target), cause)))
 
@@ -239,6 +251,9 @@ class Execution:
             built()
             self._progress_every = progress_every
             self._run_kernel(progress)
+            if manager.acking is not None and manager.state == RUNNING:
+                error = manager.acking.unacknowledged()
+                manager.failover.fail_job(str(error), error)
             manager.close()
         assert manager.state in ENDED, (
             f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
@@ -270,6 +285,8 @@ class Execution:
         for time_ns, operation, target, payload in self._appointments:
             if time_ns >= started_ns:
                 kernel.schedule(time_ns, operation, target, payload)
+        if manager.acking is not None:
+            manager.acking.begin(self._restore)
         try:
             manager.start(restored, problems)
         except StruckDown as struck:
@@ -386,6 +403,8 @@ class Execution:
             events_executed=self.kernel.executed,
             savepoints=tuple(manager.savepoints.reports),
             local_recovery=manager.local.report(),
+            messages=dict(manager.messages),
+            acking=None if manager.acking is None else manager.acking.statistics.copy(),
         )
 
     def _who_waits(self) -> str:

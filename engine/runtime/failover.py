@@ -10,6 +10,7 @@ Rules.
   checkpoints fail over as a whole. So does one in which other subtasks of a vertex of the region may finish, or have
   finished, if that vertex has union state: no snapshot can be taken of a vertex of which a part of that is gone, so
   that the part that comes back could never be confirmed (Flink would try for ever).
+* In mode ``acking`` every task is a region of its own.
 * The restart strategy counts all failures of the job. What no restart can help ends the job at once.
 * Nothing is restored while it is unknown which checkpoint is the newest: the write of a ``_metadata`` that is under
   way is waited for, and one that failed, and may have left something, is deleted first.
@@ -37,8 +38,9 @@ from engine.elements.errors import (
     StorageError,
     WeirError,
 )
+from engine.runtime.acking import ReplayLimitError, UnacknowledgedError
 from engine.runtime.job_state import ENDED, FAILED, RECOVERING, RESTARTING, RUNNING
-from engine.runtime.regions import failover_regions
+from engine.runtime.regions import failover_regions, single_task_regions
 from state_backends.errors import StateBackendError
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ NO_RESTART_HELPS = (
     FinalCheckpointError,
     DataLossError,
     OutputAheadError,
+    ReplayLimitError,
+    UnacknowledgedError,
 )
 """Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
 
@@ -91,6 +95,8 @@ class Failover:
         self._failures = 0
         """Of tasks and job managers together: what a failure has planned is void after the next."""
         self._regions = failover_regions(plan) if config.failover == "region" else ()
+        if config.protocol.tracks_records:
+            self._regions = single_task_regions(plan)
         self._region_of = {task: at for at, region in enumerate(self._regions) for task in region}
         self._restarting: dict[int, int] = {}
         """Index of a region that is down -> number of its failure."""
@@ -119,7 +125,8 @@ class Failover:
             return
         text = str(error) or type(error).__name__
         why = text if name in text else f"{name}: {text}"
-        if len(self._regions) <= 1 or manager.savepoints.is_stopping or self._halves_a_vertex(region):
+        is_one = len(self._regions) <= 1
+        if is_one or manager.savepoints.is_stopping or (manager.acking is None and self._halves_a_vertex(region)):
             self.fail_globally(why, error)
         else:
             self._fail_region(region, why, error)

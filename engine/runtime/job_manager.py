@@ -23,7 +23,8 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import Acknowledge, Decline, TaskId
 from engine.checkpoint.plan import CheckpointGraph, TaskStatus
 from engine.observe.events import AttemptStarted, Instrument
-from engine.runtime.attempt import build_tasks
+from engine.runtime.acking import AckingRun
+from engine.runtime.attempt import build_tasks, replace_tasks
 from engine.runtime.checkpoint_driver import CheckpointDriver
 from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
@@ -115,7 +116,20 @@ class JobManager:
         self.local = LocalFiles(storage, output_dir, keeps_state=config.local_recovery, note=self.note)
         self.source_records = 0
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
+        self.messages: dict[str, int] = {}
+        """How many messages went between job manager and tasks, by name."""
         self.tasks: dict[TaskId, Task] = {}
+        self.acking: AckingRun | None = None
+        if config.protocol.tracks_records:
+            self.acking = AckingRun(
+                plan,
+                config,
+                kernel=kernel,
+                storage=storage,
+                instrument=instrument,
+                note=self.note,
+                tasks=self._task_named,
+            )
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
         self.coordinators = OperatorCoordinators(self)
@@ -210,14 +224,17 @@ class JobManager:
         now = self.kernel.now_ns
         checkpoint_id = None if restored is None else restored.checkpoint_id
         everything = len(ids) == len(self._graph.tasks())
-        tasks = build_tasks(
-            self.plan,
-            self._environment(),
-            restored,
-            capacity=self.config.capacity,
-            output_capacity=self.config.output_capacity,
-            only=None if everything else ids,
-        )
+        if everything or self.acking is None:
+            tasks = build_tasks(
+                self.plan,
+                self._environment(),
+                restored,
+                capacity=self.config.capacity,
+                output_capacity=self.config.output_capacity,
+                only=None if everything else ids,
+            )
+        else:
+            tasks = replace_tasks(self.plan, self._environment(), ids, self.tasks)
         names = None if everything else tuple(task.name for task in tasks.values())
         self.restores.append(Restore(self.attempt, checkpoint_id, now, problems, names))
         if self.instrument is not None:
@@ -291,7 +308,12 @@ class JobManager:
             debloating=self.config.debloating,
             interference=self.interference,
             provenance=self._provenance,
+            messages=self.messages,
+            acking=self.acking,
         )
+
+    def _task_named(self, name: str) -> Task | None:
+        return next((task for task in self.tasks.values() if task.name == name and task.state == "running"), None)
 
     def _begin_to_checkpoint(self) -> None:
         if self.config.protocol.takes_checkpoints and not self._not_running:
@@ -478,6 +500,12 @@ class JobManager:
             else:
                 self.mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 
+    def kill_acker(self, order: tuple[str, str]) -> None:
+        """Kill an acker, or all of them (kernel event of a fault plan)."""
+        assert self.acking is not None
+        for acker in self.acking.named(order[0]):
+            acker.die(order[1])
+
     def kill_master(self, cause: str) -> None:
         """Kill the job manager itself (kernel event of a fault plan)."""
         self.failover.kill_master(cause)
@@ -495,6 +523,8 @@ class JobManager:
         if target == JOB_MANAGER:
             self.failover.kill_master(cause)
             return
+        for acker in () if self.acking is None else self.acking.named(target):
+            acker.die(cause)
         for task in self.interfered_tasks(target):
             task.die(TaskKilledError(f"{task.name} was {cause}"))
 
@@ -582,8 +612,10 @@ class JobManager:
         """Send a message to a task."""
         now = self.kernel.now_ns
         delays_ns = DELIVERED
-        if self.interference is not None and operation in MESSAGES:
-            delays_ns = self.interference.fates(operation, task.name)
+        if operation in MESSAGES:
+            self.messages[operation] = self.messages.get(operation, 0) + 1
+            if self.interference is not None:
+                delays_ns = self.interference.fates(operation, task.name)
         for delay_ns in delays_ns:
             self.kernel.schedule(now + delay_ns, "receive_mail", task, (operation, arguments))
 
@@ -611,6 +643,7 @@ class JobManager:
             self._records_to_trigger,
             self.coordinator.fingerprint(now),
             self.coordinators.fingerprint(),
+            None if self.acking is None else self.acking.fingerprint(),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )
 

@@ -18,6 +18,11 @@ Region = tuple[TaskId, ...]
 """Tasks in plan order."""
 
 
+def single_task_regions(plan: ExecutionPlan) -> tuple[Region, ...]:
+    """Each task for itself: whoever lives sends again what a dead task had."""
+    return tuple(((subtask.vertex, subtask.subtask),) for subtask in plan.subtasks)
+
+
 def failover_regions(plan: ExecutionPlan) -> tuple[Region, ...]:
     """The regions of a plan, ordered by their first task; together they are all tasks."""
     leader = {(subtask.vertex, subtask.subtask): (subtask.vertex, subtask.subtask) for subtask in plan.subtasks}

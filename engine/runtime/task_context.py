@@ -52,6 +52,7 @@ class TaskOperatorContext:
         self.attempt = environment.attempt
         self.incarnation = environment.incarnation
         self.checkpointing_enabled = environment.protocol.takes_checkpoints
+        self.publish_at_once = environment.protocol.tracks_records
         self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
         self.keyed: KeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None

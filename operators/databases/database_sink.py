@@ -4,24 +4,24 @@ The protocol is that of :mod:`operators.transactions.two_phase_commit`; what the
 :mod:`operators.databases.session`. Here is what a sink makes of both:
 
 * Whoever starts takes over first: from then on no earlier attempt can write or prepare anything. Only then is decided
-  what becomes of what they have left. Of the transactions that no state knows of, those are aborted whose subtask has
-  this one's number modulo the parallelism.
-* A start from nothing finds committed transactions of its name: they are of *another run*, for this one has completed no
-  checkpoint. That is refused (``existing="fail"``), or their rows stay and the ledger forgets them (``"append"``).
-* A restore finds transactions of checkpoints behind its own, because newer ones could not be read: their rows will come
-  again. That is refused (``newer_commits="fail"``); or counted in ``numTransactionsPublishedAgain`` (``"report"``); or
-  they are deleted (``"retract"``), counted in ``numCommittedRecordsRetracted``. Rows are found again by their
-  ``transaction_column`` only: neither row ids nor the numbers of the transactions that wrote a row stay what they are.
-* Rows are held back until there are ``batch_rows``, and a checkpoint sends the rest: where a batch ends changes nothing.
+  what becomes of what they have left. Of the transactions that no state knows of, a subtask aborts those of all
+  subtasks with its own number modulo the parallelism.
+* A start from nothing finds committed transactions of its name: they are of *another run*, for this one has completed
+  no checkpoint. That is refused (``existing="fail"``), or their rows stay and the ledger forgets them (``"append"``).
+* A restore finds transactions of checkpoints behind its own, because newer ones could not be read: their rows will
+  come again. That is refused (``newer_commits="fail"``); or counted in ``numTransactionsPublishedAgain``
+  (``"report"``); or they are deleted (``"retract"``), counted in ``numCommittedRecordsRetracted``. Rows are found again
+  by their ``transaction_column`` only: neither row ids nor the numbers of the transactions that wrote a row stay.
+* Rows are held back until there are ``batch_rows``, and a checkpoint sends the rest: where a batch ends means nothing.
 * Without checkpoints everything is committed at the end of the input. A subtask that has come there, and is started
   again because another one failed, commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
-* The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask, except with ``"retract"``, which may need
-  all of them; everything else needs the newest only.
+* The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask, except with ``"retract"``, which may
+  need all of them; everything else needs the newest only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
@@ -94,7 +94,7 @@ class DatabaseSink:
         if newer_commits not in ("fail", "report", "retract"):
             raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail', 'report' or 'retract'")
         if newer_commits == "retract" and transaction_column is None:
-            raise ConfigurationError("newer_commits='retract' needs a transaction_column, by which rows are found again")
+            raise ConfigurationError("newer_commits='retract' needs a transaction_column, to find the rows again by")
         check_whole("batch_rows", batch_rows, 1)
         check_whole("request_ns", request_ns, 0)
         if ledger_checkpoints is not None:
@@ -143,6 +143,10 @@ class DatabaseSink:
     def text_of(self, record: Any) -> str:
         """What a record is called in :meth:`committed_rows`."""
         return repr(row_of(record, self.row, tuple(self.columns)))
+
+    def transactions(self) -> list[tuple[int, int]]:
+        """Subtask and checkpoint of each transaction that is in a ledger in memory, in the order of commits."""
+        return self.database.commits() if isinstance(self.database, MemoryDatabase) else []
 
     def fingerprint(self) -> object:
         """Everything that decides what is committed next; of a database outside, what is in its table."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from operators.databases.session import (
     Committed,
     DatabaseError,
+    EpochHolder,
     FencedError,
     Row,
     TableDescription,
@@ -73,6 +74,12 @@ class MemoryDatabase:
         """Transactions of whomever that are not over, in order."""
         return sorted(self._staged)
 
+    def commits(self) -> list[tuple[int, int]]:
+        """Subtask and checkpoint of each transaction in the ledger, in the order of commits; those without a checkpoint
+        are left out."""
+        entries = self._ledger.values()
+        return [(one.name.subtask, one.checkpoint_id) for one in entries if one.checkpoint_id is not None]
+
     def fingerprint(self) -> object:
         """All that decides what happens next, and what readers see."""
         return (
@@ -102,10 +109,11 @@ class MemorySession:
             what = f"{kind}{'' if name is None else f' of {name}'}"
             raise UnansweredError(f"{self.place}: no answer came to {what}")
 
-    def _check_epoch(self, name: TransactionName) -> None:
-        newest = self._database._epochs.get((name.writer, name.subtask), 0)
-        if name.epoch < newest:
-            raise FencedError(f"{self.place}: {name} is of epoch {name.epoch}, but a newer attempt has epoch {newest}")
+    def _check_epoch(self, holder: TransactionName | EpochHolder) -> None:
+        writer = self._description.writer
+        newest = self._database._epochs.get((writer, holder.subtask), 0)
+        if holder.epoch < newest:
+            raise FencedError(self.place, writer, holder.subtask, holder.epoch, newest)
 
     def prepare_table(self) -> None:
         self._database._tables.setdefault(self._description.table, [])
@@ -204,7 +212,7 @@ class MemorySession:
         for name in names:
             self._database._ledger.pop(name, None)
 
-    def upsert(self, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
+    def upsert(self, holder: EpochHolder, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
         description = self._description
         columns, keys = description.names, description.key
         positions = [columns.index(name) for name in keys]
@@ -216,6 +224,7 @@ class MemorySession:
             return found is not None and version is not None and bool(found[version] > value)
 
         def upsert() -> None:
+            self._check_epoch(holder)
             for row in deleted:
                 key = row[: len(keys)]
                 if not is_older(key, row[-1]):

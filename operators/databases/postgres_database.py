@@ -1,9 +1,9 @@
 """PostgreSQL behind the port of database sessions, with ``PREPARE TRANSACTION``.
 
-* A transaction is one of PostgreSQL's own, in a connection of its own: rows go in with ``COPY``, then comes the entry in
-  the ledger, and ``PREPARE TRANSACTION`` takes both out of the connection's hands. From then on they survive the death
-  of the sink, of the connection and of the server, hold their locks, and wait for ``COMMIT PREPARED``. Because the entry
-  is part of the transaction, it is there exactly if the rows are.
+* A transaction is one of PostgreSQL's own, in a connection of its own: rows go in with ``COPY``, then comes the entry
+  in the ledger, and ``PREPARE TRANSACTION`` takes both out of the connection's hands. From then on they survive the
+  death of the sink, of the connection and of the server, hold their locks, and wait for ``COMMIT PREPARED``. The entry
+  is part of the transaction, so that it is there exactly if the rows are.
 * Everything else goes through a second connection, for ``COMMIT PREPARED`` cannot run inside a transaction. All of it
   is idempotent, and is repeated over a new connection when the old one breaks: up to ``reconnects`` times, waiting
   in between, for a server that restarts comes back.
@@ -21,14 +21,16 @@ A transaction's global name is ``{database}:{name}``, for names are shared by al
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import ConfigurationError, MissingDependencyError
+from engine.elements.errors import ConfigurationError
+from operators.databases.postgres_connection import PostgresConnection, PostgresServer, imported_psycopg
 from operators.databases.session import (
     Committed,
     DatabaseError,
+    EpochHolder,
     FencedError,
     Row,
     RowRefusedError,
@@ -38,12 +40,9 @@ from operators.databases.session import (
     quoted,
 )
 from operators.databases.upsert_statements import delete_statement, table_name, upsert_statement
-from operators.databases.waiting import wait_s
 
 if TYPE_CHECKING:
     from psycopg import Connection
-
-_T = TypeVar("_T")
 
 _OUR_TABLES = (
     "CREATE TABLE IF NOT EXISTS weir_transactions (name TEXT PRIMARY KEY, writer TEXT NOT NULL,"
@@ -54,19 +53,6 @@ _OUR_TABLES = (
 )
 _MAKING_TABLES = 7265_6972
 """Key of an advisory lock: two sinks that make the same tables at once would get in each other's way."""
-_LINE_OF_COPY = re.compile(r"COPY .*?, \D*(\d+)", re.DOTALL)
-
-
-def imported_psycopg() -> Any:
-    """The module. Raises :class:`MissingDependencyError`."""
-    try:
-        import psycopg
-    except ImportError as error:
-        raise MissingDependencyError(
-            "PostgreSQL needs the package psycopg, which is not installed\n"
-            "  fix: pip install 'weirstream[postgres]'"
-        ) from error
-    return psycopg
 
 
 class PostgresDatabase:
@@ -91,106 +77,41 @@ class PostgresDatabase:
             )
         if type(lock_timeout_ms) is not int or lock_timeout_ms < 1:
             raise ConfigurationError(f"lock_timeout_ms is {lock_timeout_ms!r}; it must be a whole number from 1")
-        self.dsn, self.reconnects, self.reconnect_wait_s = dsn, reconnects, reconnect_wait_s
-        self.lock_timeout_ms, self.connect_timeout_s = lock_timeout_ms, connect_timeout_s
+        self._server = PostgresServer(dsn, reconnects, reconnect_wait_s, lock_timeout_ms, connect_timeout_s)
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> PostgresSession:
         """See :class:`operators.databases.session.SinkDatabase`."""
         del resolve_path
-        return PostgresSession(self, description)
+        return PostgresSession(self._server, description)
 
     def rows(self, description: TableDescription) -> list[Row]:
         """See :class:`operators.databases.session.SinkDatabase`."""
-        session = PostgresSession(self, description)
+        session = PostgresSession(self._server, description)
         try:
             return session.rows()
         finally:
             session.close()
 
-    def open_connection(self) -> Connection[Any]:
-        """A connection with our settings. Raises psycopg's errors, and :class:`ConfigurationError` for a bad dsn."""
-        psycopg = imported_psycopg()
-        try:
-            connection: Connection[Any] = psycopg.connect(
-                self.dsn, autocommit=True, connect_timeout=self.connect_timeout_s, application_name="weir"
-            )
-        except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"dsn of PostgresDatabase: {error}") from error
-        try:
-            connection.execute(
-                "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', '0',"
-                " false), set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off'"
-                " THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
-                (f"{self.lock_timeout_ms}ms",),
-            )
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
 
 class PostgresSession:
     """See :class:`operators.databases.session.SinkSession`."""
 
-    def __init__(self, database: PostgresDatabase, description: TableDescription) -> None:
+    def __init__(self, server: PostgresServer, description: TableDescription) -> None:
         self._psycopg = imported_psycopg()
-        self._database, self._description = database, description
+        self._description = description
         self._target = table_name(description)
-        self.place = f"table {description.table!r} in PostgreSQL"
-        self._control: Connection[Any] | None = None
+        self._connection = PostgresConnection(server, description.table)
+        self._ask = self._connection.ask
         self._writing: Connection[Any] | None = None
         self._current: TransactionName | None = None
         self._is_begun = False
         """Whether the server knows of the current transaction."""
         self._rows = 0
 
-    # --- connections --------------------------------------------------------------------------------------
-
-    def _connect(self) -> Connection[Any]:
-        connection = self._database.open_connection()
-        name, host = connection.info.dbname, connection.info.host
-        self.place = f"table {self._description.table!r} of database {name!r} on {host}"
-        return connection
-
-    def _is_broken(self, error: Exception) -> bool:
-        """Whether the server is away, or has sent us away: the same may work over a new connection."""
-        state = getattr(error, "sqlstate", None)
-        if state is None:
-            return isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
-        # 08: connection; 57P01 to 57P03: shut down, crashed, starting up; 53300: too many connections for a moment.
-        return state.startswith("08") or state in ("57P01", "57P02", "57P03", "53300")
-
-    def _ask(self, request: Callable[[Connection[Any]], _T]) -> _T:
-        """The answer to a request that may be repeated."""
-        database, wait = self._database, self._database.reconnect_wait_s
-        for left in range(database.reconnects, -1, -1):
-            try:
-                if self._control is None:
-                    self._control = self._connect()
-                return request(self._control)
-            except self._psycopg.Error as error:
-                if not self._is_broken(error):
-                    raise self._explained(error) from error
-                _close(self._control)
-                self._control = None
-                if not left:
-                    raise self._explained(error) from error
-            wait_s(wait)
-            wait = min(2 * wait, 2.0)
-        raise AssertionError("the last round returns or raises")
-
-    def _explained(self, error: Exception) -> DatabaseError:
-        state = getattr(error, "sqlstate", None)
-        message = f"{self.place}: {str(error).strip() or type(error).__name__}"
-        if state == "55P03":
-            message += (
-                f"\n  a lock was not to be had within {self._database.lock_timeout_ms} ms. A transaction that waits for"
-                " its checkpoint keeps its locks, so that two of them cannot insert the same unique key\n"
-                "  fix: drop the unique constraint, use UpsertSink, or raise lock_timeout_ms"
-            )
-        elif state == "53200" and "prepared" in str(error):
-            message += "\n  fix: raise max_prepared_transactions in postgresql.conf and restart the server"
-        return DatabaseError(message)
+    @property
+    def place(self) -> str:
+        """Table and database, for messages."""
+        return self._connection.place
 
     # --- tables -------------------------------------------------------------------------------------------
 
@@ -205,14 +126,13 @@ class PostgresSession:
 
     def _make_tables(self, connection: Connection[Any]) -> None:
         definitions = self._description.definitions()
-        wanted = [] if self._description.key else list(_OUR_TABLES)
+        wanted = list(_OUR_TABLES)
         if definitions is not None and not self._columns_found(connection):
             wanted.append(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(definitions)})")
-        if not self._description.key:
-            known = connection.execute("SELECT to_regclass('weir_transactions'), to_regclass('weir_epochs')").fetchone()
-            if known is not None and None not in known:
-                # Whoever may write need not be somebody who may create.
-                wanted = [statement for statement in wanted if statement not in _OUR_TABLES]
+        known = connection.execute("SELECT to_regclass('weir_transactions'), to_regclass('weir_epochs')").fetchone()
+        if known is not None and None not in known:
+            # Whoever may write need not be somebody who may create.
+            wanted = [statement for statement in wanted if statement not in _OUR_TABLES]
         if wanted:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING_TABLES,))
@@ -276,22 +196,21 @@ class PostgresSession:
 
     def _terminate(self, connection: Connection[Any], backend: int, started: object) -> None:
         wait = ", 5000" if connection.info.server_version >= 140000 else ""
-        try:
+        # Of another role's it may be forbidden. That one is fenced all the same; only its locks stay while it lives.
+        with suppress(self._psycopg.errors.InsufficientPrivilege):
             connection.execute(
                 f"SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity"
                 " WHERE pid = %s AND backend_start = %s AND pid <> pg_backend_pid()",
                 (backend, started),
             )
-        except self._psycopg.errors.InsufficientPrivilege:
-            # Another role's. It is fenced all the same; only its locks stay until its connection ends.
-            pass
 
-    def _check_epoch(self, connection: Connection[Any], name: TransactionName) -> None:
+    def _check_epoch(self, connection: Connection[Any], holder: TransactionName | EpochHolder, lock: str = "") -> None:
+        writer = self._description.writer
         found = connection.execute(
-            "SELECT epoch FROM weir_epochs WHERE writer = %s AND subtask = %s", (name.writer, name.subtask)
+            f"SELECT epoch FROM weir_epochs WHERE writer = %s AND subtask = %s {lock}", (writer, holder.subtask)
         ).fetchone()
-        if found is not None and name.epoch < found[0]:
-            raise FencedError(f"{self.place}: {name} is of epoch {name.epoch}, but a newer attempt has {found[0]}")
+        if found is not None and holder.epoch < found[0]:
+            raise FencedError(self.place, writer, holder.subtask, holder.epoch, found[0])
 
     # --- transactions -------------------------------------------------------------------------------------
 
@@ -307,10 +226,9 @@ class PostgresSession:
             raise DatabaseError(f"{self.place}: {name} is not open any more: its connection broke")
         if not self._is_begun:
             # Nothing is lost yet, so that a new connection does as well.
-            _close(self._writing)
-            self._writing = None
+            self._hang_up()
             self._ask(lambda connection: self._check_epoch(connection, name))
-            connection = self._writing = self._connect()
+            connection = self._writing = self._connection.open()
             connection.execute(
                 "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
                 " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",
@@ -323,8 +241,13 @@ class PostgresSession:
 
     def _give_up(self) -> None:
         """The open transaction is gone."""
-        _close(self._writing)
-        self._current = self._writing = None
+        self._hang_up()
+        self._current = None
+
+    def _hang_up(self) -> None:
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = None
 
     def write(self, name: TransactionName, rows: Sequence[Row]) -> None:
         description, row = self._description, rows[0]
@@ -342,25 +265,8 @@ class PostgresSession:
             raise
         except (self._psycopg.Error, UnicodeError, OverflowError) as error:
             self._give_up()
-            raise self._refused(error, rows, row) from error
+            raise self._connection.refused(error, rows, row) from error
         self._rows += len(rows)
-
-    def _refused(self, error: Exception, rows: Sequence[Row], last: Row) -> DatabaseError:
-        """What the server says against a row, with that row; or what else has gone wrong."""
-        psycopg = self._psycopg
-        if isinstance(error, psycopg.DataError | psycopg.IntegrityError) or getattr(error, "sqlstate", None) is None:
-            if self._is_broken(error):
-                return self._explained(error)
-            diagnosis = getattr(error, "diag", None)
-            context, column = getattr(diagnosis, "context", None), getattr(diagnosis, "column_name", None)
-            found = _LINE_OF_COPY.match(context or "")
-            row: object = rows[int(found[1]) - 1] if found and int(found[1]) <= len(rows) else last
-            if column is None and found and (named := re.search(r", column ([^:]+):", found.string)):
-                column = named[1]
-            why = getattr(diagnosis, "message_primary", None) or str(error)
-            detail = getattr(diagnosis, "message_detail", None)
-            return RowRefusedError(self.place, f"{why} ({detail})" if detail else why, row, column)
-        return self._explained(error)
 
     def prepare(self, name: TransactionName, checkpoint_id: int | None) -> None:
         try:
@@ -378,10 +284,10 @@ class PostgresSession:
         except self._psycopg.Error as error:
             self._give_up()
             # Its answer may have been lost. If it was carried out, the transaction is there.
-            if not (self._is_broken(error) and self._is_prepared(name)):
+            if not (self._connection.is_broken(error) and self._is_prepared(name)):
                 if isinstance(error, self._psycopg.IntegrityError):
                     raise RowRefusedError(self.place, str(error).strip(), "found when all rows were there") from error
-                raise self._explained(error) from error
+                raise self._connection.explained(error) from error
         self._current = None
 
     def _is_prepared(self, name: TransactionName) -> bool:
@@ -428,7 +334,8 @@ class PostgresSession:
     def _prepared(self, connection: Connection[Any]) -> list[TransactionName]:
         prefix = f"{connection.info.dbname}:"
         found = connection.execute(
-            "SELECT substr(gid, %s) FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
+            "SELECT substr(gid, %s) FROM pg_prepared_xacts"
+            " WHERE database = current_database() AND starts_with(gid, %s)",
             (len(prefix) + 1, f"{prefix}{self._description.writer}/"),
         ).fetchall()
         names = [TransactionName.parse(text) for (text,) in found]
@@ -476,12 +383,14 @@ class PostgresSession:
     def _upsert_statement(self) -> str:
         return upsert_statement(self._description, "%s", self._target)
 
-    def upsert(self, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
+    def upsert(self, holder: EpochHolder, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
         inserted = self._upsert_statement()
         removed = delete_statement(self._description, "%s", self._target)
 
         def upsert(connection: Connection[Any]) -> None:
             with connection.transaction(), connection.cursor() as cursor:
+                # Nobody takes the subtask over before this transaction has ended.
+                self._check_epoch(connection, holder, "FOR SHARE")
                 if deleted:
                     cursor.executemany(removed, deleted)
                 if rows:
@@ -491,19 +400,16 @@ class PostgresSession:
             self._ask(upsert)
         except DatabaseError as error:
             cause = error.__cause__
-            if isinstance(cause, self._psycopg.Error) and not self._is_broken(cause):
-                raise self._refused_upsert(cause, [*rows, *deleted]) from cause
+            if isinstance(cause, self._psycopg.Error) and not self._connection.is_broken(cause):
+                tried = [*((removed, row) for row in deleted), *((inserted, row) for row in rows)]
+                raise self._refused_upsert(cause, tried) from cause
             raise
 
-    def _refused_upsert(self, cause: Exception, rows: Sequence[Row]) -> DatabaseError:
-        """The row is found by trying each by itself, and taking it back."""
-        statements = {len(self._description.names): self._upsert_statement()}
-        for row in rows:
-            statement = statements.get(len(row))
-            if statement is None:
-                continue
+    def _refused_upsert(self, cause: Exception, tried: Sequence[tuple[str, Row]]) -> DatabaseError:
+        # The row is found by trying each by itself, and taking it back.
+        for statement, row in tried:
 
-            def attempt(connection: Connection[Any], row: Row = row, statement: str = statement) -> None:
+            def attempt(connection: Connection[Any], statement: str = statement, row: Row = row) -> None:
                 with connection.transaction(force_rollback=True):
                     connection.execute(statement, row)
 
@@ -511,19 +417,13 @@ class PostgresSession:
                 self._ask(attempt)
             except DatabaseError as error:
                 if isinstance(error.__cause__, self._psycopg.Error):
-                    return self._refused(error.__cause__, [], row)
+                    return self._connection.refused(error.__cause__, [], row)
                 return error
-        return self._refused(cause, [], rows[0])
+        return self._connection.refused(cause, [], tried[0][1])
 
     def close(self) -> None:
         self._give_up()
-        _close(self._control)
-        self._control = None
+        self._connection.close()
 
     def drop(self) -> None:
         self.close()
-
-
-def _close(connection: Connection[Any] | None) -> None:
-    if connection is not None:
-        connection.close()

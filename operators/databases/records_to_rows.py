@@ -47,7 +47,7 @@ class RecordsToRows:
             rows = self._made(values)
         except Exception:
             rows = []
-        if len(rows) == len(values) and all([len(row) == width for row in rows]):
+        if len(rows) == len(values) and set(map(len, rows)) <= {width}:
             return rows
         return [self._one(value) for value in values]
 

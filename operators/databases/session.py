@@ -13,7 +13,7 @@ one suite of tests checks for all of them:
 * ``take_over`` raises the *epoch* of a subtask of a writer. Names hold the epoch, so that no name is ever used twice,
   whatever else was run with the same database; and whoever has an older epoch can write and prepare nothing any more:
   fencing, as of Kafka's producers (KIP-98).
-* ``upsert`` is atomic and idempotent.
+* ``upsert`` is atomic and idempotent, and fenced like everything else.
 
 Names: ``{writer}/{subtask}/{epoch}/{incarnation}.{attempt}/{number}``. Of two epochs of one subtask the higher is the
 later; incarnation and attempt are for whoever looks into the database.
@@ -41,6 +41,16 @@ class DatabaseError(StorageError):
 class FencedError(DatabaseError):
     """A newer attempt has taken the subtask over: this one may write nothing any more."""
 
+    def __init__(self, place: str, writer: str, subtask: int, epoch: int, newest: int) -> None:
+        self.place, self.writer, self.subtask, self.epoch, self.newest = place, writer, subtask, epoch, newest
+        super().__init__(
+            f"{place}: subtask {subtask} of writer {writer!r} is of epoch {epoch}, but somebody else has epoch {newest}"
+            " by now\n  it is a newer attempt; if it is another job, give one of them another writer="
+        )
+
+    def __reduce__(self) -> tuple[type[FencedError], tuple[str, str, int, int, int]]:
+        return FencedError, (self.place, self.writer, self.subtask, self.epoch, self.newest)
+
 
 class RowRefusedError(DatabaseError):
     """The table does not take a row. Names the table, the column if that is known, and the row."""
@@ -60,8 +70,8 @@ class RowRefusedError(DatabaseError):
 
 
 class TransactionGoneError(DatabaseError):
-    """A commit comes for a transaction that is neither prepared nor in the ledger: nothing of it is visible, and nothing
-    ever will be."""
+    """A commit comes for a transaction that is neither prepared nor in the ledger: nothing of it is visible, and
+    nothing ever will be."""
 
 
 class TransactionName(NamedTuple):
@@ -84,6 +94,13 @@ class TransactionName(NamedTuple):
         writer, subtask, epoch, run, number = text.rsplit("/", 4)
         incarnation, _, attempt = run.partition(".")
         return cls(writer, int(subtask), int(epoch), int(incarnation), int(attempt), int(number))
+
+
+class EpochHolder(NamedTuple):
+    """Who writes: a subtask in an epoch. A :class:`TransactionName` says it, too."""
+
+    subtask: int
+    epoch: int
 
 
 class Committed(NamedTuple):
@@ -172,14 +189,16 @@ def quoted(identifier: str) -> str:
 class SinkSession(Protocol):
     """What one subtask of a sink has with a database. Every call may raise :class:`DatabaseError`."""
 
-    place: str
-    """Table and database, for messages."""
+    @property
+    def place(self) -> str:
+        """Table and database, for messages."""
 
     def prepare_table(self) -> None:
         """Make the tables that are missing. Raises :class:`ConfigurationError` when the table does not fit."""
 
     def take_over(self, subtask: int, parallelism: int) -> int:
-        """The new epoch of this subtask; every subtask with the same number modulo ``parallelism`` is fenced up to it."""
+        """The new epoch of this subtask; every subtask with the same number modulo ``parallelism`` is fenced up to
+        it."""
 
     def begin(self, name: TransactionName) -> None:
         """Begin a transaction."""
@@ -208,9 +227,10 @@ class SinkSession(Protocol):
     def forget(self, names: Sequence[TransactionName]) -> None:
         """Delete entries of the ledger; the rows stay."""
 
-    def upsert(self, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
+    def upsert(self, holder: EpochHolder, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
         """Insert rows, or replace those with the same key; delete by key (rows of the key columns, and of the version
-        behind them if there is one). With a version nothing older replaces or deletes what is newer."""
+        behind them if there is one). With a version nothing older replaces or deletes what is newer. Raises
+        :class:`FencedError` when the holder's epoch is over: what a zombie writes late would replace newer rows."""
 
     def close(self) -> None:
         """Let go of everything, in order."""

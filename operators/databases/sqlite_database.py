@@ -28,6 +28,7 @@ from engine.elements.errors import ConfigurationError
 from operators.databases.session import (
     Committed,
     DatabaseError,
+    EpochHolder,
     FencedError,
     Row,
     RowRefusedError,
@@ -59,8 +60,8 @@ a surrogate pair.)"""
 
 class SqliteDatabase:
     """A database file. ``path`` is relative to the run's output directory unless it is absolute; ``busy_timeout_ms``:
-    wall time for which another writer is waited for; ``journal_mode``: ``"wal"``, ``"delete"``, or ``None`` to leave the
-    file as it is."""
+    wall time for which another writer is waited for; ``journal_mode``: ``"wal"``, ``"delete"``, or ``None`` to leave
+    the file as it is."""
 
     def __init__(self, path: str, *, busy_timeout_ms: int = 10_000, journal_mode: str | None = "wal") -> None:
         if not path or "://" in path or path.startswith((":", "file:")):
@@ -74,7 +75,7 @@ class SqliteDatabase:
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> SqliteSession:
         """See :class:`operators.databases.session.SinkDatabase`."""
-        path = resolve_path(self.path)
+        path = self.path if self.path.startswith("/") else resolve_path(self.path)
         if "://" in path:
             raise ConfigurationError(f"{path}: SQLite writes local files only; give SqliteDatabase an absolute path")
         directory = path.rpartition("/")[0]
@@ -155,10 +156,12 @@ class SqliteSession:
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(definitions)})")
             found = connection.execute("SELECT name FROM pragma_table_xinfo(?)", (description.table,)).fetchall()
             description.check_columns(self.place, [name for (name,) in found])
+            for statement in _OUR_TABLES:
+                connection.execute(statement)
             if description.key:
                 self._check_key()
                 return
-            self._make_our_tables()
+            self._make_staged_table()
             self._is_unique = self._has_unique_columns()
 
     def _check_key(self) -> None:
@@ -173,9 +176,7 @@ class SqliteSession:
     def _nothing(self) -> list[None]:
         return [None] * len(self._description.names)
 
-    def _make_our_tables(self) -> None:
-        for statement in _OUR_TABLES:
-            self._connection.execute(statement)
+    def _make_staged_table(self) -> None:
         # The declared types of the target, for their affinity: a staged value is stored as it will be in the end.
         self._connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._staged} AS SELECT '' AS weir_name, 0 AS weir_number, {self._columns}"
@@ -211,12 +212,13 @@ class SqliteSession:
             )
         return epoch
 
-    def _check_epoch(self, name: TransactionName) -> None:
+    def _check_epoch(self, holder: TransactionName | EpochHolder) -> None:
+        writer = self._description.writer
         found = self._connection.execute(
-            "SELECT epoch FROM weir_epochs WHERE writer = ? AND subtask = ?", (name.writer, name.subtask)
+            "SELECT epoch FROM weir_epochs WHERE writer = ? AND subtask = ?", (writer, holder.subtask)
         ).fetchone()
-        if found is not None and name.epoch < found[0]:
-            raise FencedError(f"{self.place}: {name} is of epoch {name.epoch}, but a newer attempt has {found[0]}")
+        if found is not None and holder.epoch < found[0]:
+            raise FencedError(self.place, writer, holder.subtask, holder.epoch, found[0])
 
     # --- transactions -------------------------------------------------------------------------------------
 
@@ -369,9 +371,10 @@ class SqliteSession:
         with self._transaction() as connection:
             connection.executemany("DELETE FROM weir_transactions WHERE name = ?", [(str(name),) for name in names])
 
-    def upsert(self, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
+    def upsert(self, holder: EpochHolder, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
         inserted, removed = upsert_statement(self._description, "?"), delete_statement(self._description, "?")
         with self._transaction() as connection:
+            self._check_epoch(holder)
             for statement, several in ((removed, deleted), (inserted, rows)):
                 try:
                     connection.executemany(statement, several)

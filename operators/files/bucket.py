@@ -22,39 +22,20 @@ Rules:
 from __future__ import annotations
 
 import posixpath
-import re
 from typing import Any, NamedTuple, Protocol
 
 from operators.files.part_files import PartEncoder, PartFile, Rows
 from operators.files.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
 from operators.files.rolling_policies import EventRule, OnCheckpointRollingPolicy, RollingPolicy
+from operators.table.partition_path import partition_path
 
 __all__ = [
     "Bucket", "BucketState", "BucketsListener", "OnCheckpointRollingPolicy", "PartNames", "PartSettings",
     "check_bucket_id", "partition_path",
 ]  # fmt: skip
 
-_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
-
 _RESTORED = -(2**63)
 """Stands for the id of the checkpoint that a bucket was restored from: before all others."""
-
-
-def partition_path(**columns: object) -> str:
-    """A bucket id in Hive's style: ``partition_path(year=2013, day=1)`` is ``"year=2013/day=1"``.
-
-    Special characters are written as ``%XX``; ``None`` and the empty text as ``__DEFAULT_PARTITION__``
-    (Flink: ``PartitionPathUtils``).
-    """
-    parts = []
-    for name, value in columns.items():
-        text = "" if value is None else str(value)
-        parts.append(f"{_escape(name)}={_escape(text) or '__DEFAULT_PARTITION__'}")
-    return "/".join(parts)
-
-
-def _escape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", text)
 
 
 def check_bucket_id(bucket: object) -> str:

@@ -90,7 +90,7 @@ class BucketingParts:
         inactive_threshold_ms: int,
         truncates: Callable[[], bool],
         keeps_valid_length: bool = False,
-        missing: Callable[[], None] = lambda: None,
+        missing: Callable[[], None],
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -104,6 +104,7 @@ class BucketingParts:
         self._keeps_valid_length = keeps_valid_length
         self._missing = missing
         self._buckets: dict[str, _Bucket] = {}
+        self._opened: list[tuple[str, str]] = []
         self._changed: dict[str, None] = {}
 
     # --- records ------------------------------------------------------------------------------------------
@@ -115,8 +116,7 @@ class BucketingParts:
         if bucket is None:
             bucket = self._buckets[bucket_id] = _Bucket(bucket_id, now_ms)
         self._roll_if_due(bucket, now_ms)
-        # Even the last row begins where the part is not too large yet.
-        if bucket.size_bytes + len(data) - 1 <= self._batch_size_bytes:
+        if bucket.size_bytes + len(data) <= self._batch_size_bytes:
             self._append(bucket, data)
         else:
             self._write_in_pieces(bucket, data, row_ends(), now_ms)
@@ -163,6 +163,7 @@ class BucketingParts:
                 break
         bucket.file = fs.open_write(posixpath.join(directory, names.in_progress(part)), exclusive=True)
         bucket.part, bucket.size_bytes, bucket.synced_bytes, bucket.created_ms = part, 0, 0, now_ms
+        self._opened.append((bucket.id, part))
         self._changed[bucket.id] = None
 
     def _close_part(self, bucket: _Bucket) -> None:
@@ -210,6 +211,11 @@ class BucketingParts:
         # Names before state: a checkpoint must not refer to a file that a crash can lose.
         self._sync_directories()
         return [bucket.snapshot() for _, bucket in sorted(self._buckets.items())]
+
+    def take_opened(self) -> list[tuple[str, str]]:
+        """Bucket and final name of each part that was opened since the last call."""
+        opened, self._opened = self._opened, []
+        return opened
 
     def commit(self, checkpoint_id: int) -> None:
         """Finish the pending parts of this checkpoint and of all before it; forget buckets of which nothing is left."""

@@ -8,6 +8,7 @@ each record, a timer that looks for inactive parts, state, and the end.
 * Whether files can be cut is found out by cutting one of seven bytes, or switched off with ``use_truncate=False``.
 * ``finish`` closes the parts, which the last checkpoint then finishes (the sink of Flink knew no end of input).
   ``close`` closes them too, but no checkpoint knows of that.
+* A job may go back to an older checkpoint: :mod:`operators.files.bucketing_journal`.
 * Without checkpoints a part is finished as soon as it is closed, as if pending parts had no prefix and no suffix. With
   checkpoints such names would show rows before their time, and are refused.
 """
@@ -24,12 +25,14 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssigner, FunctionBucketAssigner
+from operators.files.bucketing_journal import PartJournal
 from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_parts import BucketingParts
-from operators.files.part_files import LineRows, RecordError, encode_lines
+from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk
 from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
 from operators.sinks import SinkOperator
+from operators.table.partition_path import escape_path_name
 from state_backends.filesystem import FileSystem
 
 DEFAULT_BATCH_SIZE_BYTES = 384 * 1024 * 1024
@@ -53,8 +56,8 @@ class BucketingSink:
     ``inactive_check_interval_ms``, ``inactive_threshold_ms``  how often it is looked for parts that were not written to
                   for how long; by default a minute each;
     ``use_truncate``  ``False`` = write valid lengths although files can be cut;
-    ``keeps_valid_length``  ``True`` = a valid length is written once and never changed, as in Flink: if the job goes
-                  back to an older checkpoint, some rows are then read twice.
+    ``goes_back``  ``False`` = a job that starts from an older checkpoint takes nothing back but what was in progress in
+                  it, and changes no valid length, as in Flink: some rows are then there twice. Nor is a journal kept.
     """
 
     name = "bucketing-sink"
@@ -71,9 +74,14 @@ class BucketingSink:
         inactive_check_interval_ms: int = DEFAULT_INACTIVE_CHECK_INTERVAL_MS,
         inactive_threshold_ms: int = DEFAULT_INACTIVE_THRESHOLD_MS,
         use_truncate: bool = True,
-        keeps_valid_length: bool = False,
+        goes_back: bool = True,
     ) -> None:
         _check_directory(path)
+        if format is not None and is_bulk(format):
+            raise ConfigurationError(
+                f"a bucketing sink writes row by row, and {type(format).__name__} writes whole files\n"
+                "  fix: use FileSink for files in bulk"
+            )
         _check_number("batch_size_bytes", batch_size_bytes, 0)
         if rollover_interval_ms is not None:
             _check_number("rollover_interval_ms", rollover_interval_ms, 0)
@@ -88,7 +96,7 @@ class BucketingSink:
         self.inactive_check_interval_ms = inactive_check_interval_ms
         self.inactive_threshold_ms = inactive_threshold_ms
         self.use_truncate = use_truncate
-        self.keeps_valid_length = keeps_valid_length
+        self.goes_back = goes_back
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
@@ -114,8 +122,10 @@ def _check_number(what: str, value: object, least: int) -> None:
 class _BucketingSinkOperator(SinkOperator):
     def __init__(self, spec: BucketingSink) -> None:
         self._spec = spec
+        self._encoder = PartEncoder(spec.format)
         self._watermark_ms = -(2**63)
         self._parts: BucketingParts | None = None
+        self._journal: PartJournal | None = None
         self._finished = False
 
     # --- life cycle ---------------------------------------------------------------------------------------
@@ -141,13 +151,29 @@ class _BucketingSinkOperator(SinkOperator):
             rollover_interval_ms=spec.rollover_interval_ms,
             inactive_threshold_ms=spec.inactive_threshold_ms,
             truncates=self._can_truncate,
-            keeps_valid_length=spec.keeps_valid_length,
-            missing=lambda: context.metrics.count("numCommittedFilesMissing"),
+            keeps_valid_length=not spec.goes_back,
+            missing=self._count_missing,
         )
+        if spec.goes_back and context.checkpointing_enabled:
+            self._journal = PartJournal(
+                context.file_system(),
+                self._directory,
+                escape_path_name(context.uid),
+                names,
+                subtask=context.subtask,
+                parallelism=context.parallelism,
+                attempt=f"{context.incarnation}-{context.attempt}",
+            )
         self._state = context.operator_backend().list_state("bucket-states")
         with self._storage_errors():
+            if self._journal is not None:
+                retracted = self._journal.go_back(context.restored_checkpoint_id())
+                context.metrics.count("numCommittedFilesRetracted", retracted)
             for buckets in self._state.get():
                 parts.restore(tuple(bucket) for bucket in buckets)
+
+    def _count_missing(self) -> None:
+        self.context.metrics.count("numCommittedFilesMissing")
 
     def _can_truncate(self) -> bool:
         if not self._spec.use_truncate:
@@ -194,11 +220,13 @@ class _BucketingSinkOperator(SinkOperator):
         if self._parts is None:
             return
         if self.context.checkpointing_enabled or self._spec.names.finishes_on_close:
-            with self._storage_errors():
+            try:
                 self._parts.close_parts()
-        else:
-            # Parts are open because the job has failed. Closing them would finish them.
-            self._parts.abandon()
+            except OSError:
+                # It means nothing to any checkpoint, and must not hide why the task is closed.
+                self.context.metrics.count("numPartsNotClosed")
+        # Without checkpoints parts are open here because the job has failed; to close them would be to finish them.
+        self._parts.abandon()
 
     def abandon(self) -> None:
         if self._parts is not None:
@@ -211,11 +239,10 @@ class _BucketingSinkOperator(SinkOperator):
 
     def process_batch(self, batch: Batch) -> None:
         assert not self._finished, "records after finish"
-        values = batch.values
-        if not values:
+        if not batch.values:
             return
         try:
-            lines = LineRows(encode_lines(self._spec.format, values))
+            rows = self._encoder.encode(batch)
         except RecordError as error:
             raise self.user_error("row format", error.record, error.cause) from error.cause
         try:
@@ -223,24 +250,27 @@ class _BucketingSinkOperator(SinkOperator):
         except RecordError as error:
             raise self.user_error("bucketer", error.record, error.cause) from error.cause
         if isinstance(buckets, str):
-            self._write(buckets, lines)
+            self._write(buckets, rows)
             return
-        groups: dict[str, list[str]] = {}
-        for bucket, line in zip(buckets, lines, strict=True):
-            groups.setdefault(bucket, []).append(line)
-        for bucket, of_bucket in groups.items():
-            self._write(bucket, LineRows(of_bucket))
+        groups: dict[str, list[int]] = {}
+        for position, bucket in enumerate(buckets):
+            groups.setdefault(bucket, []).append(position)
+        for bucket, positions in groups.items():
+            self._write(bucket, self._encoder.select(rows, positions))
 
-    def _write(self, bucket: str, lines: LineRows) -> None:
-        data = ("\n".join(lines) + "\n").encode()
+    def _write(self, bucket: str, rows: LineRows) -> None:
+        now_ms = self.context.processing_time_ms()
         with self._storage_errors():
-            self._machine.write(bucket, data, lambda: lines.ends, self.context.processing_time_ms())
+            self._machine.write(bucket, rows.content(0, len(rows)), lambda: rows.ends, now_ms)
 
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         with self._storage_errors():
-            self._state.update([self._machine.snapshot(checkpoint_id)])
+            state = self._machine.snapshot(checkpoint_id)
+            if self._journal is not None:
+                self._journal.note(checkpoint_id, self._machine.take_opened())
+            self._state.update([state])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         with self._storage_errors():

@@ -3,8 +3,9 @@
 Rules
 -----
 * Which codec it is, the end of the name says (Flink: ``FileInputFormat``), unless the user does.
-* A compressed file cannot be split, and its positions are offsets in what it holds. Going to one means to decompress the
-  file from its beginning and to drop what lies before (Flink re-reads such a split from its start too, and drops records).
+* A compressed file cannot be split, and its positions are offsets in what it holds. Going to one means to decompress
+  the file from its beginning and to drop what lies before (Flink re-reads such a split from its start too, and drops
+  records).
 * Several compressed streams behind each other are one file, as ``cat a.gz b.gz`` makes them.
 * A file that ends before its stream does, or is no such stream, is an error that names the file; it is not its end.
 """
@@ -48,8 +49,11 @@ class CorruptFileError(WeirError):
 
 
 class _Decompressor(Protocol):
-    eof: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, /) -> bytes: ...
 

@@ -7,8 +7,11 @@ restored, brings the directory back to exactly what the checkpoint covers:
 * Hidden files that earlier attempts opened behind the checkpoint are deleted: no checkpoint can commit them any more.
 * Visible files that were opened behind the checkpoint, and that a *later* checkpoint has committed, are hidden again:
   their records will be replayed.
-* A file that was open in the checkpoint, and that a later one has committed, is taken back under its hidden name; the
-  restore cuts it to its length in the checkpoint, and goes on.
+* A file that was open in the checkpoint may still be written by a task of the failed attempt that nobody can reach (a
+  zombie), and a later checkpoint may have committed it. So nobody goes on writing *that* file: it is set aside, from
+  wherever it is, and this attempt gets a copy of what the checkpoint covers, under a hidden name of its own. A
+  zombie then writes to, and fails to commit, what nobody looks at. What is set aside stays until the file is visible,
+  for the next attempt may have to begin with the same checkpoint. (Hadoop's writer has leases for this.)
 * Without any counters no checkpoint of this sink has completed. What is visible then belongs to somebody else, and is
   an error.
 
@@ -28,8 +31,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from operators.files.bucket import Bucket, BucketState
-from operators.files.recoverable_writer import RecoverableWriter, name_taken
+from operators.files.recoverable_writer import IN_PROGRESS, RecoverableWriter, ResumeHandle, name_taken
 from operators.files.unique_names import attempt_of
+
+_SET_ASIDE = ".setaside."
 
 CounterState = tuple[int, int, list[tuple[str, int]]]
 """Subtask, its greatest counter, and the buckets whose own next counter is lower."""
@@ -77,9 +82,13 @@ class DirectoryReconciliation:
         self._parallelism = parallelism
         self._attempt = attempt
         self._visible = re.compile(rf"{re.escape(prefix)}-(\d+)-(\d+){re.escape(suffix)}")
-        self._hidden = re.compile(rf"\.{self._visible.pattern}\.inprogress\.([0-9a-f-]+)")
+        self._hidden = re.compile(rf"\.({self._visible.pattern})\.(inprogress|setaside)\.([0-9a-f-]+)")
+        self._set_aside: dict[str, list[str]] = {}
+        """By target: files that are kept until it is visible."""
         self.retracted = 0
         """How many visible files were taken out of sight."""
+
+    # --- before a restore ---------------------------------------------------------------------------------
 
     def clean_up(self, counters: RestoredCounters) -> None:
         """Delete and hide what was opened behind the checkpoint. Raises ``StorageError`` when the directory holds the
@@ -87,33 +96,72 @@ class DirectoryReconciliation:
         for relative in self._writer.files():
             bucket_id, name = posixpath.split(relative)
             if match := self._visible.fullmatch(name):
-                if self._opened_behind(bucket_id, match, counters):
+                if self._opened_behind(bucket_id, match[1], match[2], counters):
                     if not counters.by_subtask:
                         raise name_taken(self._writer.path(relative))
-                    self._hide(bucket_id, name)
+                    self._hide(relative)
             elif match := self._hidden.fullmatch(name):
-                opened_in = attempt_of(match[3])
+                opened_in = attempt_of(match[5])
                 earlier = opened_in is not None and opened_in < self._attempt
-                if earlier and self._opened_behind(bucket_id, match, counters):
+                if earlier and self._opened_behind(bucket_id, match[2], match[3], counters):
                     self._writer.delete(relative)
+                elif match[4] == "setaside":
+                    self._set_aside.setdefault(posixpath.join(bucket_id, match[1]), []).append(relative)
 
-    def _opened_behind(self, bucket_id: str, match: re.Match[str], counters: RestoredCounters) -> bool:
-        subtask, counter = int(match[1]), int(match[2])
-        mine = subtask % self._parallelism == self._subtask
-        return mine and counters.opened_behind(subtask, bucket_id, counter)
+    def _opened_behind(self, bucket_id: str, subtask: str, counter: str, counters: RestoredCounters) -> bool:
+        mine = int(subtask) % self._parallelism == self._subtask
+        return mine and counters.opened_behind(int(subtask), bucket_id, int(counter))
 
-    def _hide(self, bucket_id: str, name: str) -> None:
+    def _hide(self, relative: str) -> None:
+        bucket_id, name = posixpath.split(relative)
         incarnation, attempt = self._attempt
-        hidden = f".{name}.retracted.{incarnation}-{attempt}"
-        self._writer.rename(posixpath.join(bucket_id, name), posixpath.join(bucket_id, hidden))
+        self._writer.rename(relative, posixpath.join(bucket_id, f".{name}.retracted.{incarnation}-{attempt}"))
         self.retracted += 1
 
-    def take_back(self, states: Iterable[BucketState]) -> None:
-        """Give files that were open in the checkpoint, and are visible now, their hidden names again."""
+    def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
+        """Give every file that was open in the checkpoint to this attempt alone: the states with the copies in place of
+        the files. Raises ``StorageError`` when a file has become shorter."""
+        return [state if state.in_progress is None else self._fenced(state, *state.in_progress) for state in states]
+
+    def _fenced(
+        self, state: BucketState, temporary: str, target: str, size_bytes: int, created_at_ms: int
+    ) -> BucketState:
         writer = self._writer
-        for state in states:
-            if state.in_progress is not None:
-                temporary, target, _, _ = state.in_progress
-                if not writer.exists(temporary) and writer.exists(target):
-                    writer.rename(target, temporary)
-                    self.retracted += 1
+        kept = temporary.replace(IN_PROGRESS, _SET_ASIDE)
+        visible = writer.exists(target)
+        if visible and not writer.supports_resume() and writer.size(target) == size_bytes:
+            # A restore from this very checkpoint has committed it as it was.
+            return state
+        if writer.exists(temporary):
+            writer.rename(temporary, kept)
+        if writer.exists(kept):
+            if visible:
+                self._hide(target)
+        elif visible:
+            writer.rename(target, kept)
+            self.retracted += 1
+        else:
+            # Nothing is left of it, as the restore will find out.
+            return state
+        writer.sync_directories()
+        self._set_aside.setdefault(target, []).append(kept)
+        self._delete_copies(target)
+        stream = writer.open_copy(kept, ResumeHandle(temporary, target, size_bytes))
+        copy = stream.close_for_commit()
+        return state._replace(in_progress=(*copy, created_at_ms))
+
+    def _delete_copies(self, target: str) -> None:
+        """Those of attempts that have restored the same checkpoint, and of zombies."""
+        bucket_id, name = posixpath.split(target)
+        for other in self._writer.names_in(bucket_id):
+            if other.startswith(f".{name}{IN_PROGRESS}"):
+                self._writer.delete(posixpath.join(bucket_id, other))
+
+    # --- behind a confirmation ----------------------------------------------------------------------------
+
+    def forget_committed(self) -> None:
+        """Delete what was set aside for files that are visible now: a restore can begin with those."""
+        for target in [target for target in self._set_aside if self._writer.exists(target)]:
+            for relative in dict.fromkeys(self._set_aside.pop(target)):
+                if self._writer.exists(relative):
+                    self._writer.delete(relative)

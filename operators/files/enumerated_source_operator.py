@@ -7,10 +7,10 @@ Rules (Flink: ``FileSourceReader``, ``SourceReaderBase``, ``SourceOperator``)
 * Finished splits leave the state. A split that was assigned and not begun is in it.
 * It waits without end, asked for nothing, until its coordinator answers; it ends when it is told that there are no more
   splits and it has none.
-* The watermark is that of its splits. While it has none it holds the watermark back like a split without records, and is
-  idle after the strategy's timeout.
-* Subtask 0 lists the files for the coordinator: when that asks, and in a continuous source every interval, the first time
-  one interval after its start. A pass that fails is counted (``numEnumerationsFailed``) and skipped.
+* The watermark is that of its splits. While it has none it stands where the last one has left it, and
+  is idle after the strategy's timeout.
+* Subtask 0 lists the files for the coordinator: when that asks, and in a continuous source every interval, the first
+  time one interval after its start. A pass that fails is counted (``numEnumerationsFailed``) and skipped.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ class EnumeratedSourceOperator(SourceOperator):
 
     def _finish_split(self, split: _Split, reader: SplitReader, now_ns: int) -> None:
         if self._emitter is not None and len(self._unfinished) == 1:
-            self._emitter.periodic.add_split(_NO_SPLIT, now_ns)
+            # Else the watermark of a split that begins and ends between two points of the grid would never be emitted.
+            periodic = self._emitter.periodic
+            periodic.add_split(_NO_SPLIT, now_ns, periodic.generator_snapshot(split.id))
         super()._finish_split(split, reader, now_ns)
         self._splits.remove(split)
         if not self._ends and not self._is_asking:

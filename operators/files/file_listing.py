@@ -18,8 +18,8 @@ def is_hidden(name: str) -> bool:
 def list_files(fs: FileSystem, paths: Sequence[str], *, may_be_missing: bool = False) -> list[str]:
     """The files that ``paths`` stand for: each path expanded in sorted order, one after the other.
 
-    Raises ``ConfigurationError`` for a path that stands for no file, unless that ``may_be_missing``, and for a file that
-    is named twice.
+    Raises ``ConfigurationError`` for a path that stands for no file, unless that ``may_be_missing``, and for a file
+    that is named twice.
     """
     found: dict[str, str] = {}
     for path in paths:

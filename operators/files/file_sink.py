@@ -20,17 +20,21 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError, StorageError, shorten
 from engine.elements.operator import Operator
 from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssigner, FunctionBucketAssigner
 from operators.files.file_listing import is_hidden
 from operators.files.file_sink_operator import FileSinkOperator
-from operators.files.part_files import Format, is_bulk
+from operators.files.part_files import Format, is_bulk, line_end_of
 from operators.files.rolling_policies import OnCheckpointRollingPolicy, RollingPolicy, check_rolling_policy
 from operators.files.row_formats import JsonLinesRowFormat
 from state_backends.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from operators.files.committing_file_sink import CommittingFileSink
+    from operators.files.compact_coordinator import CompactionStrategy
 
 BucketFunction = Callable[[Any], str]
 
@@ -97,6 +101,19 @@ class FileSink:
         """One operator of one subtask."""
         return FileSinkOperator(self)
 
+    def with_committer(self) -> CommittingFileSink:
+        """The same in two operators, writers and committers behind them (Flink: ``FileSink``)."""
+        from operators.files.committing_file_sink import CommittingFileSink
+
+        return CommittingFileSink(self)
+
+    def compacting(self, strategy: CompactionStrategy, *, compaction_ns_per_byte: int = 0) -> CommittingFileSink:
+        """The same with committers, and compaction of small files before readers see them.
+        ``compaction_ns_per_byte``: virtual time that it takes."""
+        from operators.files.committing_file_sink import CommittingFileSink
+
+        return CommittingFileSink(self, strategy, compaction_ns_per_byte)
+
 
 def _check_directory(path: object) -> None:
     if not isinstance(path, str) or not path:
@@ -148,7 +165,7 @@ def _lines(file: str, content: bytes, format: Format | None) -> list[str]:
     if format is not None and is_bulk(format):
         read: Callable[[str, bytes], list[str]] = getattr(format, "lines_of")  # noqa: B009
         return read(file, content)
-    lines = content.decode().split("\n")
+    lines = content.decode().split("\n" if format is None else line_end_of(format) or "\n")
     if lines.pop():
         raise StorageError(f"{file} does not end with a line break, so no file sink has committed it")
     return lines

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import StorageError
-from operators.files.bucket import BucketState, PartNames
+from operators.files.bucket import BucketsListener, BucketState, PartNames
 from operators.files.buckets import Buckets
 from operators.files.directory_reconciliation import DirectoryReconciliation, RestoredCounters, counter_state
 from operators.files.part_files import PartEncoder, RecordError
@@ -65,27 +65,37 @@ class FileSinkOperator(SinkOperator):
         counters = RestoredCounters(self._counter_state.get())
         states = [BucketState(*state) for state in self._bucket_state.get()]
         names = PartNames(spec.prefix, spec.suffix, context.subtask)
-        self._buckets = buckets = Buckets(self._writer, self._encoder, spec.rolling_policy, names)
+        self._buckets = buckets = Buckets(self._writer, self._encoder, spec.rolling_policy, names, self._listener())
+        self._directory = DirectoryReconciliation(
+            self._writer,
+            spec.prefix,
+            spec.suffix,
+            context.subtask,
+            context.parallelism,
+            (context.incarnation, context.attempt),
+        )
         with self._storage_errors():
             if context.checkpointing_enabled:
                 self._reconcile(counters, states)
+                states = self._directory.fence(states)
+                self._writer.sync_directories()
             gone = buckets.initialize(states, counters.by_subtask.values())
             self._writer.sync_directories()
+            self._directory.forget_committed()
+        if self._directory.retracted:
+            context.metrics.count("numCommittedFilesRetracted", self._directory.retracted)
         if gone:
             # Committed before, and taken away by a reader since: Flink says nothing, we count it.
             context.metrics.count("numCommittedFilesMissing", gone)
 
+    def _listener(self) -> BucketsListener | None:
+        """Who is told what becomes of buckets; for subclasses."""
+        return None
+
     def _reconcile(self, counters: RestoredCounters, states: list[BucketState]) -> None:
-        context, spec = self.context, self._spec
-        attempt = (context.incarnation, context.attempt)
-        directory = DirectoryReconciliation(
-            self._writer, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
-        )
-        directory.clean_up(counters)
-        directory.take_back(states)
+        """Clean the directory up. Writers with more than parts in it do more."""
+        self._directory.clean_up(counters)
         self._writer.sync_directories()
-        if directory.retracted:
-            context.metrics.count("numCommittedFilesRetracted", directory.retracted)
 
     def open(self) -> None:
         """The first periodic check."""
@@ -146,6 +156,7 @@ class FileSinkOperator(SinkOperator):
         with self._storage_errors():
             self._opened().commit_up_to(checkpoint_id)
             self._writer.sync_directories()
+            self._directory.forget_committed()
 
     def finish(self) -> None:
         """Close the parts; the last checkpoint commits them, or nobody else will."""

@@ -2,14 +2,15 @@
 
 Rules
 -----
-* ``assignment="static"``: the files are listed when the job starts, and split ``i`` goes to subtask ``i mod parallelism``. A
-  restored job lists again: it goes on with the splits that it was reading, which must still be there, and reads what is new.
+* ``assignment="static"``: the files are listed when the job starts, and split ``i`` goes to subtask ``i mod
+  parallelism``. A restored job lists again: it goes on with the splits that it was reading, which must still be there,
+  and reads what is new.
 * ``assignment="pull"``: an enumerator beside the job manager hands splits out to readers that ask
-  (:mod:`operators.files.split_enumerator`); what it has not handed out is in the checkpoint, and a restored job lists no
-  more. With ``monitor_interval_ms`` it goes on looking for new files.
-* A file is cut if the user says how (``split_bytes``), the format can be read from the middle, and it is not compressed.
-  With static assignment all splits of a file but none of its growth decide their ids: each is ``split_bytes`` long, the
-  last one too, so that a file that has grown gains splits and loses none.
+  (:mod:`operators.files.split_enumerator`); what it has not handed out is in the checkpoint, and a restored job lists
+  no more. With ``monitor_interval_ms`` it goes on looking for new files.
+* A file is cut if the user says how (``split_bytes``), the format can be read from the middle, and it is not
+  compressed. With static assignment all splits of a file but none of its growth decide their ids: each is
+  ``split_bytes`` long, the last one too, so that a file that has grown gains splits and loses none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from engine.elements.source import SourceContext, SplitReader
 from operators.files.compressed_files import Compression, check_compression, codec_of, open_input
 from operators.files.file_formats import LineFormat
 from operators.files.file_listing import list_files
-from operators.files.file_splits import FileSourceSplit, FileStatus, SplitRange, regular_blocks, split_id, split_range, splits_of
+from operators.files.file_splits import (
+    FileSourceSplit,
+    FileStatus,
+    SplitRange,
+    regular_blocks,
+    split_id,
+    split_range,
+    splits_of,
+)
 from operators.files.line_reader import LineReader, OnMalformed
 from operators.files.split_assigner import ASSIGNERS
 from operators.files.stream_formats import StreamFormat, StreamFormatReader, is_stream_format
@@ -53,14 +62,14 @@ class FileSource:
 
     ``paths``                a file, a directory (all files below it; names starting with ``.`` or ``_`` are hidden), a
                              pattern with ``*``, ``?`` or ``[...]``, or a sequence of those;
-    ``format``               ``CsvFormat``, ``JsonLinesFormat``, ``TextFormat`` or anything like them, a ``StreamFormat``
-                             such as ``FixedLengthFormat``, or ``ParquetInputFormat``;
+    ``format``               ``CsvFormat``, ``JsonLinesFormat``, ``TextFormat`` or anything like them, a
+                             ``StreamFormat`` such as ``FixedLengthFormat``, or ``ParquetInputFormat``;
     ``on_malformed``         what to do with a line that is not what the format says: ``"fail"`` raises
                              ``MalformedRecordError``, ``"skip"`` drops it, ``"side_output"`` sends a dict with
                              ``path``, ``line``, ``content`` and ``why`` to side output ``malformed``. The latter
                              two count it in ``numRecordsMalformed``;
-    ``split_bytes``          cut files into splits of this many bytes (Parquet: row groups of at least so many); ``None``:
-                             one split per file;
+    ``split_bytes``          cut files into splits of this many bytes (Parquet: row groups of at least so many);
+                             ``None``: one split per file;
     ``compression``          ``"auto"`` goes by the end of the name: ``.gz``, ``.bz2``, ``.xz``, ``.zst``;
     ``assignment``           ``"static"`` or ``"pull"``, see the module;
     ``monitor_interval_ms``  look for new files in intervals of virtual time, and never end; only with ``"pull"``;
@@ -84,9 +93,7 @@ class FileSource:
         assigner: Literal["lifo", "fifo"] = "lifo",
     ) -> None:
         if on_malformed not in ("fail", "skip", "side_output"):
-            raise ConfigurationError(
-                f"on_malformed must be 'fail', 'skip' or 'side_output', got {on_malformed!r}"
-            )
+            raise ConfigurationError(f"on_malformed must be 'fail', 'skip' or 'side_output', got {on_malformed!r}")
         for name, value in (("split_bytes", split_bytes), ("monitor_interval_ms", monitor_interval_ms)):
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigurationError(f"{name} must be an int of at least 1 or None, got {value!r}")

@@ -2,14 +2,15 @@
 
 Rules
 -----
-* A position is ``(byte offset, line number, checksum)`` of the first line that has not been consumed. It is worked out when
-  it is asked for (at snapshots), not per record. Every line begins at an offset, so no records are counted behind it.
-* A split that does not begin with its file begins behind the first line break at or after its offset; a split with an end
-  ends with the line that begins at or before it (Hadoop: ``LineRecordReader``). So each line is in one split.
-* The checksum is of the bytes before the position, up to ``CHECKED_BYTES`` of them: with it a file that was changed before
-  the position is refused at the restore, instead of going on in the middle of something else.
-* Lines are consumed in order: a malformed line is reported when the reader gets to it, not when the block that holds it is
-  parsed, so a restored reader reports every line exactly once too.
+* A position is ``(byte offset, line number, checksum)`` of the first line that has not been consumed. It is worked out
+  when it is asked for (at snapshots), not per record. Every line begins at an offset, so no records are counted behind
+  it.
+* A split that does not begin with its file begins behind the first line break at or after its offset; a split with an
+  end ends with the line that begins at or before it (Hadoop: ``LineRecordReader``). So each line is in one split.
+* The checksum is of the bytes before the position, up to ``CHECKED_BYTES`` of them: with it a file that was changed
+  before the position is refused at the restore, instead of going on in the middle of something else.
+* Lines are consumed in order: a malformed line is reported when the reader gets to it, not when the block that holds it
+  is parsed, so a restored reader reports every line exactly once too.
 * The number of a line is counted from the beginning of its file; in a split that begins behind that, only when an error
   needs it.
 """
@@ -68,6 +69,7 @@ class LineReader:
         self._file = file
         self._path = split.path
         self._split = split
+        self._end = split.end
         self._encoding = spec.encoding
         self._on_malformed = on_malformed
         self._context = context
@@ -82,6 +84,9 @@ class LineReader:
     def _start(self, spec: LineFormat, position: Any) -> tuple[int, int]:
         """Read the header, go to ``position`` and return it as (offset, line number)."""
         offset, line_number = self._skip_bom(), 1
+        if self._end is not None and not self._split.start:
+            # No split but the first one has the line behind the mark, which no line break precedes.
+            self._end = max(self._end, offset)
         header = None
         if spec.has_header:
             raw = self._file.readline(MAX_LINE_BYTES)
@@ -227,11 +232,11 @@ class LineReader:
 
     def _owns(self, offset: int) -> bool:
         """Whether a line that begins at ``offset``, or behind it, may belong to the split."""
-        return self._split.end is None or offset <= self._split.end
+        return self._end is None or offset <= self._end
 
     def _owned(self, start: int, data: bytes) -> bytes:
         """The lines of ``data``, which begins at ``start``, that begin at or before the end of the split."""
-        end = self._split.end
+        end = self._end
         if end is None or start + len(data) <= end:
             return data
         return data[: data.find(b"\n", end - start) + 1] or data

@@ -2,16 +2,18 @@
 
 Rules
 -----
-* A row group belongs to the split in whose bytes it begins, so a file can be cut between any two row groups and nowhere else.
-* A position is ``(offset of the row group, records after it, checksum of the file's footer)``. A file with another footer is
-  another file, and refused.
-* A column is of one of the types of :mod:`engine.elements.columns`; what Parquet has beside them is converted where nothing
-  is lost (shorter numbers, dictionaries, timestamps to whole ms) and refused otherwise. Rows may also hold nulls and lists.
+* A row group belongs to the split in whose bytes it begins, so a file can be cut between any two row groups and nowhere
+  else.
+* A position is ``(offset of the row group, records after it, checksum of the file's footer)``. A file with another
+  footer is another file, and refused.
+* A column is of one of the types of :mod:`engine.elements.columns`; what Parquet has beside them is converted where
+  nothing is lost (shorter numbers, dictionaries, timestamps to whole ms) and refused otherwise. Rows may also hold
+  nulls and lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple
 from zlib import crc32
 
@@ -38,7 +40,7 @@ def _arrow() -> tuple[Any, Any]:
 
 
 class _RowGroup(NamedTuple):
-    index: int
+    number: int
     offset: int
     rows: int
     size_bytes: int
@@ -49,7 +51,9 @@ class ParquetInputFormat:
 
     ``columns``     the columns to read, in order; ``None``: all;
     ``record``      ``"columns"`` for batches of columns (needs numpy), ``"dict"`` or ``"tuple"`` for rows;
-    ``timestamps``  the column with event times in ms, with ``record="columns"``.
+    ``timestamps``  the column with event times in ms, with ``record="columns"``;
+    ``types``       what columns must be: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``. A file in which
+                    one is not is refused; whole numbers are a DOUBLE, though.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class ParquetInputFormat:
         *,
         record: Literal["columns", "dict", "tuple"] = "columns",
         timestamps: str | None = None,
+        types: Mapping[str, str] | None = None,
     ) -> None:
         if isinstance(columns, str):
             raise ConfigurationError(f"columns={columns!r}: give a list of names")
@@ -70,6 +75,7 @@ class ParquetInputFormat:
         self.columns = None if columns is None else tuple(columns)
         self.record = record
         self.timestamps = timestamps
+        self.types = dict(types or {})
 
     def cut(self, file: BinaryIO, path: str, split_bytes: int) -> list[tuple[int, int | None]]:
         """Ranges of row groups, of at least ``split_bytes`` bytes each but for the last."""
@@ -104,7 +110,8 @@ def _row_groups(parquet: Any) -> list[_RowGroup]:
         group = parquet.metadata.row_group(index)
         chunks = [group.column(at) for at in range(group.num_columns)]
         offsets = [
-            one.data_page_offset if one.dictionary_page_offset is None
+            one.data_page_offset
+            if one.dictionary_page_offset is None
             else min(one.data_page_offset, one.dictionary_page_offset)
             for one in chunks
         ]
@@ -174,7 +181,7 @@ class ParquetSplitReader:
         if self._group == len(self._groups):
             return None
         if self._table is None:
-            self._table = self._read_group(self._groups[self._group].index)
+            self._table = self._read_group(self._groups[self._group].number)
         start = self._row
         self._row = min(start + max_records, self._groups[self._group].rows)
         return self._batch(start, self._row)
@@ -188,7 +195,7 @@ class ParquetSplitReader:
         except (pyarrow.ArrowException, OSError) as error:
             raise CorruptFileError(self._path, "Parquet", f"row group {index}: {error}") from error
         names = self._format.columns or table.column_names
-        plain = {name: _plain(table.column(name), name, self._path, pyarrow) for name in names}
+        plain = {name: self._typed(_plain(table.column(name), name, self._path, pyarrow), name) for name in names}
         if self._format.record != "columns":
             return pyarrow.table(plain)
         try:
@@ -201,6 +208,28 @@ class ParquetSplitReader:
         if stamps is not None and str(columns[stamps].dtype) != "int64":
             raise ConfigurationError(f"{self._path}: timestamps={stamps!r} is no column of whole ms")
         return ColumnBatch(columns, count, None if stamps is None else columns[stamps])
+
+    def _typed(self, column: Any, name: str) -> Any:
+        declared = self._format.types.get(name)
+        if declared is None:
+            return column
+        pyarrow, _ = _arrow()
+        types, kind = pyarrow.types, column.type
+        if declared == "DOUBLE" and types.is_integer(kind):
+            return column.cast(pyarrow.float64())
+        fits = {
+            "BIGINT": types.is_integer,
+            "DOUBLE": types.is_floating,
+            "BOOLEAN": types.is_boolean,
+            "STRING": lambda one: types.is_string(one) or types.is_large_string(one),
+            "BYTES": lambda one: types.is_binary(one) or types.is_large_binary(one),
+        }
+        if not fits[declared](kind) and not types.is_null(kind):
+            raise ConfigurationError(
+                f"{self._path}: column {name!r} is declared {declared}, and the file has it as {kind}\n"
+                "  declare it as the files have it, or read other files"
+            )
+        return column
 
     def _batch(self, start: int, stop: int) -> Batch:
         table = self._table
@@ -235,7 +264,9 @@ def _plain(column: Any, name: str, path: str, pyarrow: Any) -> Any:
         try:
             return column.cast(pyarrow.timestamp("ms", kind.tz)).cast(pyarrow.int64())
         except pyarrow.ArrowInvalid as error:
-            raise ConfigurationError(f"{path}: column {name!r}: {error}; write it in whole ms, or leave it out") from error
+            raise ConfigurationError(
+                f"{path}: column {name!r}: {error}\n  write it in whole ms, or leave it out"
+            ) from error
     leaf = kind
     while types.is_list(leaf) or types.is_large_list(leaf):
         leaf = leaf.value_type

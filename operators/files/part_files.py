@@ -47,6 +47,9 @@ class BulkWriter(Protocol):
     def finish(self) -> None:
         """Write what is left, and the ending."""
 
+    def dispose(self) -> None:
+        """Let go of everything without writing anything any more."""
+
 
 class BulkFormat(Protocol):
     """A format of files that are written in bulk."""
@@ -78,41 +81,61 @@ def is_bulk(format: Format) -> bool:
     return bool(getattr(format, "is_bulk", False))
 
 
-class LineRows(list[str]):
+def line_end_of(format: Format) -> str:
+    """What a row format has written behind each line."""
+    end = getattr(format, "line_end", "\n")
+    assert isinstance(end, str), end
+    return end
+
+
+class LineRows:
     """Lines without their ends; sizes in bytes are worked out when somebody asks."""
 
-    __slots__ = ("_ends",)
+    __slots__ = ("_ends", "line_end", "lines")
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__(lines)
+    def __init__(self, lines: list[str], line_end: str) -> None:
+        self.lines = lines
+        self.line_end = line_end
         self._ends: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
 
     @property
     def ends(self) -> list[int]:
-        """Where each line ends, line break included, in the bytes of all of them."""
+        """Where each line ends in the bytes of all of them."""
         if self._ends is None:
-            self._ends = list(accumulate(len(line.encode()) + 1 for line in self))
+            more = len(self.line_end.encode())
+            self._ends = list(accumulate(len(line.encode()) + more for line in self.lines))
         return self._ends
+
+    def content(self, start: int, stop: int) -> bytes:
+        """The bytes of the lines from ``start`` up to ``stop``."""
+        lines = self.lines if stop - start == len(self.lines) else self.lines[start:stop]
+        return (self.line_end.join(lines) + self.line_end).encode()
 
 
 class PartEncoder:
     """Encodes batches for one format, row or bulk."""
 
-    __slots__ = ("format", "is_bulk")
+    __slots__ = ("_line_end", "format", "is_bulk")
 
     def __init__(self, format: Format) -> None:
         self.format: Any = format
         self.is_bulk = is_bulk(format)
+        self._line_end = "" if self.is_bulk else line_end_of(format)
 
     def encode(self, batch: Batch) -> Rows:
         """The records of ``batch``. Raises :class:`RecordError`."""
-        return self.format.encode_batch(batch) if self.is_bulk else LineRows(encode_lines(self.format, batch.values))
+        if self.is_bulk:
+            return self.format.encode_batch(batch)
+        return LineRows(encode_lines(self.format, batch.values), self._line_end)
 
     def select(self, rows: Rows, positions: Sequence[int]) -> Rows:
         """The rows at ``positions``, in that order."""
         if self.is_bulk:
             return self.format.select(rows, positions)
-        return LineRows(list(map(rows.__getitem__, positions)))
+        return LineRows(list(map(rows.lines.__getitem__, positions)), self._line_end)
 
     def open(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int) -> PartFile:
         """The part that is written to ``stream``."""
@@ -192,8 +215,7 @@ class RowPart(PartFile):
 
     def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
         """All of them."""
-        lines = rows if stop - start == len(rows) else rows[start:stop]
-        self.stream.write(("\n".join(lines) + "\n").encode())
+        self.stream.write(rows.content(start, stop))
         self.last_update_ms = now_ms
         return stop
 
@@ -231,3 +253,8 @@ class BulkPart(PartFile):
         """With the ending."""
         self._writer.finish()
         return super().close_for_commit()
+
+    def dispose(self) -> None:
+        """Nor does the writer write any more."""
+        self._writer.dispose()
+        super().dispose()

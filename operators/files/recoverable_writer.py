@@ -36,6 +36,11 @@ from typing import NamedTuple
 from engine.elements.errors import StorageError
 from state_backends.filesystem import FileSystem, WritableFile
 
+IN_PROGRESS = ".inprogress."
+"""Between the name of the target and the unique end of a hidden name."""
+
+_COPY_BYTES = 1 << 20
+
 
 class PendingFile(NamedTuple):
     """A closed file waiting to be committed; paths are relative to the sink's directory."""
@@ -149,6 +154,14 @@ class RecoverableWriter:
         """Whether there is such a file."""
         return self.fs.exists(self.path(relative))
 
+    def size(self, relative: str) -> int:
+        """The size of a file, in bytes."""
+        return self.fs.size(self.path(relative))
+
+    def names_in(self, bucket_id: str) -> list[str]:
+        """The names in a bucket, sorted."""
+        return self.fs.list_dir(self.path(bucket_id)) if self.exists(bucket_id) else []
+
     def files(self) -> list[str]:
         """All files below the directory, sorted by path, relative to it."""
         prefix = self._directory.rstrip("/") + "/"
@@ -164,12 +177,29 @@ class RecoverableWriter:
         if not self._replaces and self.exists(target):
             raise name_taken(self.path(target))
         bucket, name = posixpath.split(target)
-        temporary = posixpath.join(bucket, f".{name}.inprogress.{self._unique()}")
+        temporary = posixpath.join(bucket, f".{name}{IN_PROGRESS}{self._unique()}")
         self.fs.make_dirs(self.path(bucket))
         path = self.path(temporary)
         file = self.fs.open_write(path)
         self._changed[bucket] = None
         return RecoverableStream(file, path, temporary, target)
+
+    def open_copy(self, source: str, handle: ResumeHandle) -> RecoverableStream:
+        """Begin the target of ``handle`` anew, under another hidden name, with what ``handle`` had of it.
+        ``source``: the file that begins with that.
+
+        Raises ``StorageError`` when it is shorter.
+        """
+        path, left = self.path(source), handle.size_bytes
+        self._check_whole(path, left)
+        stream = self.open(handle.target)
+        with self.fs.open_read(path) as file:
+            while left:
+                data = file.read(min(left, _COPY_BYTES))
+                assert data, "the file ends before its end"
+                stream.write(data)
+                left -= len(data)
+        return stream
 
     def recover(self, handle: ResumeHandle) -> RecoverableStream:
         """Cut the file of ``handle`` to its length and go on writing behind it.
@@ -184,15 +214,18 @@ class RecoverableWriter:
                 f"{path} was open in the restored checkpoint, with {size_bytes} bytes, but is gone\n"
                 f"  it has been committed as {target!r} since, or something else deletes files in the sink's directory"
             )
+        if self._check_whole(path, size_bytes) > size_bytes:
+            self.fs.truncate(path, size_bytes)
+        return RecoverableStream(self.fs.open_append(path), path, temporary, target, size_bytes)
+
+    def _check_whole(self, path: str, size_bytes: int) -> int:
         found_bytes = self.fs.size(path)
         if found_bytes < size_bytes:
             raise StorageError(
                 f"{path} had {size_bytes} bytes in the restored checkpoint but has {found_bytes}\n"
                 "  something else writes to files in the sink's directory"
             )
-        if found_bytes > size_bytes:
-            self.fs.truncate(path, size_bytes)
-        return RecoverableStream(self.fs.open_append(path), path, temporary, target, size_bytes)
+        return found_bytes
 
     # --- committing ---------------------------------------------------------------------------------------
 

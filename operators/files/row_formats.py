@@ -32,13 +32,22 @@ class JsonLinesRowFormat:
 
 
 class TextRowFormat:
-    """Each record is a ``str`` and a line. Line breaks in it are refused: they would make two records of one."""
+    """Each record is a ``str`` and a line.
+
+    ``line_end``  what is written behind each; the text must not have a line break then. With ``""`` texts are written
+                  as they are, one right behind the other.
+    """
+
+    def __init__(self, line_end: str = "\n") -> None:
+        if line_end not in ("\n", "\r\n", ""):
+            raise ConfigurationError(f"line_end is {line_end!r}; it must be '\\n', '\\r\\n' or ''")
+        self.line_end = line_end
 
     def encode(self, record: Any) -> str:
         """See ``RowFormat``."""
         if not isinstance(record, str):
             raise TypeError(f"a line of text is a str, not {type(record).__name__}")
-        if "\n" in record or "\r" in record:
+        if self.line_end and ("\n" in record or "\r" in record):
             raise ValueError("the text has a line break, and a record must be one line")
         return record
 

@@ -2,14 +2,14 @@
 
 Rules
 -----
-* It has no file system and no clock. The reader of subtask 0 lists files for it: once at the beginning, when it is told to,
-  and, if the source is continuous, in passes of its own that it reports. A listing that is lost with its reader is made
-  again; an enumerator that was restored asks for none.
+* It has no file system and no clock. The reader of subtask 0 lists files for it: once at the beginning, when it is told
+  to, and, if the source is continuous, in passes of its own that it reports. A listing that is lost with its reader is
+  made again; an enumerator that was restored asks for none.
 * Requests that come before the first listing wait for it, in order.
 * What was sent to a reader since the checkpoint that it goes back to is added back, and waiting readers are served.
 
-Events, all of them plain values: a reader sends ``("request",)``, ``("listed", splits)`` and ``("discovered", splits)``;
-it gets ``("list",)``, ``("split", split)`` and ``("no more splits",)``.
+Events, all of them plain values: a reader sends ``("request",)``, ``("listed", splits)`` and ``("discovered",
+splits)``; it gets ``("list",)``, ``("split", split)`` and ``("no more splits",)``.
 """
 
 from __future__ import annotations

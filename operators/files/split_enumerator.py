@@ -5,10 +5,11 @@ Rules (Flink: ``StaticFileSplitEnumerator``, ``ContinuousFileSplitEnumerator``)
 * Splits are pulled: a reader gets one when it asks for one, and none otherwise.
 * Bounded: a request of a reader that is not registered is ignored; one that finds no split left is answered with
   *no more splits*.
-* Continuous: a request waits, one per reader, in the order of the first requests. Waiting readers are served by a request
-  and by a discovery pass; those that are gone meanwhile are passed over, and forgotten.
+* Continuous: a request waits, one per reader, in the order of the first requests. Waiting readers are served by a
+  request and by a discovery pass; those that are gone meanwhile are passed over, and forgotten.
 * Continuous: a split is taken if its **path** was never seen; the paths of the first enumeration are seen. So of a file
-  found later only the first split is taken, and whoever discovers must make it one. A file that changes is not read again.
+  found later only the first split is taken, and whoever discovers must make it one. A file that changes is not read
+  again.
 * Splits that come back from a reader are added at the end. Nobody is served by that alone: :meth:`serve` does it.
 * The checkpoint is what is not assigned, and the paths that were seen if the enumerator is continuous. What is assigned
   and not finished is in the checkpoints of the readers.

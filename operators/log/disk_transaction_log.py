@@ -8,7 +8,8 @@ Rules (Kafka's, where it has the same problem).
 * ``prepare`` makes the records of a transaction durable, and then says so in the journal, with how many there are in
   which partition. ``commit`` does that too, if there was no ``prepare``.
 * A commit has happened when it is in the journal. Its markers are written afterwards, and recovery writes those that
-  are missing. Readers go by markers alone, so they never see a commit that could be undone.
+  are missing. Readers go by markers alone, so they never see a commit that could be undone; markers are made durable
+  too, so that a power cut does not take away, until somebody recovers the log, what readers have seen.
 * Recovery reads the names (a snapshot and the changes behind it), then the partitions, then holds the two against each
   other: an open transaction has as many records as are there, so that its producer may go on; a prepared one has as
   many as it had, or the log is damaged.
@@ -28,13 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.elements.errors import ConfigurationError, StorageError
-from operators.log.log_entries import aborted_ranges, decided, validate_names, validate_partition
 from operators.log.partition_log import PartitionLog, Retention
+from operators.log.readable_log import ReadableLog
 from operators.log.topics import check_topic_name, partition_directory, partitions_of, topics_of, write_topic
-from operators.log.transaction_coordinator import DEFAULT_MAX_TIMEOUT_NS, TransactionCoordinator
+from operators.log.transaction_coordinator import DEFAULT_MAX_TIMEOUT_NS
 from operators.log.transaction_journal import Place, Snapshot, TransactionJournal
 from operators.log.transaction_log import (
     ABORT_MARKER,
@@ -43,15 +44,12 @@ from operators.log.transaction_log import (
     DATA,
     OPEN,
     PREPARED,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    Entry,
     LogCorruptError,
-    LogRecord,
     Producer,
+    Request,
     TransactionLogError,
 )
-from operators.log.transaction_names import BEGUN, ENDED, IS_PREPARED, REGISTERED, Change, Name, state_of
+from operators.log.transaction_names import BEGUN, ENDED, IS_PREPARED, REGISTERED, Change, Name
 from state_backends.errors import StorageInUseError, StorageNotWritableError
 from state_backends.filesystem import DirectoryLock, FileSystem
 
@@ -82,7 +80,7 @@ class LogSettings(NamedTuple):
                 raise ConfigurationError(f"{name} of the log is {value!r}; it must be a whole number above 0")
 
 
-class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
+class DiskTransactionLog(ReadableLog):
     """See the module. Opening it recovers it.
 
     :ivar truncated_bytes: what recovery has cut off: records that nobody was promised
@@ -244,27 +242,6 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
             for number in range(len(self._topics[topic]), partitions):
                 self._new_partition(topic, number).recover()
 
-    def partitions(self, topic: str) -> int:
-        """See the port."""
-        return len(self._partitions(topic))
-
-    def topics(self) -> Sequence[str]:
-        """Their names."""
-        return list(self._topics)
-
-    def _partitions(self, topic: str) -> list[PartitionLog]:
-        found = self._topics.get(topic)
-        if found is None:
-            known = ", ".join(self._topics) or "none"
-            raise ConfigurationError(f"there is no topic {topic!r}: create it first (there are: {known})")
-        return found
-
-    def _partition(self, topic: str, partition: int) -> PartitionLog:
-        partitions = self._partitions(topic)
-        if not 0 <= partition < len(partitions):
-            raise ConfigurationError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, and no {partition}")
-        return partitions[partition]
-
     # --- writing ------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -279,6 +256,12 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
                 f"log {self.directory} {what}: {error}\n  what was written last is not known; the log is not used any"
                 " more until it has been opened again"
             ) from error
+
+    def _arrives(self, request: Request) -> str:
+        # Between two requests, for a snapshot must hold what every change in the journal has made of its name.
+        if self._journal.bytes_since_snapshot > self.settings.journal_bytes:
+            self.write_snapshot()
+        return super()._arrives(request)
 
     def _write(self, entries: PartitionLog, producer: Producer | None, values: Sequence[object]) -> None:
         if not values:
@@ -295,8 +278,8 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
     def _mark(self, entries: PartitionLog, kind: str, producer: Producer) -> None:
         with self._writing("cannot be written"):
             entries.append(kind, producer, (), 0, self._now_ns)
-            # Durable it need not be: recovery writes it again.
-            entries.flush()
+            # Recovery would write it again. But until then readers would not see what they have seen before.
+            entries.sync() if kind == COMMIT_MARKER else entries.flush()
             self._retain(entries)
 
     def _retain(self, entries: PartitionLog) -> None:
@@ -315,8 +298,6 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
                 change = (*change, self._make_durable(name) if is_kept else [])
             self._journal.append(change, self._now_ns)
             self._journal.sync()
-        if self._journal.bytes_since_snapshot > self.settings.journal_bytes and kind == REGISTERED:
-            self.write_snapshot()
 
     def _make_durable(self, name: Name) -> list[tuple[str, int, int, int]]:
         """The records of an open transaction: topic, partition, how many, and how far the partition is durable."""
@@ -351,53 +332,6 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
                     points[topic, number] = partition.recovery_point()
             self._journal.write_snapshot(self._now_ns, self._names, points)
 
-    # --- reading ------------------------------------------------------------------------------------------
-
-    def entries(self, topic: str, partition: int) -> Sequence[Entry]:
-        """Everything in a partition that is still there, markers included."""
-        found = self._partition(topic, partition)
-        where = f"{topic}-{partition}"
-        return [entry for batch in found.batches(found.earliest_offset) for entry in batch.entries(where)]
-
-    def earliest_offset(self, topic: str, partition: int) -> int:
-        """The first offset that retention has left (Kafka: the log start offset)."""
-        return self._partition(topic, partition).earliest_offset
-
-    def end_offset(self, topic: str, partition: int) -> int:
-        """The offset that the next entry will get (Kafka: the high watermark)."""
-        return self._partition(topic, partition).end_offset
-
-    def last_stable_offset(self, topic: str, partition: int) -> int:
-        """The offset of the first record that is still undecided, or the end."""
-        return self._partition(topic, partition).stable_offset()
-
-    def aborted_ranges(self, topic: str, partition: int) -> Sequence[tuple[Producer, int, int]]:
-        """Of every aborted transaction: the offsets of its first record and of its marker."""
-        return aborted_ranges(self.entries(topic, partition))
-
-    def read(
-        self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED
-    ) -> Sequence[LogRecord]:
-        """See the port. Raises :class:`operators.log.transaction_log.OffsetOutOfRangeError` when retention has deleted
-        ``offset``, or it is behind the end."""
-        if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
-            raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
-        found, where = self._partition(topic, partition), f"{topic}-{partition}"
-        end = found.end_offset if isolation == READ_UNCOMMITTED else found.stable_offset()
-        hidden = found.transactions.aborted if isolation == READ_COMMITTED else {}
-        return [
-            record
-            for batch in found.batches(offset)
-            if batch.first_offset < end and batch.producer not in hidden
-            for record in batch.records(where)
-            if record.offset >= offset
-        ]
-
-    def committed(self, topic: str, partition: int) -> Sequence[LogRecord]:
-        """What is committed today, also behind the last stable offset."""
-        entries = self.entries(topic, partition)
-        return [LogRecord(one.offset, one.value, one.producer) for one in decided(entries, self._partition(topic, partition).end_offset)]
-
     # --- end ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -429,32 +363,6 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
         for partitions in self._topics.values():
             yield from partitions
 
-    # --- for whoever watches ------------------------------------------------------------------------------
-
-    def fingerprint(self) -> object:
-        """What decides what the log will say, and what readers see."""
-        return (
-            tuple(
-                (topic, tuple(tuple((one.kind, one.producer, repr(one.value)) for one in self.entries(topic, number)) for number in range(len(partitions))))
-                for topic, partitions in sorted(self._topics.items())
-            ),
-            tuple((key, state_of(name)) for key, name in sorted(self._names.items())),
-            tuple((one.kind, one.transactional_id, one.epoch) for one in self._late),
-        )
-
-    def validate(self) -> None:
-        """What must always hold; an ``AssertionError`` says what does not."""
-        for topic, partitions in self._topics.items():
-            for number, partition in enumerate(partitions):
-                entries = self.entries(topic, number)
-                complete = partition.earliest_offset == 0
-                validate_partition(f"{topic}-{number}", entries, self._names, complete=complete)
-                firsts = [name.first_offsets.get((topic, number)) for name in self._names.values()]
-                stable = min((first for first in firsts if first is not None), default=partition.end_offset)
-                assert partition.stable_offset() == stable, f"{topic}-{number}: {partition.stable_offset()} {stable}"
-        validate_names(self._names)
-
-
 def _lock(fs: FileSystem, directory: str) -> DirectoryLock:
     try:
         return fs.lock_directory(directory)
@@ -466,3 +374,5 @@ def _lock(fs: FileSystem, directory: str) -> DirectoryLock:
         ) from error
     except StorageNotWritableError as error:
         raise StorageError(str(error)) from error
+    except OSError as error:
+        raise TransactionLogError(f"log {directory} cannot be opened: {error}") from error

@@ -20,13 +20,19 @@ checkpoint that covers it may only have been unreadable for a moment; or counted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import posixpath
+from collections.abc import Sequence
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
+from operators.log.disk_log import DiskLog
+from operators.log.disk_transaction_log import DiskTransactionLog
+from operators.log.log_reader import committed_records
+from operators.log.log_requests import PartitionFunction, Requests
 from operators.log.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
+from operators.log.topics import check_topic_name
 from operators.log.transaction_log import (
     InvalidTransactionError,
     LogTimeoutError,
@@ -43,20 +49,17 @@ from operators.transactions.two_phase_commit import (
     TwoPhaseCommitSinkOperator,
     check_timeouts,
 )
+from state_backends.filesystem import FileSystem
 
 EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
 DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
-
-PartitionFunction = Callable[[Any, int], int]
-"""``(record, number of partitions) -> partition``."""
-
-_T = TypeVar("_T")
 
 
 class LogSink:
     """Describes a sink into a topic of a log.
 
-    ``log``          ``None`` = one in memory, of its own; it is not there any more when the process has ended;
+    ``log``          a :class:`operators.log.disk_log.DiskLog`, or one in memory; ``None`` = one in memory, of its own:
+                     it is not there any more when the process has ended;
     ``partitions``   of the topic, which is made if it is not there;
     ``partition``    where a record goes; by default a subtask writes to the partition of its number, modulo;
     ``retries``      how often a request without an answer is repeated before the task fails;
@@ -70,7 +73,7 @@ class LogSink:
         self,
         topic: str = "out",
         *,
-        log: TransactionLog | None = None,
+        log: TransactionLog | DiskLog | None = None,
         partitions: int = 1,
         partition: PartitionFunction | None = None,
         delivery: str = EXACTLY_ONCE,
@@ -91,8 +94,13 @@ class LogSink:
         self.delivery, self.retries, self.newer_commits = delivery, retries, newer_commits
         self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
         self.ignores_timeouts = ignore_failures_after_transaction_timeout
-        self.log: TransactionLog = MemoryTransactionLog() if log is None else log
-        self.log.create_topic(topic, partitions)
+        self.log: TransactionLog | DiskLog = MemoryTransactionLog() if log is None else log
+        if isinstance(self.log, DiskLog):
+            check_topic_name(topic)
+        else:
+            self.log.create_topic(topic, partitions)
+        self._world: tuple[FileSystem, str] | None = None
+        """Where a log on disk lies, in a world of its own."""
         self._read: tuple[tuple[int, ...], list[str]] | None = None
         """What is committed, and how long the partitions were when it was read."""
 
@@ -101,9 +109,10 @@ class LogSink:
         return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else _PlainLogSink(self)
 
     def fresh(self) -> LogSink:
-        """Another one like it, with a log in memory of its own."""
+        """Another one like it, with a log in memory of its own, or the same one on disk, not yet open."""
         return LogSink(
             self.topic,
+            log=self.log.fresh() if isinstance(self.log, DiskLog) else None,
             partitions=self.partitions,
             partition=self.partition,
             delivery=self.delivery,
@@ -114,10 +123,50 @@ class LogSink:
             retries=self.retries,
         )
 
+    def attach(self, context: OperatorContext) -> TransactionLog:
+        """The log, open and with the topic in it; goes with one :meth:`detach`."""
+        if not isinstance(self.log, DiskLog):
+            return self.log
+        log = self.log.acquire(context)
+        try:
+            log.create_topic(self.topic, self.partitions)
+        except BaseException:
+            self.log.abandon(log)
+            raise
+        return log
+
+    def detach(self, log: TransactionLog, metrics: OperatorMetrics, *, is_dead: bool = False) -> None:
+        """Let go of what :meth:`attach` gave; ``is_dead``: as a process does that dies."""
+        if not isinstance(self.log, DiskLog):
+            return
+        assert isinstance(log, DiskTransactionLog), "as attach gave it"
+        if is_dead:
+            self.log.abandon(log)
+            return
+        try:
+            self.log.release(log)
+        except TransactionLogError:
+            # Whatever was promised is durable; what is missing is the snapshot that spares the next recovery work.
+            metrics.count("numLogsNotClosed")
+
+    def live_in(self, files: FileSystem, output_dir: str, logs: dict[str, DiskLog]) -> None:
+        """Take part in a world of its own: a log on disk is read from these files, by whoever asks for rows, no matter
+        who is writing to it. ``logs``, by path, are those of the world: one that sinks share has one writer."""
+        if isinstance(self.log, DiskLog):
+            self.log = logs.setdefault(self.log.path, self.log)
+            self.log.keeps_history = True
+            self._world = (files, output_dir)
+
     def committed_rows(self) -> list[str]:
-        """What is committed, as text: partition by partition, in the order of offsets. In a log in memory an open
-        transaction hides nothing behind it: sooner or later it is over."""
+        """What is committed, as text: partition by partition, in the order of offsets. An open transaction hides
+        nothing behind it: sooner or later it is over."""
         log, topic = self.log, self.topic
+        if isinstance(log, DiskLog):
+            if self._world is None:
+                raise ConfigurationError(f"the rows of topic {topic!r} are in log {log.path!r}: read its files")
+            files, output_dir = self._world
+            by_partition = committed_records(files, posixpath.join(output_dir, log.path), topic, waits=False)
+            return [repr(record.value) for records in by_partition for record in records]
         if not isinstance(log, MemoryTransactionLog):
             return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]
         # Partitions only grow, and whoever watches asks more often than they do.
@@ -128,52 +177,24 @@ class LogSink:
         return list(self._read[1])
 
 
-class _Requests:
-    """Asks the log on behalf of one subtask: repeats what got no answer, and spreads batches over partitions."""
-
-    def __init__(self, spec: LogSink, operator: Operator) -> None:
-        self._spec, self._operator = spec, operator
-
-    def ask(self, request: Callable[[], _T]) -> _T:
-        """The answer; raises :class:`LogTimeoutError` when none came after all retries."""
-        for _ in range(self._spec.retries):
-            try:
-                return request()
-            except LogTimeoutError:
-                self._operator.context.metrics.count("numRequestsRetried")
-        return request()
-
-    def by_partition(self, batch: Batch) -> dict[int, list[Any]]:
-        """The values of a batch by the partition that they go to."""
-        spec, operator = self._spec, self._operator
-        choose, count = spec.partition, spec.partitions
-        if choose is None:
-            return {operator.context.subtask % count: batch.values}
-        chosen: dict[int, list[Any]] = {}
-        for value in batch.values:
-            try:
-                number = choose(value, count)
-                if type(number) is not int or not 0 <= number < count:
-                    raise ValueError(f"{number!r} is no partition of {count}")
-            except Exception as error:
-                raise operator.user_error("partition function", value, error) from error
-            chosen.setdefault(number, []).append(value)
-        return chosen
-
-
 class _PlainLogSink(SinkOperator):
     """Without transactions."""
 
     def __init__(self, spec: LogSink) -> None:
         self._spec = spec
-        self._requests = _Requests(spec, self)
+        self._requests = Requests(spec, self)
+        self._log: TransactionLog | None = None
+
+    def initialize_state(self) -> None:
+        self._log = self._spec.attach(self.context)
 
     def process_batch(self, batch: Batch) -> None:
-        spec, now_ns = self._spec, self.context.processing_time_ns()
+        spec, now_ns, log = self._spec, self.context.processing_time_ns(), self._log
+        assert log is not None, "records come behind initialize_state"
         for number, values in self._requests.by_partition(batch).items():
 
             def append(number: int = number, values: list[Any] = values) -> None:
-                spec.log.append(None, spec.topic, number, values, 0, now_ns)
+                log.append(None, spec.topic, number, values, 0, now_ns)
 
             if spec.delivery == AT_LEAST_ONCE:
                 self._requests.ask(append)
@@ -182,6 +203,28 @@ class _PlainLogSink(SinkOperator):
                 append()
             except LogTimeoutError:
                 self.context.metrics.count("numRequestsUnanswered")
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        self._flush()
+
+    def finish(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        # Sources will not read again what a checkpoint covers: it must not be lost any more.
+        if self._log is not None and self._spec.delivery == AT_LEAST_ONCE:
+            self._requests.ask(self._log.flush)
+
+    def close(self) -> None:
+        self._detach(is_dead=False)
+
+    def abandon(self) -> None:
+        self._detach(is_dead=True)
+
+    def _detach(self, *, is_dead: bool) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            self._spec.detach(log, self.context.metrics, is_dead=is_dead)
 
 
 class TransactionalLogSink(TwoPhaseCommitSinkOperator):
@@ -193,12 +236,18 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
             timeout_warning_ratio=spec.timeout_warning_ratio,
             ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
         )
-        self._spec, self._log = spec, spec.log
-        self._requests = _Requests(spec, self)
+        self._spec = spec
+        self._attached: TransactionLog | None = None
+        self._requests = Requests(spec, self)
         self._written: dict[int, int] = {}
         """Records in the current transaction, by partition."""
         self._idle: dict[str, Producer] = {}
         """Names whose transaction is committed."""
+
+    @property
+    def _log(self) -> TransactionLog:
+        assert self._attached is not None, "nothing is asked of the log before initialize_state, or behind close"
+        return self._attached
 
     def _now_ns(self) -> int:
         return self.context.processing_time_ns()
@@ -233,6 +282,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     # --- recovery -----------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
+        self._attached = self._spec.attach(self.context)
         self._check_newer_commits()
         super().initialize_state()
 
@@ -324,11 +374,23 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
                 raise
 
     def close(self) -> None:
+        if self._attached is None:
+            return
         try:
             super().close()
         except TransactionLogError:
             # The next attempt aborts it, or its timeout does.
             self.context.metrics.count("numAbortsFailed")
+        finally:
+            self._detach(is_dead=False)
+
+    def abandon(self) -> None:
+        self._detach(is_dead=True)
+
+    def _detach(self, *, is_dead: bool) -> None:
+        log, self._attached = self._attached, None
+        if log is not None:
+            self._spec.detach(log, self.context.metrics, is_dead=is_dead)
 
     def fingerprint(self) -> object:
         return super().fingerprint(), sorted(self._written.items()), sorted(self._idle.items())

@@ -70,7 +70,7 @@ class PartitionLog:
     def __init__(
         self, fs: FileSystem, directory: str, where: str, *, segment_bytes: int, never_syncs: bool = False
     ) -> None:
-        self._fs, self._directory, self._where = fs, directory, where
+        self._fs, self._directory, self.where = fs, directory, where
         self._segment_bytes, self._never_syncs = segment_bytes, never_syncs
         self._segments: list[Segment] = []
         self._file: WritableFile | None = None
@@ -180,9 +180,7 @@ class PartitionLog:
         for one in reversed(later):
             self._fs.delete(one)
         if bad.position < len(SEGMENT_PREAMBLE):
-            # It was begun, and nothing of it is durable.
-            self._fs.delete(path)
-            self._fs.fsync_dir(self._directory)
+            # It was begun, and nothing of it is durable. Its name stays: it says where the partition ends.
             self._begin_segment(segment.base_offset)
             return
         self._fs.truncate(path, bad.position)
@@ -251,7 +249,7 @@ class PartitionLog:
 
     def _begin_segment(self, base: int) -> None:
         segment = Segment(base, len(SEGMENT_PREAMBLE))
-        self._file = self._fs.open_write(segment.path(self._directory), exclusive=True)
+        self._file = self._fs.open_write(segment.path(self._directory))
         self._file.write(SEGMENT_PREAMBLE)
         self._file.flush()
         if not self._never_syncs:
@@ -272,7 +270,7 @@ class PartitionLog:
     def batches(self, offset: int) -> Iterator[RecordBatch]:
         """Those that end behind ``offset``. Raises :class:`OffsetOutOfRangeError`."""
         if not self.earliest_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRangeError(self._where, offset, self.earliest_offset, self.end_offset)
+            raise OffsetOutOfRangeError(self.where, offset, self.earliest_offset, self.end_offset)
         self.flush()
         at = bisect_right(self._segments, offset, key=_base_of) - 1
         for segment in self._segments[at:]:

@@ -23,7 +23,7 @@ _MAGIC, _VERSION = b"WEIRTOPC", 1
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-def check_topic_name(topic: str) -> None:
+def check_topic_name(topic: object) -> None:
     """Raises :class:`ConfigurationError` unless ``topic`` can be the name of a directory everywhere."""
     if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic.strip(".") == "":
         raise ConfigurationError(

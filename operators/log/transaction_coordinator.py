@@ -87,6 +87,10 @@ class TransactionCoordinator(Generic[P]):
         self._late: list[Request] = []
         """Ends of transactions that will arrive a second time."""
 
+    def keep_history(self, history: list[Exchange]) -> None:
+        """Go on with a history that others have begun."""
+        self.history, self._keeps_history = history, True
+
     # --- what subclasses keep -----------------------------------------------------------------------------
 
     @abstractmethod

@@ -1,20 +1,21 @@
 """Compaction of the small files of a table: operators around the machines of :mod:`operators.table.table_compaction`.
 
-A unit is compacted while the task handles its message: its files are written one behind the other into a hidden file,
-which is fsynced, renamed and its directory fsynced. Only then may anything be deleted, so that at every instant all
-rows are in the directory, and readers see them once: the sources are hidden.
+A unit is compacted while the task handles its message: its files are merged (:mod:`operators.files.file_merging`) into
+a hidden file, which is fsynced, renamed and its directory fsynced. Only then may anything be deleted, so that at every
+instant all rows are in the directory, and readers see them once: the sources are hidden.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from engine.elements.batch import Batch
 from engine.elements.errors import DataLossError, StorageError
 from engine.elements.operator import Operator
+from operators.files.file_merging import merge_of
+from operators.files.part_files import Format
 from operators.files.unique_names import UniqueNames, attempt_of
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import END_MARKER, END_OF_CHECKPOINT, FILE, UNIT, announcement, end_marker, unit
@@ -25,28 +26,16 @@ from operators.table.table_compaction import (
     Compactor,
     WrittenFile,
 )
-from state_backends.filesystem import FileSystem
+from state_backends.filesystem import WritableFile
 
-_COPIED_BYTES = 1 << 20
 _HIDDEN = re.compile(rf"\.{COMPACTED_PREFIX}.*\.inprogress\.([0-9a-f-]+)")
 
 
-class FileMerger(Protocol):
-    """How files of one format become one."""
+def _discarding_count(file: WritableFile) -> Callable[[bytes], None]:
+    def write(data: bytes) -> None:
+        file.write(data)
 
-    def merge(self, fs: FileSystem, sources: Sequence[str], write: Callable[[bytes], object]) -> None:
-        """Write the rows of all ``sources``, in order, as one file. Raises ``StorageError`` for one that is torn."""
-
-
-class Concatenation:
-    """For formats of which two files, one behind the other, are a file: lines of text, compressed or not."""
-
-    def merge(self, fs: FileSystem, sources: Sequence[str], write: Callable[[bytes], object]) -> None:
-        """See ``FileMerger``."""
-        for source in sources:
-            with fs.open_read(source) as file:
-                while data := file.read(_COPIED_BYTES):
-                    write(data)
+    return write
 
 
 class CompactCoordinatorOperator(Operator):
@@ -85,13 +74,17 @@ class CompactCoordinatorOperator(Operator):
 class CompactOperator(Operator):
     """Compacts the units that are for this subtask, and announces their partitions.
 
-    ``path``  the directory of the table.
+    ``path``         the directory of the table;
+    ``format``       of its files;
+    ``ns_per_byte``  of virtual time that compaction takes.
     """
 
-    def __init__(self, path: str, merger: FileMerger) -> None:
+    def __init__(self, path: str, format: Format, ns_per_byte: int = 0) -> None:
         self._path = path
-        self._merger = merger
+        self._merge = merge_of(format)
+        self._ns_per_byte = ns_per_byte
         self._finished = False
+        self._announced_end = False
 
     def initialize_state(self) -> None:
         """See ``Operator``."""
@@ -127,11 +120,8 @@ class CompactOperator(Operator):
                 continue
             assert kind == END_MARKER, kind
             checkpoint_id, announced_id = rest
-            partitions = self._machine.on_end_marker(checkpoint_id, announced_id)
-            if partitions is not None:
-                context = self.context
-                message = announcement(checkpoint_id, context.subtask, context.parallelism, partitions)
-                self.output.emit(Batch([message]))
+            self._announce(checkpoint_id, self._machine.on_end_marker(checkpoint_id, announced_id))
+            self._announced_end = self._announced_end or checkpoint_id == END_OF_INPUT
             if self._finished or checkpoint_id == END_OF_INPUT:
                 self._delete(self._machine.take_all_expired())
 
@@ -155,10 +145,9 @@ class CompactOperator(Operator):
             return False
         if missing:
             raise DataLossError(
-                f"{', '.join(missing)} cannot be compacted into {target}: they are gone, while other files of the unit are"
-                " there\n"
-                "  something else deletes hidden files in the table's directory; put them back, or delete the rest of the"
-                " unit as well, to go on without its rows"
+                f"{', '.join(missing)} cannot be compacted into {target}: gone, while other files of the unit are there"
+                "\n  something else deletes hidden files in the table's directory; put them back, or delete the rest of"
+                " the unit as well, to go on without its rows"
             )
         return True
 
@@ -166,10 +155,16 @@ class CompactOperator(Operator):
         fs = self._fs
         hidden = posixpath.join(directory, f".{name}.inprogress.{self._unique()}")
         with fs.open_write(hidden) as file:
-            self._merger.merge(fs, sources, file.write)
+            self._merge(self._contents(sources), _discarding_count(file))
             file.fsync()
         fs.rename(hidden, posixpath.join(directory, name))
         fs.fsync_dir(directory)
+
+    def _contents(self, sources: list[str]) -> Iterator[bytes]:
+        for source in sources:
+            content = self._fs.read_bytes(source)
+            self.context.spend(len(content) * self._ns_per_byte)
+            yield content
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """See ``Operator``."""
@@ -182,7 +177,14 @@ class CompactOperator(Operator):
     def finish(self) -> None:
         """No checkpoint need follow what comes now."""
         self._finished = True
+        if not self.context.checkpointing_enabled and not self._announced_end:
+            self._announce(END_OF_INPUT, self._machine.on_end_marker(END_OF_INPUT, END_OF_INPUT))
         self._delete(self._machine.take_all_expired())
+
+    def _announce(self, checkpoint_id: int, partitions: list[str] | None) -> None:
+        if partitions is not None:
+            context = self.context
+            self.output.emit(Batch([announcement(checkpoint_id, context.subtask, context.parallelism, partitions)]))
 
     def _delete(self, files: list[str]) -> None:
         try:
@@ -224,9 +226,9 @@ class CompactSpec:
 
     name = "compactor"
 
-    def __init__(self, path: str, merger: FileMerger) -> None:
-        self._path, self._merger = path, merger
+    def __init__(self, path: str, format: Format, ns_per_byte: int) -> None:
+        self._path, self._format, self._ns_per_byte = path, format, ns_per_byte
 
     def create_operator(self) -> Operator:
         """A fresh one."""
-        return CompactOperator(self._path, self._merger)
+        return CompactOperator(self._path, self._format, self._ns_per_byte)

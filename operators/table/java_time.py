@@ -14,6 +14,7 @@ itself.
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 from dataclasses import dataclass
@@ -251,19 +252,14 @@ def _date(found: dict[str, int]) -> datetime.date | None:
     if year is None:
         return None
     if "month" in found and "day" in found:
-        first = datetime.date(year, found["month"], 1)
-        following = first.replace(day=28) + datetime.timedelta(days=4)
-        last = (following - datetime.timedelta(days=following.day)).day if first < _LAST_MONTH else 31
-        return first.replace(day=min(found["day"], last))
+        month = found["month"]
+        return datetime.date(year, month, min(found["day"], calendar.monthrange(year, month)[1]))
     if "day-of-year" in found:
         date = datetime.date(year, 1, 1) + datetime.timedelta(days=found["day-of-year"] - 1)
         if date.year != year:
             raise ValueError(f"{year} has no day {found['day-of-year']}")
         return date
     return None
-
-
-_LAST_MONTH = datetime.date(9999, 12, 1)
 
 
 def _time(found: dict[str, int]) -> datetime.timedelta | None:

@@ -1,8 +1,9 @@
 """What a writer tells of its partitions (Flink: ``StreamingFileWriter``): a machine that listens to the buckets.
 
 * A bucket that is created makes its partition *new* and *in progress*, since now; one that becomes inactive makes it
-  *committable* and ends its progress. A restored bucket is not created: its partition is in no progress that anybody
-  knows of, and only the rolling policy closes its part.
+  *committable* and ends its progress. A restored bucket is not created: in Flink its partition is in no progress that
+  anybody knows of, and only the rolling policy closes its part. Until then the committer, which had heard of the
+  partition before the failure, commits it without the rows of that part. So the writer says which are *resumed*.
 * Before a snapshot the parts of those partitions in progress are closed which the predicate would commit now; otherwise
   a part that stays open would keep rows out of a partition that is committed.
 * A snapshot books what is new under its id.
@@ -44,6 +45,10 @@ class PartitionAnnouncements:
         """See ``BucketsListener``."""
         self._committable[bucket_id] = None
         self._in_progress.pop(bucket_id, None)
+
+    def resumed(self, bucket_id: str, since_ms: int) -> None:
+        """A bucket was restored with an open part, which was created at ``since_ms``."""
+        self._in_progress[bucket_id] = since_ms
 
     def part_opened(self, bucket_id: str, target: str) -> None:
         """See ``BucketsListener``: partitions are announced, not parts."""

@@ -17,9 +17,9 @@ def announcement(checkpoint_id: int, task: int, number_of_tasks: int, partitions
     return ANNOUNCEMENT, checkpoint_id, task, number_of_tasks, list(partitions)
 
 
-def written_file(checkpoint_id: int, partition: str, name: str, size_bytes: int) -> Message:
-    """A writer has closed a file that ``checkpoint_id`` covers."""
-    return FILE, checkpoint_id, partition, name, size_bytes
+def written_file(checkpoint_id: int, task: int, partition: str, name: str, size_bytes: int) -> Message:
+    """``task`` has closed a file that ``checkpoint_id`` covers."""
+    return FILE, checkpoint_id, task, partition, name, size_bytes
 
 
 def end_of_checkpoint(checkpoint_id: int, task: int, number_of_tasks: int) -> Message:

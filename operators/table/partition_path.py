@@ -50,8 +50,8 @@ def generate_partition_path(spec: Iterable[tuple[str, str]]) -> str:
 
 
 def extract_partition_spec(path: str) -> list[tuple[str, str]]:
-    """Columns and values of the ``key=value`` components of ``path``, in order. A column that comes again keeps its place
-    and takes the later value."""
+    """Columns and values of the ``key=value`` components of ``path``, in order. A column that comes again keeps its
+    place and takes the later value."""
     matches = map(_KEY_AND_VALUE.fullmatch, path.split("/"))
     return list({unescape_path_name(one[1]): unescape_path_name(one[2]) for one in matches if one}.items())
 

@@ -3,7 +3,7 @@
 | trigger | remembers | committable when |
 |---|---|---|
 | process-time | partition, and when it was first named | delay 0, or now > then + delay |
-| partition-time | partition; checkpoint, and the watermark at its snapshot | that watermark > partition's time + delay |
+| partition-time | partition; checkpoint, and the watermark at its snapshot | that watermark > its time + delay |
 
 Both comparisons are strict.
 
@@ -17,7 +17,7 @@ Both comparisons are strict.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
@@ -253,6 +253,11 @@ class TriggerSettings:
         if self.trigger == PROCESS_TIME:
             return ProcessTimePredicate(self.delay_ms)
         return PartitionTimePredicate(self.delay_ms, columns, self.extractor, self.zone)
+
+    def check(self, columns: Sequence[str]) -> Callable[[str], object] | None:
+        """What refuses a partition that can never be committed, by an error; ``None`` if all can be."""
+        predicate = self.predicate(columns)
+        return predicate.partition_time_ms if isinstance(predicate, PartitionTimePredicate) else None
 
     def create(self, columns: Sequence[str]) -> CommitTrigger:
         """A fresh trigger for a table with these columns."""

@@ -8,8 +8,10 @@
   partitions. Behind them comes an end marker.
 * Every compactor gets all units; number *u* is for the one with subtask *u* modulo the parallelism.
 * A unit becomes ``compacted-{name}``, after its first file. If that is there, the unit was compacted before a failure.
-  For this to be right the unit must consist of the same files again, which is why the target size is part of what is
-  kept of each checkpoint: a job resumed with another one packs later checkpoints by it.
+  For this to be right the unit must consist of the same files again. So they are packed writer by writer, each one's in
+  the order in which it has named them: messages of several writers that were in flight in an unaligned checkpoint need
+  not come in the same order again. And the target size is part of what is kept of each checkpoint: a job resumed with
+  another one packs later checkpoints by it.
 * At the end marker a compactor announces the partitions of its units, as writers do without compaction. The marker of a
   checkpoint that was itself never completed is not announced: what it brought is, with the checkpoint that was.
 * The files of a unit are deleted when a later checkpoint has completed; behind the end of the input, where none may
@@ -31,8 +33,9 @@ UNCOMPACTED_PREFIX, COMPACTED_PREFIX = ".uncompacted-", "compacted-"
 
 
 class WrittenFile(NamedTuple):
-    """A file that a writer has closed. ``name`` is relative to the directory of ``partition``."""
+    """A file that writer ``task`` has closed. ``name`` is relative to the directory of ``partition``."""
 
+    task: int
     partition: str
     name: str
     size_bytes: int
@@ -100,11 +103,11 @@ class CompactCoordinator:
             CompactedCheckpoint(known, checkpoint_id, _units(*self._files.pop(known))) for known in due
         )
 
-    def on_snapshot(self, checkpoint_id: int) -> list[tuple[int, int, list[tuple[str, str, int]]]]:
+    def on_snapshot(self, checkpoint_id: int) -> list[tuple[int, int, list[tuple[int, str, str, int]]]]:
         """The state: ``(checkpoint, target size, files)`` of all that is not compacted yet."""
         self._booked(checkpoint_id)
         return [
-            (known, target_bytes, [(partition, name, size_bytes) for partition, name, size_bytes in files])
+            (known, target_bytes, [(task, partition, name, size_bytes) for task, partition, name, size_bytes in files])
             for known, (target_bytes, files) in sorted(self._files.items())
         ]
 
@@ -123,7 +126,7 @@ class CompactCoordinator:
 
 def _units(target_bytes: int, files: list[WrittenFile]) -> tuple[CompactionUnit, ...]:
     by_partition: dict[str, list[WrittenFile]] = {}
-    for file in dict.fromkeys(files):
+    for file in sorted(dict.fromkeys(files), key=lambda one: one.task):
         by_partition.setdefault(file.partition, []).append(file)
     bins = [
         (partition, packed)

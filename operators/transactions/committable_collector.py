@@ -92,8 +92,8 @@ class CommittableCollector:
                 checkpoint.subtasks,
                 book.expected,
                 book.drained,
-                book.failed,
-                [(request.committable, request.retries) for request in book.pending],
+                book.failed + len(book.requests) - len(book.kept),
+                [(request.committable, request.retries) for request in book.kept],
             )
             for checkpoint_id, checkpoint in sorted(self._checkpoints.items())
             for subtask, book in sorted(checkpoint.books.items())

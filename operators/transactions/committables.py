@@ -194,6 +194,12 @@ class SubtaskCommittables:
         self.requests = pending
         return committed
 
+    @property
+    def kept(self) -> list[CommitRequest]:
+        """What goes into the state: all but what has failed. What was committed and not drained is asked for again
+        behind a restore."""
+        return [request for request in self.requests if request.is_committed or not request.is_finished]
+
     def merge(self, other: SubtaskCommittables) -> None:
         """Take over another book: everything adds up."""
         self.expected += other.expected
@@ -253,8 +259,13 @@ class CheckpointCommittables:
         return all(book.is_fully_received for book in self.books.values())
 
     @property
+    def is_settled(self) -> bool:
+        """Whether all that was announced has come, and has an outcome."""
+        return all(book.is_fully_received and not book.pending for book in self.books.values())
+
+    @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether that was drained, too: nothing is left to be done."""
         return all(book.is_finished for book in self.books.values())
 
     def requests(self, *, only_fully_received: bool) -> list[CommitRequest]:

@@ -90,13 +90,13 @@ class CommitterMachine:
         :raises CommittableProtocolError: when something is missing that was announced
         """
         self._ended = True
-        if not checkpoint_follows:
-            self.completed_id = END_OF_INPUT
-            return self.commit_covered()
         if self.rules.waits_for_late and not self.rules.older_may_be_incomplete:
             for checkpoint in self.books.up_to(END_OF_INPUT):
                 _check_complete(checkpoint, "is incomplete at the end of the input")
-        return []
+        if checkpoint_follows:
+            return []
+        self.completed_id = END_OF_INPUT
+        return self.commit_covered()
 
     def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[Committed]:
         """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
@@ -123,10 +123,14 @@ class CommitterMachine:
         )
 
     def commit_covered(self) -> list[Committed]:
-        """Commit all that complete checkpoints cover."""
+        """Commit all that complete checkpoints cover; returns the checkpoints of which nothing is left."""
         done = []
         for checkpoint in self.books.up_to(self.completed_id):
-            done.append(Committed(checkpoint.checkpoint_id, self.commit(checkpoint, self._waits(checkpoint))))
+            self.commit(checkpoint, self._waits(checkpoint))
+            # Until everything is committed, all of it stays booked: who is told of it is told once, also if a restore
+            # comes between. (By Flink's rules each part is told for itself.)
+            if checkpoint.is_settled or self.rules.keeps_uncovered:
+                done.append(Committed(checkpoint.checkpoint_id, checkpoint.drain()))
             if checkpoint.is_finished:
                 self.books.remove(checkpoint)
         return done
@@ -137,7 +141,7 @@ class CommitterMachine:
             return checkpoint.checkpoint_id == self.completed_id and not self._ended
         return rules.waits_for_late
 
-    def commit(self, checkpoint: CheckpointCommittables, only_fully_received: bool) -> list[Any]:
+    def commit(self, checkpoint: CheckpointCommittables, only_fully_received: bool) -> None:
         """Commit a checkpoint, or only what those subtasks have sent of which all has come.
 
         :raises CommittableProtocolError: when something is missing, and nothing is waited for
@@ -150,10 +154,8 @@ class CommitterMachine:
         unfinished = commit_in_rounds(
             self._committer, requests, self.rules.max_retries if in_one_go else 0, self._count
         )
-        committed = checkpoint.drain()
         if unfinished and in_one_go:
             raise retries_exhausted(checkpoint.checkpoint_id, unfinished, self.rules.max_retries)
-        return committed
 
     # --- state --------------------------------------------------------------------------------------------
 

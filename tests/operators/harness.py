@@ -113,6 +113,7 @@ class FakeContext:
         key_type: KeyType,
         checkpointing_enabled: bool,
         restored: Checkpoint | None,
+        coordinated: bool = False,
     ) -> None:
         self.uid = "op-uid"
         self.name = "op"
@@ -122,6 +123,9 @@ class FakeContext:
         self.attempt = attempt
         self.incarnation = incarnation
         self.checkpointing_enabled = checkpointing_enabled
+        self.coordinated = coordinated
+        self.sent: list[Any] = []
+        """To the operator's coordinator, which the test plays."""
         self.metrics: OperatorMetrics = FakeMetrics()
         self.now_ns = now_ns
         self.timers: list[int] = []
@@ -165,7 +169,8 @@ class FakeContext:
         self.now_ns += virtual_ns
 
     def send_to_coordinator(self, event: Any) -> None:
-        raise AssertionError(f"no coordinator for {event!r}")
+        assert self.coordinated, f"no coordinator for {event!r}"
+        self.sent.append(event)
 
 
 class Harness:
@@ -185,6 +190,7 @@ class Harness:
         checkpointing_enabled: bool = True,
         restored: Checkpoint | None = None,
         key: Callable[[Any], Any] | None = None,
+        coordinated: bool = False,
     ) -> None:
         self.operator = operator
         self.context = FakeContext(
@@ -197,6 +203,7 @@ class Harness:
             key_type,
             checkpointing_enabled,
             restored,
+            coordinated,
         )
         self.output = RecordingOutput()
         self._key = key

@@ -13,7 +13,6 @@ from engine.explore.invariant import Invariant
 if TYPE_CHECKING:
     from engine.explore.references import Reference
     from engine.explore.runner import CaseView
-    from engine.explore.subject import World
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import AttemptStarted, CheckpointCompleted
     from engine.protocols.interface import CheckpointProtocol
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
 PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)
+PER_KEY = "exactly-once-per-key"
+"""What sinks offer that replace rows: the last row of each key, in the end."""
 """What output may be judged by, as multisets: the reference, more than it, less than it, anything."""
 
 DAMAGE = frozenset(
@@ -118,15 +119,18 @@ class Shared:
         if self.promise is not None:
             return self.promise
         mine = promise_of(view.config.protocol)
-        offered = self._delivery(partition.partition("/")[0], view.world)
+        offered = self.delivery_of(partition)
         if mine == EXACTLY_ONCE and offered == AT_LEAST_ONCE:
             return AT_LEAST_ONCE
         return NONE if offered == NONE else mine
 
-    def _delivery(self, uid: str, world: World) -> str:
+    def delivery_of(self, partition: str) -> str:
+        """What the sink that writes to a partition offers at best."""
+        assert self.view is not None
+        uid = partition.partition("/")[0]
         known = self.deliveries.get(uid)
         if known is None:
-            sink = world.sinks.get(uid)
+            sink = self.view.world.sinks.get(uid)
             known = self.deliveries[uid] = EXACTLY_ONCE if sink is None else getattr(sink, "delivery", EXACTLY_ONCE)
         return known
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,9 @@ from engine.explore.invariants.snapshots import Snapshot, read_metadata, storage
 from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
+from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.files.file_listing import is_hidden
+from operators.files.unique_names import attempt_of
 from state_backends.errors import StateBackendError
 from state_backends.handles import FileStateHandle
 from state_backends.storage import CHECKPOINT_IDS_FILE_NAME, INCARNATION_FILE_NAME
@@ -25,10 +26,9 @@ LONGEST_TIMES = 20
 """What the last attempt may take at least, and how many times as long as all before it and a checkpoint's timeout."""
 
 _ZOMBIES = {"pause", "partition"}
-_OF_AN_ATTEMPT = re.compile(r"\.\d+-\d+$")
 """How the name of a file ends that an attempt has begun: with its incarnation and number."""
 
-_OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, "lock")
+_OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, OFFSETS_FILE_NAME, "lock")
 
 
 class Liveness(Watcher):
@@ -164,8 +164,8 @@ class Quiescence(Watcher):
                 hidden = [path for path in world.files.walk_files(directory) if is_hidden(posixpath.basename(path))]
                 if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
                     # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
-                    last = f"{self.view.incarnation}-{self.view.execution.manager.attempt}"
-                    hidden = [path for path in hidden if path.endswith(f".{last}") or not _OF_AN_ATTEMPT.search(path)]
+                    last = (self.view.incarnation, self.view.execution.manager.attempt)
+                    hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
                 if hidden:
                     yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.messages import IgnoredBecause
 from engine.explore.invariants.base import EXACTLY_ONCE, Shared, Watcher, faults_possible
-from engine.explore.invariants.transactions import logs_of
+from engine.explore.invariants.transactions import histories_of
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -198,7 +198,7 @@ class Sometimes(Watcher):
             transactions = getattr(sink, "transactions", None)
             if transactions is not None:
                 count += len(transactions())
-        for _, log in logs_of(self.view.world):
+        for _, log in histories_of(self.view.world):
             count += sum(one.request.kind == "commit" and one.result == "ok" for one in log.history)
         return count
 
@@ -237,6 +237,6 @@ class Sometimes(Watcher):
 
     def finished(self, case: FinishedCase) -> None:
         """What logs say of it."""
-        for _, log in logs_of(self.view.world):
+        for _, log in histories_of(self.view.world):
             if any(one.result == REFUSED_AS_FENCED for one in log.history):
                 self._seen.add("fenced")

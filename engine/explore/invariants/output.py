@@ -16,6 +16,7 @@ from engine.explore.invariants.base import (
     AT_MOST_ONCE,
     EXACTLY_ONCE,
     NONE,
+    PER_KEY,
     Shared,
     Watcher,
     multisets,
@@ -181,17 +182,22 @@ class FailureTransparency(Watcher):
         now = multisets(committed)
         for partition, before in self._seen.items():
             gone = before - now.get(partition, Counter())
-            if gone and not self._may_go_back and self.shared.promise_for(partition) != NONE:
+            if gone and not self._may_go_back and self._rows_stay(partition):
                 self.violated(
                     f"output {partition!r}: rows that readers have seen are gone: {shown(gone)}",
                     now_ns,
                     partition=partition,
                 )
         for partition, rows in now.items():
+            if not self._rows_stay(partition):
+                continue
             if rows != self._seen.get(partition) and self.shared.promise_for(partition) in (EXACTLY_ONCE, AT_MOST_ONCE):
                 self._judge_rows(partition, rows, now_ns)
         self._seen = now
         self._may_go_back = False
+
+    def _rows_stay(self, partition: str) -> bool:
+        return self.shared.promise_for(partition) != NONE and self.shared.delivery_of(partition) != PER_KEY
 
     def _judge_rows(self, partition: str, rows: Counter[str], now_ns: int | None) -> None:
         if self._expected is None:

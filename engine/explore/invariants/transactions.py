@@ -21,6 +21,7 @@ from engine.observe.events import (
     SnapshotTaken,
     TaskState,
 )
+from operators.log.disk_log import DiskLog
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import DATA, OK, REPEATED, Entry, Exchange, Producer
 
@@ -57,6 +58,15 @@ def logs_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog]]:
     for uid, sink in sorted(world.sinks.items()):
         log = getattr(sink, "log", None)
         if isinstance(log, MemoryTransactionLog):
+            yield uid, log
+
+
+def histories_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog | DiskLog]]:
+    """The same with logs on disk, of which the history alone is known here: a power cut may take what nobody was
+    promised."""
+    for uid, sink in sorted(world.sinks.items()):
+        log = getattr(sink, "log", None)
+        if isinstance(log, MemoryTransactionLog | DiskLog):
             yield uid, log
 
 
@@ -99,7 +109,7 @@ class CommitOnCompletion(Watcher):
             one.name: [(operator.uid, one.subtask) for operator in view.plan.vertices[one.vertex].operators]
             for one in view.plan.subtasks
         }
-        self._has_log = any(True for _ in logs_of(view.world))
+        self._has_log = any(True for _ in histories_of(view.world))
 
     def process_died(self, view: CaseView) -> None:
         """What it had committed stays."""
@@ -129,7 +139,7 @@ class CommitOnCompletion(Watcher):
         self._newest = max(self._newest, number)
         if number not in self._completed:
             self._completed.add(number)
-            self._timeline.append(({uid: len(log.history) for uid, log in logs_of(self.view.world)}, number))
+            self._timeline.append(({uid: len(log.history) for uid, log in histories_of(self.view.world)}, number))
 
     def _look(self, event: CheckpointTriggered) -> None:
         self._look_at(event.time_ns)
@@ -160,10 +170,10 @@ class CommitOnCompletion(Watcher):
         if promise_of(self.view.config.protocol) == NONE:
             self.skipped = f"mode {self.view.config.mode} commits without checkpoints"
             return
-        for uid, log in logs_of(self.view.world):
+        for uid, log in histories_of(self.view.world):
             self._judge(uid, log, case)
 
-    def _judge(self, uid: str, log: MemoryTransactionLog, case: FinishedCase) -> None:
+    def _judge(self, uid: str, log: MemoryTransactionLog | DiskLog, case: FinishedCase) -> None:
         prepared: dict[Producer, int] = {}
         covered: set[Producer] = set()
         gone: set[Producer] = set()
@@ -279,7 +289,7 @@ class Fencing(Watcher):
 
     def finished(self, case: FinishedCase) -> None:
         """What logs have taken from whom."""
-        for uid, log in logs_of(self.view.world):
+        for uid, log in histories_of(self.view.world):
             newest: dict[tuple[str, int], tuple[int, int]] = {}
             for exchange in log.history:
                 self._judge(uid, exchange, newest)

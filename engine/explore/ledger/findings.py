@@ -132,7 +132,7 @@ def seen_in_files(plan: ExecutionPlan, files: FileSystem, directories: Mapping[s
         sink = getattr(operator.factory, "__self__", None)
         directory = directories.get(operator.uid)
         if isinstance(sink, FileSink) and directory is not None and files.exists(directory):
-            rows = [row for lines in read_committed(files, directory).values() for row in lines]
+            rows = [row for lines in read_committed(files, directory, sink.format).values() for row in lines]
             seen[operator.uid] = Seen(rows, sink.format.encode)
     return seen
 

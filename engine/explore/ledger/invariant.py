@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from engine.explore.invariant import Invariant
+from engine.explore.invariants.base import PER_KEY
 from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_files
 from engine.explore.ledger.ledger import EffectLedger
 
 if TYPE_CHECKING:
     from engine.explore.ledger.reference import Reference
     from engine.explore.runner import FinishedCase
-    from engine.explore.subject import World
+    from engine.explore.subject import SinkInMemory, World
     from engine.graph.plan import ExecutionPlan
 
 
@@ -39,7 +40,12 @@ class EffectsInvariant(Invariant):
             self.violated(one.text, **{name: value for name, value in one.as_dict().items() if name != "text"})
 
 
+def rows_of(sink: SinkInMemory) -> Seen:
+    """What readers of one sink see; a sink into a table says how its rows are written."""
+    return Seen(sink.committed_rows(), getattr(sink, "text_of", repr))
+
+
 def seen_in(world: World, plan: ExecutionPlan) -> Mapping[str, Seen]:
     """What readers of a world see, sink by sink."""
-    seen = {uid: Seen(sink.committed_rows()) for uid, sink in world.sinks.items()}
+    seen = {uid: rows_of(sink) for uid, sink in world.sinks.items() if getattr(sink, "delivery", "") != PER_KEY}
     return {**seen, **seen_in_files(plan, world.files, world.file_sinks)}

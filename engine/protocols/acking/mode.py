@@ -24,7 +24,7 @@ class RecordAcking:
 
     def options(self) -> CheckpointOptions:
         """Never asked for by a coordinator."""
-        return CheckpointOptions(exactly_once=False)
+        return CheckpointOptions()
 
     def barrier_handler(
         self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()

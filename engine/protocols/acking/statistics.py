@@ -23,7 +23,8 @@ class AckingStatistics:
     ``lost``            records that were on a channel to or from a task when it died;
     ``lost_messages``   control messages that came to an acker that was down;
     ``max_pending``     most roots pending at one source subtask; ``max_acker_entries``: at one acker;
-    ``expired_entries`` entries that ackers forgot without having heard the end.
+    ``expired_entries`` entries that ackers forgot without having heard the end;
+    ``commits``         how often offsets were made durable.
     """
 
     data: int = 0
@@ -40,6 +41,7 @@ class AckingStatistics:
     max_pending: int = 0
     max_acker_entries: int = 0
     expired_entries: int = 0
+    commits: int = 0
 
     def complete(self, latency_ns: int) -> None:
         """A record was acknowledged."""

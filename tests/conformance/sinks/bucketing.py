@@ -81,7 +81,7 @@ class _World:
         if settings.get("rollover_interval_ms") == _FOREVER:
             settings["rollover_interval_ms"] = None
         self.sink = BucketingSink(
-            "rows", format=_Rows(), bucketer=lambda row: row[0], names=self.names, keeps_valid_length=True, **settings
+            "rows", format=_Rows(), bucketer=lambda row: row[0], names=self.names, goes_back=False, **settings
         )
         self.fs = MemoryFileSystem() if config.get("truncate_supported", True) else _Untruncatable()
         self.tasks: dict[str, Harness] = {}

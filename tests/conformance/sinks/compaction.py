@@ -1,9 +1,358 @@
-"""Replays of the vectors about the compaction of files."""
+"""Replays of the vectors about the writer of a file sink with committers, its committer, and compaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from tests.conformance.compare import Vector
+from engine.elements.batch import Batch
+from operators.files.bin_packing import pack
+from operators.files.compact_coordinator import CompactCoordinator, CompactionRequest, CompactionStrategy
+from operators.files.compactor import Compactor
+from operators.files.file_committer import CLEAN_UP, DELETE, PENDING, FileCommittable, FileCommitter
+from operators.files.file_writer import FileWriter
+from operators.files.part_files import PartEncoder
+from operators.files.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
+from operators.files.rolling_policies import (
+    CheckpointRollingPolicy,
+    DefaultRollingPolicy,
+    OnCheckpointRollingPolicy,
+    PartFileInfo,
+    RollingPolicy,
+    TableRollingPolicy,
+)
+from operators.files.row_formats import TextRowFormat
+from operators.files.unique_names import UniqueNames
+from operators.transactions.committables import CommitRequest
+from operators.transactions.committer_machine import commit_in_rounds
+from state_backends.filesystem import MemoryFileSystem
+from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
-KINDS: dict[str, Callable[[Vector], list[str]]] = {}
+# --- the writer -------------------------------------------------------------------------------------------------
+
+
+class _OnProcessingTime(RollingPolicy):
+    def __init__(self, rollover_interval_ms: int) -> None:
+        self._rollover_interval_ms = rollover_interval_ms
+
+    def should_roll_on_processing_time(self, part: PartFileInfo, now_ms: int) -> bool:
+        return now_ms - part.created_at_ms >= self._rollover_interval_ms
+
+
+class _EachElement(RollingPolicy):
+    def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
+        return True
+
+
+class _CustomSize(CheckpointRollingPolicy):
+    def __init__(self, max_part_size_bytes: int, inactivity_interval_ms: int) -> None:
+        self._max_part_size_bytes = max_part_size_bytes
+        self._inactivity_interval_ms = inactivity_interval_ms
+
+    def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
+        return part.size_bytes > self._max_part_size_bytes
+
+    def should_roll_on_processing_time(self, part: PartFileInfo, now_ms: int) -> bool:
+        return now_ms - part.last_update_ms >= self._inactivity_interval_ms
+
+
+_INTERVALS = {"rollover_interval", "inactivity_interval"}
+_POLICIES = {
+    "default": {"max_part_size", *_INTERVALS},
+    "table": {"max_part_size", *_INTERVALS, "roll_on_checkpoint"},
+    "on_checkpoint": set(),
+    "on_processing_time": {"rollover_interval"},
+    "each_element": set(),
+    "custom_size": {"max_part_size", "inactivity_interval"},
+}
+
+
+def _policy(given: Vector) -> RollingPolicy:
+    kind = given["type"]
+    if kind not in _POLICIES:
+        raise MalformedVector(f"unknown rolling policy {kind!r}")
+    check_fields(given, {"type", *_POLICIES[kind]}, f"rolling policy {kind!r}")
+    match kind:
+        case "default":
+            return DefaultRollingPolicy(**_default_settings(given))
+        case "table":
+            return TableRollingPolicy(roll_on_checkpoint=given["roll_on_checkpoint"], **_default_settings(given))
+        case "on_checkpoint":
+            return OnCheckpointRollingPolicy()
+        case "on_processing_time":
+            return _OnProcessingTime(given["rollover_interval"])
+        case "each_element":
+            return _EachElement()
+        case _:
+            return _CustomSize(given["max_part_size"], given["inactivity_interval"])
+
+
+def _default_settings(given: Vector) -> dict[str, int]:
+    names = {
+        "max_part_size": "max_part_size_bytes",
+        "rollover_interval": "rollover_interval_ms",
+        "inactivity_interval": "inactivity_interval_ms",
+    }
+    return {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
+
+
+_WRITER_EVENTS = {
+    "open": {"op", "task", "t"},
+    "write": {"op", "task", "bucket", "t"},
+    "processing_time": {"op", "task", "t"},
+    "prepare_commit": {"op", "task", "flush", "label"},
+    "snapshot": {"op", "task", "id", "label", "save_as"},
+    "restore": {"op", "task", "from"},
+    "check": {"op", "task", "label"},
+}
+
+
+class _WriterTask:
+    """One task: the writer, its clock and its periodic check."""
+
+    def __init__(self, name: int, given: Vector, fs: MemoryFileSystem, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self._interval_ms = given["bucket_check_interval"]
+        self._due_ms = now_ms + self._interval_ms
+        files = RecoverableWriter(fs, "out", UniqueNames(1, name, 0), resumes=given["resume_supported"])
+        policy, unique = _policy(given["rolling_policy"]), UniqueNames(1, name, 1)
+        self._encoder = PartEncoder(TextRowFormat())
+        self.writer = FileWriter(files, self._encoder, policy, unique)
+
+    def write(self, bucket: str, time_ms: int | None) -> None:
+        now_ms = self.now_ms if time_ms is None else time_ms
+        self.writer.write(bucket, self._encoder.encode(Batch(["12345"])), ["12345"], now_ms)
+
+    def advance_to(self, time_ms: int) -> None:
+        # The clock moves first, so one jump over several intervals is one check.
+        self.now_ms = time_ms
+        if self._due_ms <= time_ms:
+            self.writer.on_processing_time(time_ms)
+            self._due_ms = time_ms + self._interval_ms
+
+
+def file_sink_writer(vector: Vector) -> list[str]:
+    """``file_sink_writer``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"rolling_policy", "bucket_check_interval", "resume_supported", "events"}, "input")
+    fs = MemoryFileSystem()
+    tasks: dict[str, _WriterTask] = {}
+    saved: dict[str, Any] = {}
+    labels: dict[str, dict[str, object]] = {}
+    started = 0
+
+    def start(name: str, now_ms: int = 0) -> _WriterTask:
+        nonlocal started
+        started += 1
+        tasks[name] = _WriterTask(started, given, fs, now_ms)
+        return tasks[name]
+
+    for event in given["events"]:
+        operation = event["op"]
+        if operation not in _WRITER_EVENTS:
+            raise MalformedVector(f"unknown operation {operation!r}")
+        check_fields(event, _WRITER_EVENTS[operation], f"operation {operation!r}")
+        name = event["task"]
+        if operation == "open":
+            start(name, event["t"])
+            continue
+        if operation == "restore":
+            start(name).writer.initialize([state for one in event["from"] for state in saved[one]])
+            continue
+        task = tasks.get(name) or start(name)
+        match operation:
+            case "write":
+                task.write(event["bucket"], event.get("t"))
+            case "processing_time":
+                task.advance_to(event["t"])
+            case "prepare_commit":
+                kinds = [one[0] for one in task.writer.prepare_commit(flush=event["flush"])]
+                labels[event["label"]] = {"pending": kinds.count(PENDING), "cleanup": kinds.count(CLEAN_UP)}
+            case "snapshot":
+                states = saved[event.get("save_as", "")] = task.writer.snapshot()
+                labels[event.get("label", "")] = {
+                    one.bucket_id: {"in_progress_in_state": one.in_progress is not None} for one in states
+                }
+            case _:
+                buckets = {
+                    bucket_id: {"in_progress": bucket.part is not None, "pending": len(bucket.pending)}
+                    for bucket_id, bucket in task.writer.active.items()
+                }
+                labels[event["label"]] = {"buckets": buckets}
+    for label, wanted in vector["expect"].items():
+        if label not in labels:
+            raise MalformedVector(f"expect has {label!r}, which is no label of the vector")
+        comparison.fields(wanted, labels[label], f"{label}.")
+    return comparison.finish()
+
+
+# --- the committer ----------------------------------------------------------------------------------------------
+
+
+class _CountedFiles:
+    """Counts what the committer asks for."""
+
+    def __init__(self) -> None:
+        self.calls = {"commit_after_recovery_calls": 0, "cleanup_calls": 0}
+
+    def commit_after_recovery(self, pending: PendingFile) -> bool:
+        self.calls["commit_after_recovery_calls"] += 1
+        return True
+
+    def clean_up(self, handle: ResumeHandle) -> bool:
+        self.calls["cleanup_calls"] += 1
+        return True
+
+    def exists(self, relative: str) -> bool:
+        return False
+
+    def delete(self, relative: str) -> None:
+        raise AssertionError(relative)
+
+    def sync_directories(self) -> None:
+        pass
+
+
+def file_committer(vector: Vector) -> list[str]:
+    """``file_committer``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"committables"}, "input")
+    kinds = {"pending": PENDING, "cleanup_in_progress": CLEAN_UP}
+    requests = []
+    for number, kind in enumerate(given["committables"]):
+        if kind not in kinds:
+            raise MalformedVector(f"unknown committable {kind!r}")
+        requests.append(CommitRequest((kinds[kind], "", f".part-{number}.inprogress", f"part-{number}", 1)))
+    files = _CountedFiles()
+    retried: list[int] = []
+    commit_in_rounds(FileCommitter(files), requests, 10, lambda name, amount: retried.append("retried" in name))
+    comparison.fields(vector["expect"], {**files.calls, "retries": sum(retried)})
+    return comparison.finish()
+
+
+# --- compaction -------------------------------------------------------------------------------------------------
+
+_COORDINATOR_EVENTS = {
+    "committable": {"op", "bucket", "name", "size", "kind"},
+    "checkpoint": {"op", "id", "save_as"},
+    "end_input": {"op"},
+    "restore": {"op", "from", "size_threshold"},
+}
+
+
+def _committable(event: Vector) -> FileCommittable:
+    match event["kind"]:
+        case "pending":
+            return (PENDING, event["bucket"], f"{event['name']}.inprogress", event["name"], event["size"])
+        case "cleanup":
+            return (CLEAN_UP, event["bucket"], f"{event['name']}.inprogress", event["name"], event["size"])
+    raise MalformedVector(f"unknown kind of committable {event['kind']!r}")
+
+
+def filesink_compact_coordinator(vector: Vector) -> list[str]:
+    """``filesink_compact_coordinator``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"config", "events"}, "input")
+    check_fields(given["config"], {"size_threshold", "checkpoints_before_compaction"}, "config")
+    check_fields(vector["expect"], {"requests"}, "expect")
+    config = given["config"]
+    checkpoints = config.get("checkpoints_before_compaction")
+    machine = CompactCoordinator(CompactionStrategy(config.get("size_threshold"), checkpoints))
+    saved: dict[str, list[FileCommittable]] = {}
+    observed: list[dict[str, Any]] = []
+    for position, event in enumerate(given["events"]):
+        if event["op"] not in _COORDINATOR_EVENTS:
+            raise MalformedVector(f"unknown operation {event['op']!r}")
+        check_fields(event, _COORDINATOR_EVENTS[event["op"]], f"operation {event['op']!r}")
+        fired: list[CompactionRequest] = []
+        match event["op"]:
+            case "committable":
+                request = machine.add(_committable(event))
+                fired = [] if request is None else [request]
+            case "checkpoint":
+                fired = machine.on_checkpoint(event["id"])
+                saved[event.get("save_as", "")] = machine.state()
+            case "end_input":
+                fired = machine.end_of_input()
+            case _:
+                threshold = event.get("size_threshold", config.get("size_threshold"))
+                machine = CompactCoordinator(CompactionStrategy(threshold, checkpoints))
+                fired = machine.restore(saved[event["from"]])
+        observed += [
+            {
+                "event": position,
+                "bucket": request.bucket_id,
+                "compact": [one[3] for one in request.files],
+                "passthrough": [one[3] for one in request.passed_through],
+            }
+            for request in fired
+        ]
+    comparison.field("requests", vector["expect"]["requests"], observed)
+    return comparison.finish()
+
+
+_ARGUMENTS = {"request": 3, "snapshot": 1, "notify": 1, "pre_barrier": 1, "restore": 0}
+
+
+def _compact(bucket_id: str, target: str, sources: list[FileCommittable]) -> FileCommittable:
+    return (PENDING, bucket_id, f".{target}.inprogress", target, sum(source[4] for source in sources))
+
+
+def filesink_compactor(vector: Vector) -> list[str]:
+    """``filesink_compactor``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"events"}, "input")
+    check_fields(vector["expect"], {"emits"}, "expect")
+    machine = Compactor()
+    state: list[Any] = []
+    emits: list[dict[str, Any]] = []
+    for position, (operation, *arguments) in enumerate(given["events"]):
+        if operation not in _ARGUMENTS:
+            raise MalformedVector(f"unknown operation {operation!r}")
+        if len(arguments) != _ARGUMENTS[operation]:
+            raise MalformedVector(f"operation {operation!r} has {len(arguments)} arguments")
+        match operation:
+            case "request":
+                bucket, files, passed_through = arguments
+                pending = [(PENDING, bucket, f"{name}.inprogress", name, size) for name, size in files]
+                machine.add(CompactionRequest(bucket, pending, [("as given", bucket, one) for one in passed_through]))
+            case "snapshot":
+                state = machine.on_snapshot(arguments[0])
+            case "notify":
+                machine.on_notification(arguments[0])
+            case "pre_barrier":
+                handed_out = [_shown(one) for one in machine.take_results()]
+                if handed_out:
+                    emits.append({"event": position, "summary": len(handed_out), "committables": handed_out})
+            case _:
+                machine = Compactor()
+                machine.restore(state)
+        while machine.has_work:
+            machine.step(_compact)
+    comparison.field("emits", vector["expect"]["emits"], emits)
+    return comparison.finish()
+
+
+def _shown(committable: FileCommittable) -> Any:
+    kind, *rest = committable
+    if kind == PENDING:
+        return ["pending", *rest[2:]]
+    return ["cleanup", rest[1]] if kind == DELETE else rest[1]
+
+
+def bin_packing(vector: Vector) -> list[str]:
+    """``bin_packing``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"weights", "target"}, "input")
+    comparison.fields(vector["expect"], {"bins": pack(given["weights"], given["target"], int)})
+    return comparison.finish()
+
+
+KINDS: dict[str, Callable[[Vector], list[str]]] = {
+    "file_sink_writer": file_sink_writer,
+    "file_committer": file_committer,
+    "filesink_compact_coordinator": filesink_compact_coordinator,
+    "filesink_compactor": filesink_compactor,
+    "bin_packing": bin_packing,
+}
+"""The vectors of this file by kind."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
 from operators.files.bucket import Bucket, BucketState, PartNames, PartSettings
 from operators.files.bucket_assigners import BucketContext, DateTimeBucketAssigner
@@ -187,7 +188,7 @@ def _bucket(writer: RecoverableWriter) -> Bucket:
 
 
 def _write(bucket: Bucket, text: str) -> None:
-    bucket.write(PartEncoder(TextRowFormat()).lines([text]), 1, [text], 0)
+    bucket.write(PartEncoder(TextRowFormat()).encode(Batch([text])), 1, [text], 0)
 
 
 def bucket_recovery_calls(vector: Vector) -> list[str]:

@@ -2,8 +2,204 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
+from typing import Any
 
-from tests.conformance.compare import Vector
+from engine.elements.errors import ConfigurationError
+from operators.files.row_formats import CsvRowFormat
+from operators.table.batch_output_format import BatchOutputFormat
+from operators.table.commit_policies import CommitPolicy, commit_policies
+from operators.table.metastore import MemoryMetastore
+from operators.table.staging import accepted_task_directories
+from state_backends.filesystem import MemoryFileSystem
+from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
-KINDS: dict[str, Callable[[Vector], list[str]]] = {}
+_TABLE, _STAGING = "/table", "/staging"
+_EVENTS: dict[str, set[str]] = {
+    "stage": {"files"},
+    "stage_dirs": {"dirs"},
+    "put_output": {"files"},
+    "delete_staging": set(),
+    "commit": {"overwrite"},
+    "check": {"label"},
+}
+
+
+def _policies(kinds: list[str], partition_columns: list[str]) -> tuple[CommitPolicy, ...]:
+    """The policies of a table; a metastore takes partitioned tables only, and the committer asks it for no other."""
+    if not kinds:
+        return ()
+    metastore = MemoryMetastore()
+    metastore.create_table("t", partition_columns)
+    try:
+        return commit_policies(",".join(kinds), metastore=metastore, table="t")
+    except ConfigurationError as error:
+        raise MalformedVector(str(error)) from error
+
+
+class _Table:
+    """A table, its staging directory, and who commits one to the other."""
+
+    def __init__(self, given: Vector) -> None:
+        self.fs = MemoryFileSystem()
+        self.fs.make_dirs(_STAGING)
+        self._given = given
+
+    def put(self, root: str, path: str) -> None:
+        directory, name = posixpath.split(posixpath.join(root, path))
+        self.fs.make_dirs(directory)
+        self.fs.open_write(posixpath.join(directory, name)).close()
+
+    def apply(self, event: Vector) -> None:
+        match event["op"]:
+            case "stage":
+                for file in event["files"]:
+                    self.put(_STAGING, file)
+            case "stage_dirs":
+                for directory in event["dirs"]:
+                    self.fs.make_dirs(posixpath.join(_STAGING, directory))
+            case "put_output":
+                for file in event["files"]:
+                    self.put(_TABLE, file)
+            case "delete_staging":
+                self.fs.delete_tree(_STAGING)
+            case "commit":
+                self._commit(event["overwrite"])
+
+    def _commit(self, overwrite: bool) -> None:
+        columns = self._given["partition_columns"]
+        BatchOutputFormat(
+            self.fs,
+            _TABLE,
+            _STAGING,
+            format=CsvRowFormat(),
+            partition_columns=columns,
+            static_partition=self._given.get("static_partition", {}),
+            overwrite=overwrite,
+            policies=_policies(self._given.get("policies", []), columns),
+        ).commit()
+
+    def files(self) -> list[str]:
+        return sorted(path.removeprefix(f"{_TABLE}/") for path in self.fs.walk_files(_TABLE))
+
+
+def staging_commit(vector: Vector) -> list[str]:
+    """``staging_commit``"""
+    given, expect, comparison = vector["input"], vector["expect"], Comparison()
+    check_fields(given, {"partition_columns", "static_partition", "policies", "events"}, "input")
+    table, labels = _Table(given), set()
+    for event in given["events"]:
+        if event["op"] not in _EVENTS:
+            raise MalformedVector(f"unknown operation {event['op']!r}")
+        check_fields(event, {"op", *_EVENTS[event["op"]]}, f"operation {event['op']}")
+        if event["op"] != "check":
+            table.apply(event)
+        elif event["label"] in expect:
+            labels.add(event["label"])
+            comparison.field(event["label"], sorted(expect[event["label"]]), table.files())
+    check_fields(expect, labels, "expect")
+    return comparison.finish()
+
+
+def staging_task_dirs(vector: Vector) -> list[str]:
+    """``staging_task_dirs``"""
+    given, comparison = vector["input"], Comparison()
+    check_fields(given, {"dirs", "accept"}, "input")
+    accept = given.get("accept")
+    accepted = accepted_task_directories(
+        given["dirs"], None if accept is None else [(subtask, attempt) for subtask, attempt in accept]
+    )
+    check_fields(vector["expect"], {"accepted"}, "expect")
+    comparison.field("accepted", vector["expect"]["accepted"], accepted, as_set=True)
+    return comparison.finish()
+
+
+# --- writing and finalizing -----------------------------------------------------------------------------------
+
+_OUTPUT_FIELDS = {"columns", "partition_columns", "static_partition", "dynamic_grouped", "jobs", "finalize"}
+
+
+class _Jobs:
+    """The jobs of one vector: each writes by one task, and is finalized once."""
+
+    def __init__(self, given: Vector) -> None:
+        self.fs = MemoryFileSystem()
+        self._given = given
+        self._formats: list[BatchOutputFormat] = []
+        self._stagings: list[str] = []
+
+    def write(self, job: Vector) -> int:
+        """Write the rows of one job; how many files are staged then."""
+        check_fields(job, {"rows", "staging", "overwrite"}, "a job")
+        given, staging = self._given, posixpath.join(_STAGING, job["staging"])
+        output = BatchOutputFormat(
+            self.fs,
+            _TABLE,
+            staging,
+            format=CsvRowFormat(),
+            columns=given["columns"],
+            partition_columns=given["partition_columns"],
+            static_partition=given.get("static_partition"),
+            grouped=given.get("dynamic_grouped", False),
+            overwrite=job["overwrite"],
+        )
+        self._formats.append(output)
+        self._stagings.append(staging)
+        output.open(0, 0)
+        output.write(0, [tuple(row) for row in job["rows"]])
+        output.close(0)
+        return len(list(self.fs.walk_files(staging)))
+
+    def finalize(self, number: int) -> None:
+        self._formats[number].finalize(accept=[(0, 0)])
+
+    def output(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.fs.walk_files(_TABLE):
+            partition = posixpath.dirname(path.removeprefix(f"{_TABLE}/"))
+            found.setdefault(partition, []).append(self.fs.read_bytes(path).decode())
+        return {partition: sorted(contents) for partition, contents in found.items()}
+
+    def staging_deleted(self) -> bool:
+        return not any(map(self.fs.exists, self._stagings))
+
+
+def batch_output_format(vector: Vector) -> list[str]:
+    """``batch_output_format``"""
+    given, expect, comparison = vector["input"], vector["expect"], Comparison()
+    check_fields(given, _OUTPUT_FIELDS, "input")
+    jobs, counts, after_each = _Jobs(given), list[int](), list[Any]()
+    at_once = given["finalize"] == ["after_each"]
+    for number, job in enumerate(given["jobs"]):
+        counts.append(jobs.write(job))
+        if at_once:
+            jobs.finalize(number)
+            after_each.append(jobs.output())
+    for number in () if at_once else given["finalize"]:
+        jobs.finalize(number)
+        after_each.append(jobs.output())
+    observed = {
+        "staged_file_counts": counts,
+        "output": jobs.output(),
+        "output_after_each_finalize": after_each,
+        "staging_deleted": jobs.staging_deleted(),
+    }
+    wanted = dict(expect)
+    if "output" in wanted:
+        wanted["output"] = _sorted(wanted["output"])
+    if "output_after_each_finalize" in wanted:
+        wanted["output_after_each_finalize"] = [_sorted(one) for one in wanted["output_after_each_finalize"]]
+    comparison.fields(wanted, observed)
+    return comparison.finish()
+
+
+def _sorted(output: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {partition: sorted(contents) for partition, contents in output.items()}
+
+
+KINDS: dict[str, Callable[[Vector], list[str]]] = {
+    "staging_commit": staging_commit,
+    "staging_task_dirs": staging_task_dirs,
+    "batch_output_format": batch_output_format,
+}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.postgres_database import PostgresDatabase
+from operators.databases.session import SinkDatabase
+from operators.databases.sqlite_database import SqliteDatabase
 from tests.postgres_server import PostgresServer, needs_server
 
 _numbers = count(1)
@@ -34,3 +39,23 @@ def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     for (gid,) in postgres_server.execute(prepared):
         postgres_server.execute(f"ROLLBACK PREPARED '{gid}'", name)
     postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> SinkDatabase:
+    """Each database behind the port, empty."""
+    if request.param == "memory":
+        return MemoryDatabase()
+    return _real_database(request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def real_database(request: pytest.FixtureRequest, tmp_path: Path) -> SinkDatabase:
+    """The same without the model."""
+    return _real_database(request, tmp_path)
+
+
+def _real_database(request: pytest.FixtureRequest, directory: Path) -> SinkDatabase:
+    if request.param == "sqlite":
+        return SqliteDatabase(str(directory / "data.sqlite"))
+    return PostgresDatabase(request.getfixturevalue("postgres_dsn"), lock_timeout_ms=300)

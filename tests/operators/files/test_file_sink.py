@@ -8,7 +8,9 @@ import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
 from operators.files.file_sink import FileSink, read_committed
+from operators.files.rolling_policies import PartFileInfo, RollingPolicy
 from operators.files.row_formats import CsvRowFormat
+from operators.files.unique_names import unique_name
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
@@ -27,6 +29,11 @@ def committed(fs: MemoryFileSystem) -> dict[str, list[str]]:
     return read_committed(fs, "/out/rows")
 
 
+def hidden(name: str, number: int = 0) -> str:
+    """The hidden name that subtask 0 gives in the first attempt of the first incarnation."""
+    return f".{name}.inprogress.{unique_name(1, 1, 0, number)}"
+
+
 def by_letter(value: str) -> str:
     return value[0]
 
@@ -36,7 +43,7 @@ def test_a_part_is_hidden_until_its_checkpoint_has_completed() -> None:
     fs = MemoryFileSystem()
     harness = sink(fs, FileSink("rows", suffix=".jsonl"), incarnation=3, attempt=2)
     harness.process(["a", "b"])
-    hidden = ".part-0-0.jsonl.inprogress.3-2"
+    hidden = ".part-0-0.jsonl.inprogress.00000003-0000-0002-0000-000000000000"
     assert files(fs) == {hidden: '"a"\n"b"\n'}
 
     harness.snapshot(1)
@@ -58,7 +65,7 @@ def test_every_checkpoint_closes_the_open_parts() -> None:
     harness.snapshot(3)
 
     harness.complete(1)
-    assert sorted(files(fs)) == [".part-0-1.inprogress.1-1", "part-0-0"]
+    assert sorted(files(fs)) == [hidden("part-0-1", 1), "part-0-0"]
     harness.complete(3)
     assert files(fs) == {"part-0-0": '"a"\n', "part-0-1": '"b"\n'}
 
@@ -101,7 +108,7 @@ def test_a_restore_commits_what_is_pending(confirmed: str) -> None:
     checkpoint = harness.snapshot(1)
     harness.process(["a2"])
     if confirmed == "half":
-        fs.rename("/out/rows/a/.part-0-0.inprogress.1-1", "/out/rows/a/part-0-0")
+        fs.rename(f"/out/rows/a/{hidden('part-0-0')}", "/out/rows/a/part-0-0")
     elif confirmed == "all":
         harness.complete(1)
 
@@ -256,16 +263,16 @@ def test_a_damaged_pending_file_is_not_committed() -> None:
     harness = sink(fs)
     harness.process(["a"])
     checkpoint = harness.snapshot(1)
-    hidden = "/out/rows/.part-0-0.inprogress.1-1"
-    with fs.open_append(hidden) as file:
+    path = f"/out/rows/{hidden('part-0-0')}"
+    with fs.open_append(path) as file:
         file.write(b"more")
     with pytest.raises(StorageError, match="with 4 bytes but has 8"):
         harness.complete(1)
 
-    fs.truncate(hidden, 2)
+    fs.truncate(path, 2)
     with pytest.raises(StorageError, match="with 4 bytes but has 2"):
         sink(fs, restored=checkpoint, attempt=2)
-    with fs.open_write(hidden) as file:
+    with fs.open_write(path) as file:
         file.write(b'"a"\nmore')
     sink(fs, restored=checkpoint, attempt=2)
     assert committed(fs) == {"": ['"a"']}
@@ -278,7 +285,7 @@ def test_missing_files() -> None:
     harness = sink(fs)
     harness.process(["a"])
     checkpoint = harness.snapshot(1)
-    fs.delete("/out/rows/.part-0-0.inprogress.1-1")
+    fs.delete(f"/out/rows/{hidden('part-0-0')}")
 
     with pytest.raises(StorageError, match="was to be committed as 'part-0-0' but is gone"):
         harness.complete(1)
@@ -289,12 +296,12 @@ def test_rolling_policy_closes_parts_between_checkpoints() -> None:
     """A policy is asked before each record, whatever the batch, and never when no part is open."""
     asked: list[tuple[int, int]] = []
 
-    class EveryTwo:
-        rolls_on_event = True
+    class EveryTwo(RollingPolicy):
+        rolls_on_every_checkpoint = True
 
-        def should_roll_on_event(self, size_bytes: int, opened_at_ms: int, now_ms: int) -> bool:
-            asked.append((size_bytes, now_ms - opened_at_ms))
-            return size_bytes >= 4
+        def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
+            asked.append((part.size_bytes, record))
+            return part.size_bytes >= 4
 
     fs = MemoryFileSystem()
     harness = sink(fs, FileSink("rows", rolling_policy=EveryTwo()))
@@ -305,7 +312,7 @@ def test_rolling_policy_closes_parts_between_checkpoints() -> None:
     harness.complete(1)
 
     assert files(fs) == {"part-0-0": "1\n2\n", "part-0-1": "3\n4\n", "part-0-2": "5\n"}
-    assert asked == [(2, 0), (4, 3), (2, 0), (4, 0)]
+    assert asked == [(2, 2), (4, 3), (2, 4), (4, 5)]
 
 
 def test_csv_rows_and_names() -> None:

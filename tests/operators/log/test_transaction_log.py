@@ -1,4 +1,4 @@
-"""The transactional log in memory: against a model that knows no offsets and no markers, and rule by rule."""
+"""Transactional logs, in memory and on disk: against a model that knows no offsets and no markers, and rule by rule."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.elements.errors import ConfigurationError
 from operators.log import memory_transaction_log as memory
+from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import (
     ABORT_MARKER,
@@ -38,17 +39,35 @@ from operators.log.transaction_log import (
     TransactionLog,
     TransactionLogError,
 )
+from state_backends.filesystem import MemoryFileSystem
 
 TIMEOUT_NS = 100
 
 
-def new_log(partitions: int = 1) -> MemoryTransactionLog:
-    log = MemoryTransactionLog()
+Log = MemoryTransactionLog | DiskTransactionLog
+NewLog = Callable[..., Log]
+
+
+def memory_log(partitions: int = 1, **options: int) -> Log:
+    log = MemoryTransactionLog(**options)
     log.create_topic("t", partitions)
     return log
 
 
-def visible(log: MemoryTransactionLog, partition: int = 0) -> list[object]:
+def disk_log(partitions: int = 1, **options: int) -> Log:
+    settings = LogSettings(segment_bytes=300, journal_bytes=500, keeps_history=True, **options)
+    log = DiskTransactionLog(MemoryFileSystem(), "/log", settings)
+    log.create_topic("t", partitions)
+    return log
+
+
+@pytest.fixture(params=[memory_log, disk_log])
+def new_log(request: pytest.FixtureRequest) -> NewLog:
+    made: NewLog = request.param
+    return made
+
+
+def visible(log: Log, partition: int = 0) -> list[object]:
     return [record.value for record in log.read("t", partition)]
 
 
@@ -131,9 +150,11 @@ producers = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 0, 0, 0, 
 class LogMachine(RuleBasedStateMachine):
     """Any producer of any epoch asks for anything, and any request may go wrong."""
 
+    make_log: NewLog = staticmethod(memory_log)
+
     @initialize()
     def start(self) -> None:
-        self.log = new_log(2)
+        self.log = self.make_log(2)
         self.log.gate = self.gate
         self.model = Model()
         self.fate = memory.DELIVERED
@@ -331,6 +352,28 @@ LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40,
 TestLogAgainstAModel = LogMachine.TestCase
 
 
+class DiskLogMachine(LogMachine):
+    """The same on disk, where the log may be closed and opened again at any time, or its process may die."""
+
+    make_log: NewLog = staticmethod(disk_log)
+
+    @rule(how=st.sampled_from(["close", "die"]))
+    def opened_again(self, how: str) -> None:
+        old = self.log
+        assert isinstance(old, DiskTransactionLog)
+        for partition in (*old._all_partitions(), old._journal._changes):
+            # What waits in memory is lost when a process dies; that is another test.
+            partition.flush()
+        old.close() if how == "close" else old.abandon()
+        late = old._late
+        self.log = DiskTransactionLog(old._fs, "/log", old.settings)
+        self.log._late, self.log.gate = late, self.gate
+
+
+DiskLogMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestDiskLogAgainstAModel = DiskLogMachine.TestCase
+
+
 # --- rule by rule -------------------------------------------------------------------------------------------------
 
 
@@ -341,7 +384,7 @@ def open_transaction(log: TransactionLog, name: str = "a", values: tuple[object,
     return producer
 
 
-def test_a_newer_producer_fences_the_older() -> None:
+def test_a_newer_producer_fences_the_older(new_log: NewLog) -> None:
     """init_transactions aborts what is open, and every request of the older epoch is refused from then on."""
     log = new_log()
     zombie = open_transaction(log)
@@ -362,7 +405,7 @@ def test_a_newer_producer_fences_the_older() -> None:
     assert results == [REFUSED_AS_FENCED] * 3 + [LOST]
 
 
-def test_a_late_end_of_an_older_transaction_changes_nothing() -> None:
+def test_a_late_end_of_an_older_transaction_changes_nothing(new_log: NewLog) -> None:
     """The commit of one transaction arrives again amid the next of its name: its epoch is over (KIP-890)."""
     log = new_log()
     first = open_transaction(log)
@@ -382,7 +425,7 @@ def test_a_late_end_of_an_older_transaction_changes_nothing() -> None:
     assert visible(log) == [1, 2]
 
 
-def test_an_open_transaction_holds_back_readers() -> None:
+def test_an_open_transaction_holds_back_readers(new_log: NewLog) -> None:
     """Behind the first undecided record nobody reads on, whatever is committed there; ``committed`` does not wait."""
     log = new_log()
     slow, quick = open_transaction(log, "slow", ("s",)), open_transaction(log, "quick", ("q",))
@@ -400,7 +443,7 @@ def test_an_open_transaction_holds_back_readers() -> None:
     assert [record.offset for record in log.read("t", 0, offset=2)] == [2]
 
 
-def test_a_transaction_expires_whether_it_is_prepared_or_not() -> None:
+def test_a_transaction_expires_whether_it_is_prepared_or_not(new_log: NewLog) -> None:
     """Only a transaction older than its timeout is given up, and whoever commits it is told."""
     log = new_log()
     producer = open_transaction(log)
@@ -415,7 +458,7 @@ def test_a_transaction_expires_whether_it_is_prepared_or_not() -> None:
     assert log.open_transactions() == []
 
 
-def test_the_clock_of_the_log_does_not_go_back() -> None:
+def test_the_clock_of_the_log_does_not_go_back(new_log: NewLog) -> None:
     """A request with a clock that is behind does not make a transaction younger; a clock of the log's own is believed
     instead of anybody's."""
     log = new_log()
@@ -427,7 +470,7 @@ def test_the_clock_of_the_log_does_not_go_back() -> None:
     assert log.outcome(producer, 1_000_000) == OPEN
 
 
-def test_ends_are_idempotent_for_ever() -> None:
+def test_ends_are_idempotent_for_ever(new_log: NewLog) -> None:
     """Also after the name has gone on to other transactions; the next epoch is answered each time."""
     log = new_log()
     first = open_transaction(log)
@@ -446,7 +489,7 @@ def test_ends_are_idempotent_for_ever() -> None:
     assert log.transactions("a", 0)[0].newest_note == 3
 
 
-def test_an_answer_that_is_lost_tells_nothing() -> None:
+def test_an_answer_that_is_lost_tells_nothing(new_log: NewLog) -> None:
     """Neither that a request was carried out, nor that it was refused; a lost request changes nothing."""
     log = new_log()
     producer = open_transaction(log)
@@ -463,7 +506,7 @@ def test_an_answer_that_is_lost_tells_nothing() -> None:
     assert visible(log) == [1, 2]
 
 
-def test_a_repeated_append_is_written_once_and_a_gap_is_refused() -> None:
+def test_a_repeated_append_is_written_once_and_a_gap_is_refused(new_log: NewLog) -> None:
     """The sequence number of the producer tells; without a producer nobody can."""
     log = new_log()
     producer = open_transaction(log)
@@ -476,10 +519,9 @@ def test_a_repeated_append_is_written_once_and_a_gap_is_refused() -> None:
     assert visible(log) == [1, 2, 9, 9]
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_what_makes_no_sense_is_refused(new_log: NewLog) -> None:
     """Timeouts beyond what the log allows, topics and partitions that are not there, topics that are others."""
-    log = MemoryTransactionLog(max_timeout_ns=10)
-    log.create_topic("t", 2)
+    log = new_log(2, max_timeout_ns=10)
     log.create_topic("t", 2)
     with pytest.raises(ConfigurationError, match="allows up to 10"):
         log.init_transactions("a", 11, 0)
@@ -494,7 +536,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert log.outcome(Producer("x", 0), 0) == UNKNOWN
 
 
-def test_a_log_can_be_copied_and_compared() -> None:
+def test_a_log_can_be_copied_and_compared(new_log: NewLog) -> None:
     """A pickled copy is equal and apart; the fingerprint sees records, states and outcomes, not the history."""
     log = new_log()
     producer = open_transaction(log)

@@ -1,0 +1,218 @@
+"""Page views and unique visitors per app, from a partitioned log: what each protocol costs, and what a crash does to
+the numbers.
+
+Views are counted per app and per page, two branches behind one task. Offsets and counts are in one checkpoint, so that
+they go back together; with record acking there is no checkpoint, and a view that comes again is counted again. A set of
+visitors forgives that, a count does not; and a task that dies takes both with it. Run it with::
+
+    python -m examples.page_views
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine import Batch, CheckpointInterval, CostModel, Job, KeyedProcessContext, KeyedProcessFunction, RunConfig
+from engine.checkpoint.restart import FixedDelayRestart
+from engine.observe.message_counter import MessageCounter
+from engine.protocols.acking.settings import AckingSettings
+from engine.report.messages import MessageCounts, message_counts
+from engine.runtime.execution import Execution, ExecutionResult
+from operators.log.disk_log import DiskLog
+from operators.log.log_sink import LogSink
+from operators.log.log_source import LogSource
+from operators.sinks import SinkOperator
+from operators.sources import SequenceSource
+from state_backends import MemoryFileSystem
+
+US = 1_000
+LOG, TOPIC, PARTITIONS, PER_PARTITION = "/logs/site", "views", 3, 400
+VIEWS = PARTITIONS * PER_PARTITION
+APPS = ("mail", "maps", "news", "shop")
+SOURCE_NS, LINK_NS, SLOW_LINK_NS = 5 * US, 20 * US, 300 * US
+MODES = ("aligned", "unaligned", "at-least-once", "acking")
+CRASH_NS = 1_300 * US
+
+View = dict[str, Any]
+
+
+def view(number: int) -> View:
+    """The view of a number: app, page and visitor are spread over it, some visitors come often."""
+    mixed = number * 2_654_435_761 >> 7
+    app = APPS[mixed % 4]
+    return {
+        "partition": number % PARTITIONS,
+        "number": number // PARTITIONS,
+        "app": app,
+        "page": f"/{app}/{mixed // 4 % 5}",
+        "visitor": mixed // 20 % (97 if mixed % 3 else 11),
+    }
+
+
+def write_log(files: MemoryFileSystem) -> None:
+    """Put the views into the log."""
+    job = Job("site")
+    views = job.source(SequenceSource(0, VIEWS), name="numbers").map(view)
+    sink = LogSink(TOPIC, log=DiskLog(LOG), partitions=PARTITIONS, partition=lambda one, _: int(one["partition"]))
+    views.sink(sink, name="log")
+    Execution(job.plan(), RunConfig(mode="none"), file_system=files).run().raise_on_failure()
+
+
+class PerApp(KeyedProcessFunction):
+    """Views and unique visitors so far."""
+
+    def open(self, ctx: KeyedProcessContext) -> None:
+        """Take the handles."""
+        self._views = ctx.value_state("views", 0)
+        self._unique = ctx.value_state("unique", 0)
+        self._visitors = ctx.map_state("visitors")
+
+    def process_element(self, value: View, ctx: KeyedProcessContext) -> Iterable[Any]:
+        """One more view."""
+        self._views.update(self._views.get() + 1)
+        if not self._visitors.contains(value["visitor"]):
+            self._visitors.put(value["visitor"], True)
+            self._unique.update(self._unique.get() + 1)
+        numbers = (self._views.get(), self._unique.get())
+        return [((value["partition"], value["number"]), value["app"], numbers)]
+
+
+class PerPage(KeyedProcessFunction):
+    """Hits so far."""
+
+    def open(self, ctx: KeyedProcessContext) -> None:
+        """Take the handle."""
+        self._hits = ctx.value_state("hits", 0)
+
+    def process_element(self, value: View, ctx: KeyedProcessContext) -> Iterable[Any]:
+        """One more hit."""
+        self._hits.update(self._hits.get() + 1)
+        return [((value["partition"], value["number"]), value["page"], self._hits.get())]
+
+
+@dataclass
+class Board:
+    """A sink that shows the newest numbers of each app, or page, and remembers when a view first showed in them."""
+
+    name: str
+    newest: dict[str, Any] = field(default_factory=dict)
+    first_ns: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def create_operator(self) -> SinkOperator:
+        """One operator of one subtask."""
+        return _BoardOperator(self)
+
+
+class _BoardOperator(SinkOperator):
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def process_batch(self, batch: Batch) -> None:
+        now_ns = self.context.processing_time_ns()
+        for one, key, numbers in batch.values:
+            self._board.newest[key] = numbers
+            self._board.first_ns.setdefault(one, now_ns)
+
+
+def page_views(apps: Board, pages: Board) -> Job:
+    """The job; the link of one source subtask is slow."""
+    job = Job("page-views", parallelism=2)
+    views = job.source(LogSource(LOG, TOPIC), name="views", parallelism=PARTITIONS)
+    clean = views.rebalance().map(lambda one: one, name="clean")
+    clean.key_by(lambda one: one["app"]).process(PerApp(), name="apps").sink(apps, name="app-board")
+    clean.key_by(lambda one: one["page"]).process(PerPage(), name="pages").sink(pages, name="page-board")
+    return job
+
+
+@dataclass
+class Outcome:
+    """One run."""
+
+    result: ExecutionResult
+    messages: MessageCounts
+    apps: Board
+    pages: Board
+
+    @property
+    def sent_twice(self) -> int:
+        """Views that sources have sent more than once, each time beyond the first."""
+        replayed = self.result.acking.replayed if self.result.acking is not None else 0
+        return self.result.source_records - VIEWS + replayed
+
+    def latencies_us(self) -> tuple[float, float]:
+        """Mean and longest time from when a view leaves a source that is never disturbed until the numbers of its app
+        show it."""
+        late = [
+            (at_ns - self.result.started_ns - (number + 1) * SOURCE_NS) / US
+            for (_, number), at_ns in self.apps.first_ns.items()
+        ]
+        return sum(late) / len(late), max(late)
+
+
+def run(mode: str, files: MemoryFileSystem, kill: str | None = None) -> Outcome:
+    """The job in a mode; ``kill``: a task that dies in the middle."""
+    apps, pages, counter = Board("apps"), Board("pages"), MessageCounter()
+    config = RunConfig(
+        mode=mode,
+        batch_size=1,
+        channel_capacity=200,
+        checkpoint_interval=CheckpointInterval(time_ns=500 * US),
+        restart=FixedDelayRestart(3, 50 * US),
+        cost=CostModel(source_record_ns=SOURCE_NS, link_latency_ns=LINK_NS, slow_links={"views[2]": SLOW_LINK_NS}),
+        acking=AckingSettings(timeout_ns=1_000 * US),
+    )
+    execution = Execution(page_views(apps, pages).plan(), config, file_system=files, instruments=[counter])
+    if kill is not None:
+        execution.kill(kill, CRASH_NS)
+    result = execution.run().raise_on_failure()
+    return Outcome(result, message_counts(result, counter), apps, pages)
+
+
+def truth() -> tuple[dict[str, tuple[int, int]], Counter[str]]:
+    """Of each app the views and unique visitors, of each page the hits, by plain Python."""
+    views = list(map(view, range(VIEWS)))
+    visitors = {app: {one["visitor"] for one in views if one["app"] == app} for app in APPS}
+    counted = Counter(one["app"] for one in views)
+    return {app: (counted[app], len(visitors[app])) for app in APPS}, Counter(one["page"] for one in views)
+
+
+def errors(outcome: Outcome) -> tuple[int, int, int]:
+    """By how much the final numbers are wrong, all apps (pages) together: views, unique visitors, hits of pages."""
+    apps, pages = truth()
+    newest: Mapping[str, tuple[int, int]] = outcome.apps.newest
+    wrong_views = sum(newest[app][0] - apps[app][0] for app in apps)
+    wrong_uniques = sum(newest[app][1] - apps[app][1] for app in apps)
+    return wrong_views, wrong_uniques, sum(outcome.pages.newest[page] - pages[page] for page in pages)
+
+
+def main() -> None:
+    """Print the comparison."""
+    files = MemoryFileSystem()
+    write_log(files)
+    print(f"{VIEWS:,} views in {PARTITIONS} partitions; views[2] sends over a link that takes {SLOW_LINK_NS // US} us.")
+    print("\nUndisturbed: messages, and how long a view takes to show.\n")
+    print(f"{'mode':<14}  {'data':>6}{'control':>9}{'per view':>10}{'mean':>10}{'longest':>11}   control messages")
+    for mode in MODES:
+        outcome = run(mode, files)
+        assert errors(outcome) == (0, 0, 0)
+        messages, (mean_us, longest_us) = outcome.messages, outcome.latencies_us()
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in messages.by_kind.items())
+        print(
+            f"{mode:<14}  {messages.data:>6,}{messages.control:>9,}{messages.control / VIEWS:>10.2f}{mean_us:>7.0f} us"
+            f"{longest_us:>8.0f} us   {kinds}"
+        )
+    for kill in ("pages[0]", "apps[0]"):
+        print(f"\n{kill} dies after {CRASH_NS // US:,} us: by how much the final numbers are wrong.\n")
+        print(f"{'mode':<14}  {'sent again':>10}{'views':>8}{'uniques':>9}{'hits':>7}{'longest':>12}")
+        for mode in MODES:
+            outcome = run(mode, files, kill)
+            views, uniques, hits = errors(outcome)
+            longest_us = outcome.latencies_us()[1]
+            print(f"{mode:<14}  {outcome.sent_twice:>10}{views:>+8}{uniques:>+9}{hits:>+7}{longest_us:>9,.0f} us")
+
+
+if __name__ == "__main__":
+    main()

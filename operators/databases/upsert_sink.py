@@ -1,0 +1,215 @@
+"""Sinks that keep one row per key in a table: each record replaces the row of its key, or deletes it.
+
+No transaction waits for a checkpoint. Rows are written in batches, and what is left of them before the checkpoint is
+acknowledged: whatever a completed checkpoint covers is in the table. After a failure the records behind the last
+checkpoint come again and are written again, which changes nothing in the end: **each record at least once, each key
+exactly once**. What it costs, compared with two-phase commit:
+
+* Readers see records before their checkpoint has completed.
+* After a restore a row may go back to an older value for a while, until the newer record has come again. A ``version``
+  column (which only grows for one key, such as a sequence number or an event time) keeps the newer one: rows of an
+  older version change nothing. A deleted row leaves no version behind: an older record that comes again inserts it
+  anew, until its deletion has come again, too.
+* Records of one key must come from one subtask in the order in which they are to win, so key the stream by the same
+  columns; and a replay must give a key the same last record, so the job must be deterministic for each key.
+
+Source: the upsert mode of Flink's JDBC connector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import Operator
+from operators.databases.database_sink import Columns, check_whole, writer_name
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
+from operators.databases.session import EpochHolder, Row, SinkDatabase, SinkSession, TableDescription, check_table
+from operators.sinks import SinkOperator
+
+
+class UpsertSink:
+    """Describes a sink into a table with one row per key.
+
+    ``database``           a ``SqliteDatabase`` or ``PostgresDatabase``;
+    ``columns``            their names, or a mapping of names to SQL types, which makes the table if it is not there;
+    ``key``                the columns that name a row; they need a primary key or a unique constraint;
+    ``writer``             tells this sink from others that write to the table, by default the operator's uid;
+    ``version``            a column that only grows for each key: older rows change nothing; ``None`` = the last wins;
+    ``delete``             whether a record deletes the row of its key; by default none does;
+    ``row``                what a record is as a row, also if it deletes; by default a dict, tuple or list is one;
+    ``batch_rows``         how many keys are written at a time;
+    ``flush_interval_ms``  virtual time after which rows are written however few they are, ``None`` = with the
+                           checkpoint, at the latest;
+    ``request_ns``         virtual time that each batch takes.
+    """
+
+    name = "upsert-sink"
+    delivery = "exactly-once-per-key"
+
+    def __init__(
+        self,
+        database: SinkDatabase,
+        table: str,
+        columns: Columns,
+        *,
+        key: Sequence[str],
+        writer: str | None = None,
+        version: str | None = None,
+        delete: Callable[[Any], bool] | None = None,
+        row: RowFunction | None = None,
+        batch_rows: int = 1_000,
+        flush_interval_ms: int | None = None,
+        request_ns: int = 0,
+    ) -> None:
+        if isinstance(key, str) or not key:
+            raise ConfigurationError(f"key must name one column or more, in a tuple; got {key!r}")
+        check_whole("batch_rows", batch_rows, 1)
+        check_whole("request_ns", request_ns, 0)
+        if flush_interval_ms is not None:
+            check_whole("flush_interval_ms", flush_interval_ms, 1)
+        self.database, self.table, self.columns, self.row, self.writer = database, table, columns, row, writer
+        self.key_columns, self.version, self.delete = tuple(key), version, delete
+        self.batch_rows, self.flush_interval_ms, self.request_ns = batch_rows, flush_interval_ms, request_ns
+        self.describe("")
+
+    def describe(self, uid: str) -> TableDescription:
+        """The table and its key, as the operator ``uid`` writes to it."""
+        writer, key = writer_name(self.table, uid if self.writer is None else self.writer), self.key_columns
+        return check_table(TableDescription(self.table, self.columns, writer, key=key, version=self.version))
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return UpsertSinkOperator(self)
+
+    def fresh(self) -> UpsertSink:
+        """Another one like it, with a database in memory of its own."""
+        return UpsertSink(
+            MemoryDatabase(),
+            self.table,
+            self.columns,
+            key=self.key_columns,
+            writer=self.writer,
+            version=self.version,
+            delete=self.delete,
+            row=self.row,
+            batch_rows=self.batch_rows,
+            flush_interval_ms=self.flush_interval_ms,
+            request_ns=self.request_ns,
+        )
+
+    def committed_rows(self) -> list[str]:
+        """The rows of the table, as text."""
+        return sorted(map(repr, self.database.rows(self.describe(""))))
+
+    def text_of(self, record: Any) -> str:
+        """What a record is called in :meth:`committed_rows`."""
+        return repr(row_of(record, self.row, tuple(self.columns)))
+
+    def fingerprint(self) -> object:
+        """Everything that decides what readers see next."""
+        return self.committed_rows()
+
+
+class UpsertSinkOperator(SinkOperator):
+    """Holds back the last row of each key."""
+
+    def __init__(self, spec: UpsertSink) -> None:
+        self._spec = spec
+        names = tuple(spec.columns)
+        self._of_key = [names.index(name) for name in spec.key_columns]
+        self._of_version = None if spec.version is None else names.index(spec.version)
+        self._to_rows = RecordsToRows(self, spec.row, names)
+        self._session: SinkSession | None = None
+        self._waiting: dict[Row, tuple[Row, bool]] = {}
+        """By key: the row that wins, and whether it deletes."""
+
+    def open(self) -> None:
+        """Connect, and fence whoever wrote before: what a zombie writes late would replace newer rows."""
+        spec, context = self._spec, self.context
+        self._session = spec.database.connect(spec.describe(context.uid), context.resolve_path)
+        self._session.prepare_table()
+        self._holder = EpochHolder(context.subtask, self._session.take_over(context.subtask, context.parallelism))
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        if self._spec.flush_interval_ms is not None:
+            self.context.register_processing_timer(self.context.processing_time_ms() + self._spec.flush_interval_ms)
+
+    def on_processing_time(self, time_ms: int) -> None:
+        """Write what waits."""
+        self._flush()
+        self._arm_timer()
+
+    def process_batch(self, batch: Batch) -> None:
+        """Later records of a key replace earlier ones before anything is written."""
+        rows = self._to_rows(batch)
+        for record, row, deletes in zip(batch.values, rows, self._deletes(batch.values), strict=True):
+            key = tuple([row[at] for at in self._of_key])
+            if None in key:
+                cause = ValueError(f"a column of the key ({', '.join(self._spec.key_columns)}) is None")
+                raise self.user_error("row function", record, cause)
+            if self._wins(key, row):
+                self._waiting[key] = (row, deletes)
+                if len(self._waiting) >= self._spec.batch_rows:
+                    self._flush()
+
+    def _deletes(self, records: list[Any]) -> list[bool]:
+        delete = self._spec.delete
+        if delete is None:
+            return [False] * len(records)
+        deletes: list[bool] = []
+        try:
+            # Not a comprehension: what is there when it fails says which record it was.
+            for record in records:
+                deletes.append(bool(delete(record)))
+        except Exception as error:
+            raise self.user_error("delete function", records[len(deletes)], error) from error
+        return deletes
+
+    def _wins(self, key: Row, row: Row) -> bool:
+        at = self._of_version
+        if at is None or key not in self._waiting:
+            return True
+        return bool(row[at] >= self._waiting[key][0][at])
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        assert self._session is not None, "not open"
+        rows, deleted = [], []
+        for key, (row, deletes) in self._waiting.items():
+            if not deletes:
+                rows.append(row)
+            else:
+                deleted.append(key if self._of_version is None else (*key, row[self._of_version]))
+        self._session.upsert(self._holder, rows, deleted)
+        self._waiting = {}
+        if self._spec.request_ns:
+            self.context.spend(self._spec.request_ns)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """Nothing is state: what the checkpoint covers is in the table before it is acknowledged."""
+        self._flush()
+
+    def finish(self) -> None:
+        """No records follow."""
+        self._flush()
+
+    def close(self) -> None:
+        """What waits is behind the last checkpoint, and comes again."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def abandon(self) -> None:
+        """Connections break."""
+        if self._session is not None:
+            self._session.drop()
+            self._session = None
+
+    def fingerprint(self) -> object:
+        return repr(list(self._waiting.items()))

@@ -1,0 +1,222 @@
+"""The file sink in several operators: writers, committers, and compaction between them (Flink: ``FileSink``).
+
+    FileSink(path, ...).with_committer()        writer -> committer
+    FileSink(path, ...).compacting(strategy)    writer -> compact coordinator -> compactor -> committer
+
+Readers see the same records as with one operator, in files of other names, ``{prefix}-{unique}-{counter}{suffix}``; and
+with compaction later, in larger files. Rules: :mod:`operators.files.file_writer` and
+:mod:`operators.files.file_committer`; for compaction :mod:`operators.files.compact_coordinator` and
+:mod:`operators.files.compactor`; for what becomes of files that failed attempts have left
+:mod:`operators.files.instance_reconciliation`.
+
+The state of the one-operator sink is understood: a job that turns to committers goes on with its open and its pending
+files, if the sink keeps its ``uid``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import OperatorContext
+from operators.files.bucket import BucketState
+from operators.files.compact_coordinator import CompactionStrategy
+from operators.files.compaction_operators import CompactCoordinatorOperator, CompactorOperator
+from operators.files.file_committer import FileCommitter
+from operators.files.file_merging import merge_of
+from operators.files.file_sink import FileSink
+from operators.files.file_writer import FileWriter
+from operators.files.instance_reconciliation import InstanceReconciliation, RestoredInstances
+from operators.files.part_files import PartEncoder, RecordError
+from operators.files.recoverable_writer import RecoverableWriter
+from operators.files.rolling_policies import EventRule, rolls_on_processing_time
+from operators.files.storage_problems import storage_problems
+from operators.files.unique_names import UniqueNames
+from operators.transactions.committables import CommitRequest
+from operators.transactions.committer_machine import Committer
+from operators.transactions.committing_sink import CommittingSink, SinkPart, SinkWriter, WriteError, part_options
+
+
+class CommittingFileSink(CommittingSink, FileSink):
+    """A file sink with committers. Made by :meth:`FileSink.with_committer` and :meth:`FileSink.compacting`.
+
+    ``spec``                    the sink as one operator;
+    ``compaction``              when files are compacted, ``None`` = never;
+    ``compaction_ns_per_byte``  virtual time that compaction takes.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` for a format whose files cannot be compacted.
+    """
+
+    name = FileSink.name
+    writer_state = "buckets"
+
+    def __init__(
+        self, spec: FileSink, compaction: CompactionStrategy | None = None, compaction_ns_per_byte: int = 0
+    ) -> None:
+        vars(self).update(vars(spec))
+        if compaction is not None:
+            compaction.checked()
+            merge_of(self.format)
+        if type(compaction_ns_per_byte) is not int or compaction_ns_per_byte < 0:
+            raise ConfigurationError(
+                f"compaction_ns_per_byte is {compaction_ns_per_byte!r}; it must be a whole number from 0 on"
+            )
+        self.compaction = compaction
+        self.compaction_ns_per_byte = compaction_ns_per_byte
+
+    def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
+        """See :class:`CommittingSink`."""
+        return FileSinkWriter(self, context, restored)
+
+    def create_committer(self, context: OperatorContext) -> Committer:
+        """See :class:`CommittingSink`."""
+        names = UniqueNames(context.incarnation, context.attempt, context.subtask)
+        files = RecoverableWriter(
+            context.file_system(),
+            context.resolve_path(self.path),
+            names,
+            replaces=not context.checkpointing_enabled,
+        )
+        return _FileSinkCommitter(FileCommitter(files, context.metrics.count), context.name, self.path)
+
+    def add_pre_commit(self, stream: Any, options: Any) -> Any:
+        """Compaction, if it is wanted."""
+        if self.compaction is None:
+            return stream
+        coordinator = SinkPart(f"{self.name}-compact-coordinator", lambda: CompactCoordinatorOperator(self))
+        compactor = SinkPart(f"{self.name}-compactor", lambda: CompactorOperator(self))
+        parallelism = {key: options[key] for key in ("parallelism", "max_parallelism") if options.get(key) is not None}
+        # Edges that reach the neighbours only: on the others barriers may overtake records.
+        requests = stream.rescale().via(coordinator, **part_options(options, "compact-coordinator"), parallelism=1)
+        return requests.rescale().via(compactor, **part_options(options, "compactor"), **parallelism)
+
+
+class _FileSinkCommitter:
+    """Names the sink in errors of the file system."""
+
+    def __init__(self, committer: FileCommitter, operator: str, path: str) -> None:
+        self._committer = committer
+        self._operator = operator
+        self._path = path
+
+    def commit(self, requests: Any) -> None:
+        checked: tuple[CommitRequest, ...] = tuple(requests)
+        with storage_problems(self._operator, self._path):
+            self._committer.commit(checked)
+
+
+class FileSinkWriter(SinkWriter):
+    """Writes the files of one subtask."""
+
+    def __init__(self, spec: CommittingFileSink, context: OperatorContext, restored: list[Any]) -> None:
+        self._spec = spec
+        self._context = context
+        self._encoder = PartEncoder(spec.format)
+        rule = EventRule(spec.rolling_policy)
+        self._shows_records = not rule.never and rule.size_limit_bytes is None
+        self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
+        self._watermark_ms = MIN_TIMESTAMP_MS
+        # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
+        attempt = (context.incarnation, context.attempt) if context.checkpointing_enabled else (0, 0)
+        self._names = UniqueNames(*attempt, context.subtask)
+        self._temporary_names = UniqueNames(context.incarnation, context.attempt, context.subtask)
+        self._files = RecoverableWriter(
+            context.file_system(),
+            context.resolve_path(spec.path),
+            self._temporary_names,
+            replaces=not context.checkpointing_enabled,
+            resumes=spec.resumes,
+        )
+        self._writer = FileWriter(
+            self._files,
+            self._encoder,
+            spec.rolling_policy,
+            self._names,
+            prefix=spec.prefix,
+            suffix=spec.suffix,
+            hidden=spec.compaction is not None,
+        )
+        self._instances = context.operator_backend().union_list_state("writers")
+        states = [BucketState(*state) for state in restored]
+        with self._storage_problems():
+            if context.checkpointing_enabled:
+                self._reconcile(states, attempt)
+            self._writer.initialize(states)
+            self._files.sync_directories()
+
+    def _reconcile(self, states: list[BucketState], attempt: tuple[int, int]) -> None:
+        context, spec = self._context, self._spec
+        directory = InstanceReconciliation(
+            self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
+        )
+        directory.clean_up(RestoredInstances(self._instances.get()))
+        directory.take_back(states)
+        # Before anything is cut: a crash must not leave a visible file that was.
+        self._files.sync_directories()
+        if directory.retracted:
+            context.metrics.count("numCommittedFilesRetracted", directory.retracted)
+
+    def open(self) -> None:
+        """The first periodic check."""
+        if rolls_on_processing_time(self._spec.rolling_policy):
+            context = self._context
+            context.register_processing_timer(context.processing_time_ms() + self._spec.bucket_check_interval_ms)
+
+    def write(self, batch: Batch) -> None:
+        """Each record to its bucket. Nothing of the batch is written if one cannot be."""
+        if not len(batch):
+            return
+        now_ms = self._context.processing_time_ms()
+        what = self._what_encodes
+        try:
+            rows = self._encoder.encode(batch)
+            what = "bucket function"
+            buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
+        except RecordError as error:
+            raise WriteError(what, error.record, error.cause) from error
+        records = batch.values if self._shows_records else None
+        with self._storage_problems():
+            if isinstance(buckets, str):
+                self._writer.write(buckets, rows, records, now_ms)
+            else:
+                self._writer.write_each(buckets, rows, records, now_ms)
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Bucket assigners may ask for it."""
+        self._watermark_ms = timestamp_ms
+
+    def on_processing_time(self, time_ms: int) -> None:
+        """The periodic check."""
+        with self._storage_problems():
+            self._writer.on_processing_time(self._context.processing_time_ms())
+        self.open()
+
+    def prepare_commit(self, end_of_input: bool) -> list[Any]:
+        """Files, then names, and then they are handed out."""
+        with self._storage_problems():
+            handed_out = self._writer.prepare_commit(flush=end_of_input)
+            self._files.sync_directories()
+        return handed_out
+
+    def snapshot_state(self, checkpoint_id: int) -> list[Any]:
+        """Parts that are open, and the names that were given."""
+        context = self._context
+        with self._storage_problems():
+            states = self._writer.snapshot()
+            self._files.sync_directories()
+        in_use = [(bucket.unique, bucket.next_counter) for _, bucket in sorted(self._writer.active.items())]
+        given = (context.subtask, context.incarnation, context.attempt, self._names.given, in_use)
+        self._instances.update([given])
+        return [tuple(state) for state in states if state.in_progress is not None]
+
+    def close(self) -> None:
+        """Publishes nothing."""
+        self._writer.close()
+
+    def _storage_problems(self) -> Any:
+        return storage_problems(self._context.name, self._spec.path)
+
+    def fingerprint(self) -> object:
+        """Buckets, names given, and what else decides about files to come."""
+        return self._writer.fingerprint(), self._names.given, self._temporary_names.given, self._watermark_ms

@@ -1,0 +1,100 @@
+"""What the writer of a file sink hands to its committer, and what the committer does with it (Flink:
+``FileSinkCommittable``, ``FileCommitter``).
+
+Rules:
+
+* A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of a resume
+  handle that is outdated, and the *deletion* of a hidden file that was compacted into another.
+* Pending files are always committed leniently, so a committer may be asked again for what it has committed.
+* A file that cannot be deleted is left; it is hidden. Nothing else may go wrong unnoticed.
+* Names are durable before the committer says that it is done: what it has done is forgotten with the next checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from engine.elements.errors import StorageError
+from operators.files.recoverable_writer import PendingFile, ResumeHandle
+from operators.transactions.committables import CommitRequest
+
+PENDING, CLEAN_UP, DELETE = "pending", "clean-up", "delete"
+"""The first field of a committable."""
+
+FileCommittable = tuple[Any, ...]
+"""``(PENDING | CLEAN_UP, bucket, temporary, target, size_bytes)`` or ``(DELETE, bucket, path)``; paths are relative to
+the sink's directory."""
+
+
+def pending_file(bucket_id: str, file: PendingFile) -> FileCommittable:
+    """``file`` is to be made visible."""
+    return (PENDING, bucket_id, *file)
+
+
+def clean_up(bucket_id: str, handle: ResumeHandle) -> FileCommittable:
+    """Nobody will resume from ``handle`` once the checkpoint is complete that this goes with."""
+    return (CLEAN_UP, bucket_id, *handle)
+
+
+def delete(bucket_id: str, path: str) -> FileCommittable:
+    """What is in the hidden file ``path`` is in another one."""
+    return (DELETE, bucket_id, path)
+
+
+class CommittedFiles(Protocol):
+    """What the committer needs of a :class:`operators.files.recoverable_writer.RecoverableWriter`."""
+
+    def commit_after_recovery(self, pending: PendingFile) -> bool:
+        """Make it visible, unless it is."""
+
+    def clean_up(self, handle: ResumeHandle) -> bool:
+        """Delete what it holds on to."""
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is such a file."""
+
+    def delete(self, relative: str) -> None:
+        """Delete it."""
+
+    def sync_directories(self) -> None:
+        """Make all new and changed names durable."""
+
+
+class FileCommitter:
+    """Commits files below one directory. ``count``: gets names and amounts for metrics."""
+
+    def __init__(self, files: CommittedFiles, count: Callable[[str, int], None] | None = None) -> None:
+        self._files = files
+        self._count = count
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """All of them; nothing is ever put off. Raises ``StorageError``."""
+        files = self._files
+        late: list[str] = []
+        for request in requests:
+            kind, _, *rest = request.committable
+            if kind == PENDING:
+                if not files.commit_after_recovery(PendingFile(*rest)):
+                    # Committed before, and taken away by a reader since: Flink says nothing, we count it.
+                    self._add("numCommittedFilesMissing")
+            elif kind == CLEAN_UP:
+                files.clean_up(ResumeHandle(*rest))
+            else:
+                assert kind == DELETE, request.committable
+                late += rest
+        files.sync_directories()
+        # Behind the names of what they were compacted into: a crash must not take both.
+        for path in late:
+            self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        try:
+            if self._files.exists(path):
+                self._files.delete(path)
+        except (OSError, StorageError):
+            self._add("numCompactedFilesLeft")
+
+    def _add(self, name: str) -> None:
+        if self._count is not None:
+            self._count(name, 1)

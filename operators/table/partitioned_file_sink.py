@@ -1,0 +1,188 @@
+"""A table of files in partitions: what a job is given (Flink: ``StreamingSink`` of the table connectors).
+
+The sink is several operators::
+
+    writers ─────────────────────────────────────► partition committer          with commit=
+    writers ─► compact coordinator ─► compactors ─► partition committer          with compaction= and commit=
+
+Writers and compactors run in parallel; coordinator and committer are one each. Without ``commit`` nobody is told that a
+partition is complete, and there is no committer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.operator import Operator
+from operators.files.bucket_assigners import BucketAssigner
+from operators.files.file_merging import merge_of
+from operators.files.file_sink import FileSink
+from operators.files.part_files import Format, is_bulk
+from operators.files.rolling_policies import RollingPolicy, TableRollingPolicy
+from operators.table.compaction_operators import CompactCoordinatorSpec, CompactSpec
+from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
+from operators.table.partition_path import DEFAULT_PARTITION_NAME
+from operators.table.partitioning import PartitionAssigner, check_columns
+from operators.table.streaming_file_writer import StreamingFileWriterOperator
+from operators.table.table_compaction import UNCOMPACTED_PREFIX, CompactCoordinator
+
+DEFAULT_TARGET_SIZE_BYTES = 128 << 20
+
+
+class TableCompaction:
+    """That the small files of each checkpoint are compacted before readers see them.
+
+    ``target_size_bytes``  up to which files are put together;
+    ``ns_per_byte``        virtual time that it takes the compactors.
+
+    Raises :class:`ConfigurationError`.
+    """
+
+    def __init__(self, target_size_bytes: int = DEFAULT_TARGET_SIZE_BYTES, *, ns_per_byte: int = 0) -> None:
+        CompactCoordinator(target_size_bytes)
+        if type(ns_per_byte) is not int or ns_per_byte < 0:
+            raise ConfigurationError(f"ns_per_byte is {ns_per_byte!r}; it must be a whole number of ns, 0 or more")
+        self.target_size_bytes = target_size_bytes
+        self.ns_per_byte = ns_per_byte
+
+
+class WriterSpec(FileSink):
+    """Describes the writers.
+
+    ``closes_resumed_parts``  whether the commit trigger closes parts that were restored, as it does others; in Flink it
+                              does not.
+    """
+
+    name = "partitioned-file-sink"
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[str],
+        commit: PartitionCommit | None,
+        *,
+        compacts: bool,
+        keeps_columns: bool,
+        default_partition: str,
+        prefix: str,
+        closes_resumed_parts: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(path, prefix=prefix, **options)
+        self.columns = tuple(columns)
+        self.commit = commit
+        self.compacts = compacts
+        self.keeps_columns = keeps_columns
+        self.default_partition = default_partition
+        self.closes_resumed_parts = closes_resumed_parts
+        if compacts:
+            self.prefix = UNCOMPACTED_PREFIX + prefix
+
+    def create_assigner(self) -> BucketAssigner:
+        """What gives records their partitions, for one writer."""
+        check = None if self.commit is None else self.commit.settings.check(self.columns)
+        return PartitionAssigner(self.columns, self.default_partition, check)
+
+    def create_operator(self) -> Operator:
+        """One writer."""
+        return StreamingFileWriterOperator(self)
+
+
+class PartitionedFileSink:
+    """Describes a table of files in partitions; takes dicts.
+
+    ``path``               its directory, relative to the output directory of the run;
+    ``partition_by``       the columns that name the partition, outermost first;
+    ``format``             how rows are written, as of ``FileSink``: JSON Lines unless given;
+    ``commit``             when and how partitions are committed, a ``PartitionCommit``; ``None`` is never;
+    ``compaction``         a ``TableCompaction``, or ``None``: then files become visible as they were written;
+    ``rolling_policy``     when parts are closed; by default ``TableRollingPolicy``, with parts that stay open over
+                           checkpoints if the format can do that and nothing is compacted;
+    ``keep_partition_columns``  whether rows have the partition columns, which are in the path already;
+    ``default_partition``  what the partition of rows without a value is called;
+    ``prefix, suffix, bucket_check_interval_ms``  as of ``FileSink``.
+
+    Raises :class:`ConfigurationError` for what cannot work.
+    """
+
+    name = "partitioned-file-sink"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str],
+        format: Format | None = None,
+        commit: PartitionCommit | None = None,
+        compaction: TableCompaction | None = None,
+        rolling_policy: RollingPolicy | None = None,
+        keep_partition_columns: bool = False,
+        default_partition: str = DEFAULT_PARTITION_NAME,
+        prefix: str = "part",
+        suffix: str = "",
+        bucket_check_interval_ms: int = 60_000,
+    ) -> None:
+        columns = check_columns(partition_by)
+        _check_type("commit", commit, PartitionCommit, "PartitionCommit(...)")
+        _check_type("compaction", compaction, TableCompaction, "TableCompaction(...)")
+        bulk = format is not None and is_bulk(format)
+        policy = rolling_policy
+        if policy is None:
+            policy = TableRollingPolicy(roll_on_checkpoint=bulk or compaction is not None)
+        elif compaction is not None and not getattr(policy, "rolls_on_every_checkpoint", True):
+            raise ConfigurationError(
+                f"compaction puts the files of each checkpoint together, and {type(policy).__name__} keeps them open\n"
+                "  fix: leave rolling_policy out, or give TableRollingPolicy(roll_on_checkpoint=True, ...)"
+            )
+        self.writer = WriterSpec(
+            path,
+            columns,
+            commit,
+            compacts=compaction is not None,
+            keeps_columns=keep_partition_columns,
+            default_partition=default_partition,
+            prefix=prefix,
+            suffix=suffix,
+            format=format,
+            rolling_policy=policy,
+            bucket_check_interval_ms=bucket_check_interval_ms,
+        )
+        self.path = path
+        self.columns = columns
+        self.commit = commit
+        self.compaction = compaction
+        if compaction is not None:
+            merge_of(self.writer.format)
+
+    def add_to(self, stream: Any, options: Any) -> None:
+        """End ``stream`` in this sink (see ``SinkTopology``). ``options`` are the writers'."""
+        if self.compaction is not None:
+            written = stream.via(self.writer, **options)
+            coordinator = CompactCoordinatorSpec(self.compaction.target_size_bytes)
+            units = written.global_().via(coordinator, **_behind(options, "compact-coordinator")).broadcast()
+            compactors = CompactSpec(self.path, self.writer.format, self.compaction.ns_per_byte)
+            parallel = {key: options[key] for key in ("parallelism",) if key in options}
+            if self.commit is None:
+                units.sink(compactors, **_behind(options, "compactor"), **parallel)
+                return
+            written = units.via(compactors, **_behind(options, "compactor"), **parallel)
+        elif self.commit is None:
+            stream.sink(self.writer, **options)
+            return
+        else:
+            written = stream.via(self.writer, **options)
+        committer = PartitionCommitterSpec(self.path, self.columns, self.commit)
+        written.global_().sink(committer, **_behind(options, "partition-committer"))
+
+
+def _behind(options: Any, what: str) -> dict[str, Any]:
+    """Name and uid of an operator behind the writers, made from those that the writers were given."""
+    given = {key: options.get(key) for key in ("name", "uid")}
+    return {key: f"{value}-{what}" for key, value in given.items() if value is not None}
+
+
+def _check_type(name: str, value: object, wanted: type, example: str) -> None:
+    if value is not None and not isinstance(value, wanted):
+        raise ConfigurationError(f"{name} is {shorten(value)}; it must be {example} or None")

@@ -1,0 +1,213 @@
+"""The operators around committers (Flink: ``CommitterOperator``, ``GlobalCommitterOperator``). What they decide is in
+:mod:`operators.transactions.committer_machine` and :mod:`operators.transactions.global_committer_machine`.
+
+Rules:
+
+* The state is everything that is booked and not committed.
+* What a restore commits is told to the operators behind when the first element comes, for they are not open before.
+* A committer may have more to say behind the end of its input: what the last checkpoint covers is committed only when
+  that is complete. Its task stays until then, and so does that of the global committer.
+* Timers are quiet behind the end of the input; then what was put off is tried again at once, ``max_retries`` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from engine.elements.batch import Batch
+from engine.elements.errors import WeirError
+from engine.elements.operator import Operator, OperatorContext
+from operators.sinks import SinkOperator
+from operators.transactions.commit_rules import CommitRules
+from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary
+from operators.transactions.committer_machine import Committed, Committer, CommitterMachine
+from operators.transactions.global_committer_machine import GlobalCommitterMachine
+
+
+class CommitterFactory(Protocol):
+    """What the operators need to know of a sink."""
+
+    @property
+    def rules(self) -> CommitRules:
+        """By which they go."""
+
+    def create_committer(self, context: OperatorContext) -> Committer:
+        """A committer for one subtask."""
+
+    def create_global_committer(self, context: OperatorContext) -> Committer:
+        """The committer behind all of them."""
+
+
+class _Guarded:
+    """A user's committer, whose mistakes are named as such."""
+
+    def __init__(self, committer: Committer, operator: Operator) -> None:
+        self._committer = committer
+        self._operator = operator
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        try:
+            self._committer.commit(requests)
+        except (WeirError, AssertionError):
+            raise
+        except Exception as error:
+            committables = [request.committable for request in requests]
+            raise self._operator.user_error("committer", committables, error) from error
+
+
+class _CommittingOperator(SinkOperator):
+    """What the two have in common."""
+
+    _machine: CommitterMachine | GlobalCommitterMachine
+
+    def __init__(self, rules: CommitRules, create: Callable[[OperatorContext], Committer]) -> None:
+        self._rules = rules
+        self._create = create
+        self._committer: Committer | None = None
+
+    def _create_machine(self, committer: Committer) -> CommitterMachine | GlobalCommitterMachine:
+        raise TypeError(f"{type(self).__name__} has no machine")
+
+    def initialize_state(self) -> None:
+        """Commit what the restored checkpoint covers."""
+        context = self.context
+        self._state = context.operator_backend().list_state("committables")
+        self._committer = self._create(context)
+        self._machine = self._create_machine(_Guarded(self._committer, self))
+        restored_id = context.restored_checkpoint_id()
+        if restored_id is not None:
+            self._committed(self._machine.restore(self._state.get(), context.subtask, restored_id))
+
+    def process_batch(self, batch: Batch) -> None:
+        """Book messages; commit those that were waited for."""
+        add = self._machine.add
+        for message in batch.values:
+            done = add(message)
+            if done:
+                self._committed(done)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """All books."""
+        self._state.update(self._machine.state())
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Commit what it covers."""
+        self._committed(self._machine.notify(checkpoint_id))
+
+    def finish(self) -> None:
+        """Without checkpoints, commit everything."""
+        self._committed(self._machine.end_of_input(checkpoint_follows=self.context.checkpointing_enabled))
+
+    def _committed(self, done: list[Committed]) -> None:
+        """This was committed."""
+
+    def close(self) -> None:
+        """Publishes nothing."""
+        close = getattr(self._committer, "close", None)
+        if close is not None:
+            close()
+
+    def abandon(self) -> None:
+        """Resources are let go of."""
+        self.close()
+
+    def fingerprint(self) -> object:
+        """The books."""
+        return self._machine.fingerprint() if self._committer is not None else None
+
+
+class CommitterOperator(_CommittingOperator):
+    """The committer of one subtask. ``emits``: whether it tells the operators behind what it has committed."""
+
+    def __init__(self, sink: CommitterFactory, *, emits: bool = False) -> None:
+        super().__init__(sink.rules, sink.create_committer)
+        self._emits = emits
+        self._finished = False
+        self._untold: list[Any] = []
+        self._is_open = False
+        self._awaits_retry = False
+
+    def _create_machine(self, committer: Committer) -> CommitterMachine:
+        return CommitterMachine(committer, self._rules, self.context.metrics.count)
+
+    def open(self) -> None:
+        """What the restore has put off is tried again."""
+        self._retry_if_needed()
+
+    def process_batch(self, batch: Batch) -> None:
+        """Book messages; commit those that were waited for."""
+        self._tell()
+        super().process_batch(batch)
+        self._retry_if_needed()
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
+        """What a restore has committed is told ahead of the next barrier at the latest."""
+        self._tell()
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Commit what it covers."""
+        self._tell()
+        super().notify_checkpoint_complete(checkpoint_id)
+        self._say_if_that_was_all()
+        self._retry_if_needed()
+
+    def on_processing_time(self, time_ms: int) -> None:
+        """Try again what was put off."""
+        self._awaits_retry = False
+        self._committed(self._machine.commit_covered())
+        self._retry_if_needed()
+
+    def finish(self) -> None:
+        """Without checkpoints, commit everything."""
+        self._tell()
+        self._finished = True
+        super().finish()
+        self._say_if_that_was_all()
+
+    def _retry_if_needed(self) -> None:
+        delay_ms, machine = self._rules.retry_delay_ms, self._machine
+        assert isinstance(machine, CommitterMachine)
+        if delay_ms is not None and not self._awaits_retry and machine.needs_retry:
+            self._awaits_retry = True
+            self.context.register_processing_timer(self.context.processing_time_ms() + delay_ms)
+
+    # --- to whoever is behind -----------------------------------------------------------------------------
+
+    def _committed(self, done: list[Committed]) -> None:
+        if self._emits:
+            subtask, subtasks = self.context.subtask, self.context.parallelism
+            self._untold += [
+                message for one in done for message in messages(one.checkpoint_id, subtask, subtasks, one.payloads)
+            ]
+            if self._is_open:
+                self._tell()
+
+    def _tell(self) -> None:
+        self._is_open = True
+        untold, self._untold = self._untold, []
+        if untold:
+            self.output.emit(Batch(untold))
+
+    def _say_if_that_was_all(self) -> None:
+        machine = self._machine
+        assert isinstance(machine, CommitterMachine)
+        if self._emits and self._finished and machine.books.is_empty:
+            self.output.emit(Batch([summary(END_OF_INPUT, self.context.subtask, self.context.parallelism, 0)]))
+
+    def fingerprint(self) -> object:
+        """The books, and what is yet to be told."""
+        return super().fingerprint(), self._finished, repr(self._untold), self._awaits_retry
+
+
+class GlobalCommitterOperator(_CommittingOperator):
+    """The one committer behind all subtasks. ``behind_committers``: whether these are committers, and not writers."""
+
+    def __init__(self, sink: CommitterFactory, *, behind_committers: bool) -> None:
+        super().__init__(sink.rules, sink.create_global_committer)
+        self._behind_committers = behind_committers
+
+    def _create_machine(self, committer: Committer) -> GlobalCommitterMachine:
+        return GlobalCommitterMachine(
+            committer, self._rules, self.context.metrics.count, behind_committers=self._behind_committers
+        )

@@ -1,0 +1,392 @@
+"""What is PostgreSQL's own: a server that is killed and comes back, prepared transactions that others can see and end,
+locks, and errors that name the row."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from engine.elements.errors import ConfigurationError, DataLossError, MissingDependencyError
+from operators.databases.database_sink import PostgresSink
+from operators.databases.postgres_connection import imported_psycopg
+from operators.databases.postgres_database import PostgresDatabase
+from operators.databases.session import DatabaseError, EpochHolder, FencedError, RowRefusedError, TableDescription
+from operators.databases.upsert_sink import UpsertSink
+from tests.operators.databases.cluster import Cluster
+from tests.operators.harness import Harness
+from tests.postgres_server import PostgresServer, needs_server
+
+Make = Callable[..., Cluster]
+IMPATIENT: dict[str, Any] = {"reconnects": 1, "reconnect_wait_s": 0.0, "lock_timeout_ms": 200}
+
+
+@pytest.fixture
+def cluster_of(postgres_dsn: str) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def make(parallelism: int = 1, *, patience: dict[str, Any] | None = None, **options: Any) -> Cluster:
+        database = PostgresDatabase(postgres_dsn, **({"lock_timeout_ms": 200} if patience is None else patience))
+        made.append(Cluster(database, parallelism, **options))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+def execute(dsn: str, statement: str) -> list[tuple[Any, ...]]:
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(statement)  # type: ignore[call-overload]
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def prepared(dsn: str) -> list[str]:
+    """Global names of what waits in this database."""
+    found = execute(dsn, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid")
+    return [gid for (gid,) in found]
+
+
+# --- the server goes away ------------------------------------------------------------------------------------------
+
+
+def test_a_server_killed_between_prepare_and_commit_has_it_all_when_it_is_back(
+    postgres_server: PostgresServer, postgres_dsn: str, cluster_of: Make
+) -> None:
+    """The notification finds its connection broken, makes another one, and commits."""
+    cluster = cluster_of(batch_rows=1)
+    cluster.write(1, 2)
+    checkpoint = cluster.checkpoint()
+    cluster.tasks[0].process([(3, "")])
+    postgres_server.kill9()
+    postgres_server.restart()
+    assert len(prepared(postgres_dsn)) == 1
+    cluster.tasks[0].complete(checkpoint.id)
+    assert cluster.visible() == [1, 2]
+    with pytest.raises(DatabaseError):
+        cluster.tasks[0].process([(4, "")])
+    cluster.crash()
+    cluster.write(3, 4)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2, 3, 4]
+
+
+def test_a_server_that_comes_back_late_is_waited_for(postgres_server: PostgresServer, cluster_of: Make) -> None:
+    """In wall time, and only by what may be repeated."""
+    cluster = cluster_of(patience={"reconnects": 20, "reconnect_wait_s": 0.05})
+    cluster.write(1)
+    checkpoint = cluster.checkpoint()
+    postgres_server.kill9()
+    comes_back = threading.Timer(0.5, postgres_server.restart)
+    comes_back.start()
+    try:
+        cluster.tasks[0].complete(checkpoint.id)
+    finally:
+        comes_back.join()
+    assert cluster.visible() == [1]
+
+
+def test_a_server_that_stays_away_fails_the_task_and_the_restore_makes_it_good(
+    postgres_server: PostgresServer, cluster_of: Make
+) -> None:
+    """Each step tells that nobody answers; nothing is lost, nothing is there twice."""
+    cluster = cluster_of(patience=IMPATIENT, batch_rows=1)
+    cluster.write(1)
+    checkpoint = cluster.checkpoint()
+    postgres_server.kill9()
+    try:
+        with pytest.raises(DatabaseError, match=r"connection|refused"):
+            cluster.tasks[0].complete(checkpoint.id)
+        with pytest.raises(DatabaseError):
+            cluster.write(2)
+        with pytest.raises(DatabaseError):
+            cluster.snapshot()
+        cluster.tasks[0].close()
+        assert cluster.counter("numAbortsFailed") == 1
+        with pytest.raises(DatabaseError):
+            cluster.start()
+    finally:
+        postgres_server.restart()
+    cluster.start()
+    cluster.write(2)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2]
+
+
+def test_a_connection_that_was_cut_before_anything_was_written_is_made_anew(
+    postgres_server: PostgresServer, postgres_dsn: str, cluster_of: Make
+) -> None:
+    """Nothing is lost with it: the transaction has not begun."""
+    cluster = cluster_of(batch_rows=1)
+    cluster.write(1)
+    cluster.checkpoint(0)
+    postgres_server.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'weir'"
+    )
+    cluster.write(2)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2]
+
+
+def test_rows_of_an_open_transaction_are_gone_with_its_connection(
+    postgres_server: PostgresServer, cluster_of: Make
+) -> None:
+    """Neither the next batch nor the next checkpoint passes over that: half a transaction would be lost data."""
+    for step in ("write", "prepare"):
+        cluster = cluster_of(batch_rows=1, writer=step)
+        cluster.write(1)
+        postgres_server.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'weir'"
+        )
+        for _ in range(2):
+            with pytest.raises(DatabaseError):
+                cluster.write(2) if step == "write" else cluster.snapshot()
+        cluster.crash()
+        cluster.write(1, 2)
+        cluster.checkpoint(0)
+    assert cluster.visible() == [1, 1, 2, 2]
+
+
+# --- prepared transactions -----------------------------------------------------------------------------------------
+
+
+def test_what_an_administrator_rolls_back_or_commits(postgres_dsn: str, cluster_of: Make) -> None:
+    """Committed by hand it is committed; rolled back by hand its rows are lost, which no restart helps."""
+    cluster = cluster_of()
+    cluster.write(1)
+    checkpoint = cluster.checkpoint()
+    (name,) = prepared(postgres_dsn)
+    execute(postgres_dsn, f"COMMIT PREPARED '{name}'")
+    cluster.tasks[0].complete(checkpoint.id)
+    assert cluster.visible() == [1]
+    cluster.write(2)
+    checkpoint = cluster.checkpoint()
+    (name,) = prepared(postgres_dsn)
+    execute(postgres_dsn, f"ROLLBACK PREPARED '{name}'")
+    with pytest.raises(DataLossError, match=r"neither prepared \(pg_prepared_xacts\) nor in the ledger"):
+        cluster.tasks[0].complete(checkpoint.id)
+
+
+def test_names_fit_into_what_the_server_has_for_them(postgres_dsn: str, cluster_of: Make) -> None:
+    """However long a uid is; and they tell who wrote."""
+    cluster = cluster_of(writer="w" * 300)
+    cluster.incarnation, cluster.attempt = 10**6, 10**6
+    cluster.write(1)
+    cluster.snapshot()
+    (name,) = prepared(postgres_dsn)
+    assert len(name.encode()) < 200
+    short = cluster_of(writer="orders/out")
+    short.write(1)
+    short.snapshot()
+    database = postgres_dsn.rpartition("=")[2]
+    assert f"{database}:numbers:orders/out/0/1/1.1/0" in prepared(postgres_dsn)
+
+
+def test_databases_of_one_server_do_not_see_each_other(
+    postgres_server: PostgresServer, postgres_dsn: str, cluster_of: Make
+) -> None:
+    """The same table and writer in both: names differ, and nobody aborts what is the other's."""
+    postgres_server.execute("CREATE DATABASE beside")
+    here, there = cluster_of(), Cluster(PostgresDatabase(postgres_server.dsn("beside")))
+    try:
+        for cluster in (here, there):
+            cluster.write(1)
+            cluster.checkpoint()
+        there.crash()
+        here.crash()
+        assert here.visible() == there.visible() == [1]
+    finally:
+        there.close()
+        postgres_server.execute("DROP DATABASE beside WITH (FORCE)")
+
+
+def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, cluster_of: Make) -> None:
+    """Its open transaction holds the lock of a key that its successor writes, too."""
+    cluster = cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
+    cluster.write(1)
+    (zombie,) = cluster.tasks
+    cluster.start()
+    cluster.write(1)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1]
+    with pytest.raises(DatabaseError):
+        zombie.process([(2, "")])
+
+
+def test_an_epoch_is_checked_under_a_lock_when_rows_are_replaced(postgres_dsn: str) -> None:
+    """A successor cannot take over between the check and the commit of what it fences."""
+    description = TableDescription("t", {"k": "INT", "v": "INT"}, "w", key=("k",))
+    database = PostgresDatabase(postgres_dsn, **IMPATIENT)
+    zombie, successor = database.connect(description, str), database.connect(description, str)
+    zombie.prepare_table()
+    epoch = zombie.take_over(0, 1)
+    import psycopg
+
+    with psycopg.connect(postgres_dsn) as blocker:
+        blocker.execute("SELECT epoch FROM weir_epochs FOR SHARE")
+        with pytest.raises(DatabaseError, match="a lock was not to be had"):
+            successor.take_over(0, 1)
+        zombie.upsert(EpochHolder(0, epoch), [(1, 1)], [])
+    successor.take_over(0, 1)
+    with pytest.raises(FencedError):
+        zombie.upsert(EpochHolder(0, epoch), [(1, 0)], [])
+    assert database.rows(description) == [(1, 1)]
+    zombie.close()
+    successor.close()
+
+
+def test_a_prepared_unique_key_is_not_waited_for_without_end(cluster_of: Make) -> None:
+    """The next transaction with the same key gets an error that says what to do."""
+    cluster = cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
+    cluster.write(1)
+    cluster.snapshot()
+    with pytest.raises(DatabaseError, match="use UpsertSink"):
+        cluster.write(1)
+
+
+# --- rows and tables that do not fit -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("definition", "row", "why"),
+    [
+        ("TEXT NOT NULL", (2, None), "column 'text': null value"),
+        ("TEXT CHECK (text <> 'no')", (2, "no"), "violates check constraint"),
+        ("TEXT UNIQUE", (2, "fine"), r"Key \(text\)=\(fine\) already exists"),
+        ("INT", (2, "many"), "column 'text': invalid input syntax for type integer"),
+        ("VARCHAR(5)", (2, "too long"), "column 'text': value too long"),
+        ("TEXT", (2**63, "x"), "column 'number': value .* is out of range"),
+        ("TEXT", (2, {"a": 1}), "cannot adapt type 'dict'"),
+        ("TEXT", (2, "a\0b"), "NUL"),
+        ("TEXT", (2, "\ud800"), "surrogates not allowed"),
+    ],
+)
+def test_a_row_that_the_table_refuses_is_named(
+    cluster_of: Make, definition: str, row: tuple[Any, ...], why: str
+) -> None:
+    """With table, column if the server tells, reason, and the row itself out of its batch."""
+    cluster = cluster_of(columns={"number": "BIGINT", "text": definition})
+    fine = [(0, "fine" if definition != "INT" else "0"), (1, "7")]
+    cluster.tasks[0].process([*fine, row, (3, "9")])
+    with pytest.raises(RowRefusedError, match=f"(?s)'numbers' of database.*{why}.*fix") as caught:
+        cluster.snapshot()
+    assert caught.value.row == row
+    assert cluster.visible() == []
+
+
+def test_a_constraint_that_is_checked_at_the_end_is_found_at_the_pre_commit(cluster_of: Make) -> None:
+    """Deferred, but not behind the checkpoint."""
+    cluster = cluster_of(columns={"number": "BIGINT UNIQUE DEFERRABLE INITIALLY DEFERRED", "text": "TEXT"})
+    cluster.write(1, 1)
+    with pytest.raises(RowRefusedError, match=r"already exists"):
+        cluster.snapshot()
+
+
+def test_tables_in_schemas_and_names_with_capitals(postgres_dsn: str) -> None:
+    """``schema.table``; identifiers are taken literally."""
+    execute(postgres_dsn, 'CREATE SCHEMA "Shop"')
+    sink = PostgresSink(postgres_dsn, "Shop.Or\"ders", {"The Number": "INT"})
+    task = Harness(sink.create_operator(), checkpointing_enabled=False)
+    task.process([(7,)])
+    task.finish()
+    task.close()
+    assert sink.committed_rows() == ["(7,)"]
+    assert execute(postgres_dsn, 'SELECT "The Number" FROM "Shop"."Or""ders"') == [(7,)]
+
+
+def test_who_may_only_write_need_not_be_allowed_to_create(postgres_dsn: str, cluster_of: Make) -> None:
+    """Once somebody has made the tables."""
+    cluster_of().close()
+    execute(postgres_dsn, "CREATE ROLE writer LOGIN")
+    try:
+        execute(postgres_dsn, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO writer")
+        cluster = Cluster(PostgresDatabase(postgres_dsn.replace("user=weir", "user=writer")), existing="append")
+        cluster.write(1)
+        cluster.checkpoint(0)
+        cluster.close()
+        assert cluster.visible() == [1]
+    finally:
+        execute(postgres_dsn, "DROP OWNED BY writer")
+        execute(postgres_dsn, "DROP ROLE writer")
+
+
+def test_what_was_committed_stays_committed_whatever_the_server_is_set_to(postgres_dsn: str) -> None:
+    """``synchronous_commit = off`` as a default of the database is not ours."""
+    name = postgres_dsn.rpartition("=")[2]
+    execute(postgres_dsn, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    connection = PostgresDatabase(postgres_dsn)._server.open_connection()
+    assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+    assert connection.execute("SHOW lock_timeout").fetchone() == ("10s",)
+    connection.close()
+
+
+@pytest.fixture
+def server_with() -> Iterator[Callable[[int], PostgresServer]]:
+    """A server of the test's own, with so many prepared transactions at a time."""
+    needs_server()
+    servers: list[PostgresServer] = []
+
+    def start(prepared_transactions: int) -> PostgresServer:
+        servers.append(PostgresServer(max_prepared_transactions=prepared_transactions, fsync=False))
+        servers[-1].start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.remove()
+
+
+def test_a_server_without_prepared_transactions_is_refused(server_with: Callable[[int], PostgresServer]) -> None:
+    """With the setting to change. Upserts need none."""
+    server = server_with(0)
+    with pytest.raises(ConfigurationError, match="max_prepared_transactions in postgresql.conf"):
+        Cluster(PostgresDatabase(server.dsn()))
+    sink = UpsertSink(PostgresDatabase(server.dsn()), "t", {"number": "BIGINT", "text": "TEXT"}, key=("number",))
+    task = Harness(sink.create_operator())
+    task.process([(1, "a"), (2, "b"), (1, "c")])
+    task.finish()
+    task.close()
+    assert sink.committed_rows() == ["(1, 'c')", "(2, 'b')"]
+
+
+def test_a_server_with_too_few_prepared_transactions_says_so(server_with: Callable[[int], PostgresServer]) -> None:
+    """When they are used up: the checkpoint fails, and the task goes back."""
+    cluster = Cluster(PostgresDatabase(server_with(1).dsn()))
+    cluster.write(1)
+    cluster.checkpoint()
+    cluster.write(2)
+    with pytest.raises(DatabaseError, match="raise max_prepared_transactions"):
+        cluster.snapshot()
+    cluster.crash()
+    cluster.write(2)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2]
+    cluster.close()
+
+
+def test_a_dsn_that_is_none_is_refused() -> None:
+    """No text, no dsn, nobody there; and options that make no sense."""
+    for dsn in (5, "host=127.0.0.1 nonsense"):
+        with pytest.raises(ConfigurationError, match="dsn"):
+            Harness(PostgresSink(dsn, "t", {"a": "INT"}).create_operator())  # type: ignore[arg-type]
+    nobody = PostgresDatabase("host=127.0.0.1 port=1", **IMPATIENT)
+    started = time.monotonic()
+    with pytest.raises(DatabaseError, match="refused"):
+        Harness(PostgresSink(nobody, "t", {"a": "INT"}).create_operator())
+    assert time.monotonic() - started < 5
+    for options in ({"reconnects": -1}, {"reconnect_wait_s": -1}, {"lock_timeout_ms": 0}):
+        with pytest.raises(ConfigurationError):
+            PostgresDatabase("", **options)  # type: ignore[arg-type]
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is imported where it is needed only."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingDependencyError, match=r"weirstream\[postgres\]"):
+        imported_psycopg()
