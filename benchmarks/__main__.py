@@ -11,7 +11,21 @@ from pathlib import Path
 
 import click
 
-from benchmarks import checkpoint_cost, columnar, explore, files, heap, heap_values, kernel, lsm, scale, table, w1
+from benchmarks import (
+    checkpoint_cost,
+    columnar,
+    explore,
+    file_sinks,
+    files,
+    heap,
+    heap_values,
+    kernel,
+    log,
+    lsm,
+    scale,
+    table,
+    w1,
+)  # fmt: skip
 from benchmarks.measure import CLOCKS, Result, use_clock
 
 BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
@@ -23,6 +37,8 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "heap-values": heap_values.measure,
     "kernel": kernel.measure,
     "files": files.measure,
+    "file-sinks": file_sinks.measure,
+    "log": log.measure,
     "lsm": lsm.measure,
     "scale": scale.measure,
     "explore": explore.measure,

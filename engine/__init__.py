@@ -44,6 +44,9 @@ if TYPE_CHECKING:
         AllWindowedStream,
         WindowedStream,
     )
+    from engine.observe.message_counter import MessageCounter
+    from engine.protocols.acking.settings import AckingSettings
+    from engine.report.messages import MessageCounts, message_counts
     from engine.runtime.config import CheckpointInterval, RunConfig
     from engine.runtime.cost import CostModel
     from engine.runtime.execution import ExecutionResult, run
@@ -54,6 +57,11 @@ if TYPE_CHECKING:
         ContinuousEventTimeTrigger,
         ContinuousProcessingTimeTrigger,
     )
+    from operators.databases.database_sink import DatabaseSink, PostgresSink, SqliteSink
+    from operators.databases.memory_database import MemoryDatabase
+    from operators.databases.postgres_database import PostgresDatabase
+    from operators.databases.sqlite_database import SqliteDatabase
+    from operators.databases.upsert_sink import UpsertSink
     from operators.evictors import (
         CountEvictor,
         Evictor,
@@ -63,10 +71,13 @@ if TYPE_CHECKING:
     from operators.files.bucket import OnCheckpointRollingPolicy, partition_path
     from operators.files.bucketing_names import BucketingNames
     from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
+    from operators.files.compact_coordinator import CompactionStrategy
     from operators.files.file_formats import CsvFormat, JsonLinesFormat, TextFormat
     from operators.files.file_sink import FileSink, read_committed
     from operators.files.file_source import FileSource
+    from operators.files.parquet_source import ParquetInputFormat
     from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
+    from operators.files.stream_formats import FixedLengthFormat
     from operators.functions import (
         AggregateFunction,
         KeyedProcessContext,
@@ -74,14 +85,24 @@ if TYPE_CHECKING:
         ProcessContext,
         ProcessFunction,
     )
+    from operators.log.disk_log import DiskLog
+    from operators.log.kafka_sink import KafkaSink
+    from operators.log.kafka_source import KafkaSource
+    from operators.log.log_sink import LogSink
+    from operators.log.log_source import LogSource
     from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
     from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
+    from operators.table.connector import register_connector, register_format, table_sink, table_source
     from operators.table.metastore import SqliteMetastore
     from operators.table.partition_commit import PartitionCommit
     from operators.table.partition_time import DefaultPartitionTimeExtractor
     from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
     from operators.table.staged_sink import StagedFileSink
+    from operators.transactions.commit_rules import CommitRules
+    from operators.transactions.committables import CommitRequest
+    from operators.transactions.committer_machine import Committer
+    from operators.transactions.committing_sink import CommittingSink, SinkWriter, WriteError
     from operators.triggers import (
         CountTrigger,
         EventTimeTrigger,
@@ -138,6 +159,10 @@ __all__ = [
     "RunConfig",
     "CheckpointInterval",
     "CostModel",
+    "AckingSettings",
+    "MessageCounter",
+    "MessageCounts",
+    "message_counts",
     "ExecutionResult",
     # time
     "WatermarkStrategy",
@@ -210,8 +235,16 @@ __all__ = [
     "CollectionSource",
     "Pause",
     "SequenceSource",
+    "LogSource",
+    "KafkaSource",
     "GeneratorSource",
     "FileSource",
+    "FixedLengthFormat",
+    "ParquetInputFormat",
+    "register_connector",
+    "register_format",
+    "table_sink",
+    "table_source",
     "CsvFormat",
     "JsonLinesFormat",
     "TextFormat",
@@ -222,7 +255,17 @@ __all__ = [
     "CountingSink",
     "CountedRecords",
     "SinkOperator",
+    "CommittingSink",
+    "SinkWriter",
+    "WriteError",
+    "Committer",
+    "CommitRequest",
+    "CommitRules",
     "FileSink",
+    "DiskLog",
+    "LogSink",
+    "KafkaSink",
+    "CompactionStrategy",
     "partition_path",
     "OnCheckpointRollingPolicy",
     "JsonLinesRowFormat",
@@ -231,6 +274,14 @@ __all__ = [
     "BucketingSink",
     "BucketingNames",
     "read_bucketing_output",
+    # databases
+    "DatabaseSink",
+    "SqliteSink",
+    "PostgresSink",
+    "UpsertSink",
+    "SqliteDatabase",
+    "PostgresDatabase",
+    "MemoryDatabase",
     # tables in partitions
     "PartitionedFileSink",
     "PartitionCommit",
@@ -278,6 +329,11 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "Operator",
         "TwoInputOperator",
     ),
+    "operators.databases.database_sink": ("DatabaseSink", "PostgresSink", "SqliteSink"),
+    "operators.databases.memory_database": ("MemoryDatabase",),
+    "operators.databases.postgres_database": ("PostgresDatabase",),
+    "operators.databases.sqlite_database": ("SqliteDatabase",),
+    "operators.databases.upsert_sink": ("UpsertSink",),
     "engine.graph.job": ("Job",),
     "engine.graph.keyed_stream": ("KeyedStream",),
     "engine.graph.options": ("StreamTransform",),
@@ -287,6 +343,9 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "AllWindowedStream",
         "WindowedStream",
     ),
+    "engine.observe.message_counter": ("MessageCounter",),
+    "engine.protocols.acking.settings": ("AckingSettings",),
+    "engine.report.messages": ("MessageCounts", "message_counts"),
     "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
@@ -295,8 +354,16 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "operators.files.bucketing_sink": ("BucketingSink", "read_bucketing_output"),
     "operators.table.staged_sink": ("StagedFileSink",),
     "operators.files.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
+    "operators.files.compact_coordinator": ("CompactionStrategy",),
     "operators.files.file_sink": ("FileSink", "read_committed"),
+    "operators.transactions.commit_rules": ("CommitRules",),
+    "operators.transactions.committables": ("CommitRequest",),
+    "operators.transactions.committer_machine": ("Committer",),
+    "operators.transactions.committing_sink": ("CommittingSink", "SinkWriter", "WriteError"),
     "operators.files.file_source": ("FileSource",),
+    "operators.files.parquet_source": ("ParquetInputFormat",),
+    "operators.files.stream_formats": ("FixedLengthFormat",),
+    "operators.table.connector": ("register_connector", "register_format", "table_sink", "table_source"),
     "operators.functions": (
         "AggregateFunction",
         "KeyedProcessContext",
@@ -313,6 +380,11 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "PrintSink",
         "SinkOperator",
     ),
+    "operators.log.disk_log": ("DiskLog",),
+    "operators.log.kafka_sink": ("KafkaSink",),
+    "operators.log.kafka_source": ("KafkaSource",),
+    "operators.log.log_sink": ("LogSink",),
+    "operators.log.log_source": ("LogSource",),
     "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
     "operators.watermarks": ("WatermarkStrategy",),
     "operators.windows": (

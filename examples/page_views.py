@@ -15,17 +15,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine import Batch, CheckpointInterval, CostModel, Job, KeyedProcessContext, KeyedProcessFunction, RunConfig
+from engine import (
+    AckingSettings,
+    Batch,
+    CheckpointInterval,
+    CostModel,
+    Job,
+    KeyedProcessContext,
+    KeyedProcessFunction,
+    MessageCounter,
+    MessageCounts,
+    RunConfig,
+    SequenceSource,
+    SinkOperator,
+    message_counts,
+)
 from engine.checkpoint.restart import FixedDelayRestart
-from engine.observe.message_counter import MessageCounter
-from engine.protocols.acking.settings import AckingSettings
-from engine.report.messages import MessageCounts, message_counts
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
-from operators.sinks import SinkOperator
-from operators.sources import SequenceSource
 from state_backends import MemoryFileSystem
 
 US = 1_000

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, concatenated
 from engine.elements.errors import ConfigurationError, JobChangedError
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import Source, SplitReader
 from operators.watermark_generators import Idleness
 from operators.watermarks import WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
@@ -132,6 +133,9 @@ class SourceOperator(Operator):
         saved = [_Saved(*element) for element in self._state.get()] or self._begun(ids)
         # What all subtasks of the checkpoint had read together; nothing if this operator was not in it.
         known = {split: None for known_splits in self._started.get() for split in known_splits}
+        refuse_changed = getattr(self._source, "refuse_changed_splits", None)
+        if refuse_changed is not None:
+            refuse_changed(known, ids, self._source_context)
         self._refuse_lost(saved, ids)
         self._splits = [_Split(one.id, one.position, one.finished, one.turn_left) for one in saved]
         known |= dict.fromkeys(self.begin_at)
@@ -255,6 +259,11 @@ class SourceOperator(Operator):
             self._emitter.arm()
         return emitted if emitted or self._may_go_on() else None
 
+    def slice_limit(self, records: int) -> int:
+        """How many of the next ``records`` records are to be paid for before anything else is looked at; 0: there is
+        nothing to be read now."""
+        return records
+
     def _may_go_on(self) -> bool:
         return bool(self._unfinished)
 
@@ -367,3 +376,19 @@ def _joined(pieces: list[Batch]) -> Batch:
     values = list(chain.from_iterable(piece.values for piece in pieces))
     stamps = [piece.timestamps for piece in pieces if piece.timestamps is not None]
     return Batch(values, list(chain.from_iterable(stamps)) if len(stamps) == len(pieces) else None)
+
+
+def source_of(factory: object) -> Source | None:
+    """Who opens the splits that the operators of this factory read; ``None`` if it makes no source operators."""
+    if isinstance(factory, partial) and factory.func is SourceOperator:
+        opener: Source = factory.args[0]
+        return opener
+    return getattr(factory, "opens", None)
+
+
+def reading_from(factory: Any, source: Source) -> OperatorFactory:
+    """The same source operators with somebody else who opens splits, and reads them differently."""
+    if isinstance(factory, partial):
+        return partial(SourceOperator, source, *factory.args[1:], **factory.keywords)
+    made: OperatorFactory = factory.opening(source)
+    return made

@@ -14,6 +14,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,18 @@ def needs_server() -> None:
         if os.environ.get("CI") == "true":
             pytest.fail(MISSING)
         pytest.skip(MISSING)
+
+
+@contextmanager
+def running_server(*, max_prepared_transactions: int = 64, fsync: bool = True) -> Iterator[PostgresServer]:
+    """A server while the block runs; skips, or fails, where there is none to start."""
+    needs_server()
+    server = PostgresServer(max_prepared_transactions=max_prepared_transactions, fsync=fsync)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
 
 
 class PostgresServer:
@@ -128,8 +142,9 @@ class PostgresServer:
             try:
                 psycopg.connect(self.dsn(), connect_timeout=5).close()
             except psycopg.OperationalError:
-                assert time.monotonic() < until, self.log.read_text()[-2000:]
-                assert self._process is not None and self._process.poll() is None, self.log.read_text()[-2000:]
+                is_running = self._process is not None and self._process.poll() is None
+                assert is_running, f"the server has ended: {self.log.read_text()[-2000:]}"
+                assert time.monotonic() < until, f"the server takes no connections: {self.log.read_text()[-2000:]}"
                 time.sleep(0.02)
             else:
                 return
@@ -148,10 +163,8 @@ class PostgresServer:
         assert self._process is not None
         postmaster = self._postmaster()
         for process in [postmaster, *_children(postmaster)]:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self._wait()
 
     def _wait(self) -> None:

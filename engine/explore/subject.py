@@ -15,7 +15,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engine.elements.errors import ConfigurationError, JobGraphError
@@ -28,7 +27,7 @@ from operators.files.part_files import Format
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
-from operators.source_operator import SourceOperator
+from operators.source_operator import reading_from, source_of
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:
@@ -129,17 +128,19 @@ class Subject:
             world.file_sinks[operator.uid] = path if path.startswith("/") else f"{OUTPUT_DIR}/{path}"
             world.file_formats[operator.uid] = owner.format
             return operator
-        if isinstance(factory, partial) and factory.func is SourceOperator:
-            source, *others = factory.args
-            if isinstance(source, FileSource):
-                self._put_inputs(source.paths, world.files)
+        source = source_of(factory)
+        if source is not None:
+            # Somebody may listen to what is read.
+            files = getattr(source, "inner", source)
+            if isinstance(files, FileSource):
+                self._put_inputs(files.paths, world.files)
             elif isinstance(source, LogSource):
                 self._put_inputs((source.path,), world.files)
             # A split may be called like a path, with slashes of its own.
             prefix = f"{operator.uid}/"
             mine = {key.removeprefix(prefix): ranges for key, ranges in dropped.items() if key.startswith(prefix)}
             if mine:
-                return replace(operator, factory=partial(SourceOperator, PrunedSource(source, mine), *others))
+                return replace(operator, factory=reading_from(factory, PrunedSource(source, mine)))
         return operator
 
     def _put_inputs(self, paths: tuple[str, ...], files: FileSystem) -> None:

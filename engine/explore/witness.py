@@ -21,7 +21,7 @@ from engine.elements.operator import TwoInputOperator
 from engine.explore.invariant import Invariant
 from engine.explore.subject import Subject
 from engine.observe.events import AttemptStarted, Receive, Send, TraceEvent
-from operators.source_operator import SourceOperator
+from operators.source_operator import SourceOperator, reading_from, source_of
 
 if TYPE_CHECKING:
     from engine.elements.operator import Operator, OperatorFactory
@@ -300,12 +300,11 @@ class _WatchedSubject(Subject):
         )
 
     def _watched(self, operator: OperatorPlan, dropped: Mapping[str, Ranges]) -> OperatorPlan:
-        factory: Any = operator.factory
-        if not (isinstance(factory, partial) and factory.func is SourceOperator):
+        source = source_of(operator.factory)
+        if source is None:
             return operator
-        source, *others = factory.args
         watched = _WatchedSource(source, self._witness, operator.uid, dropped, self._witness.positions_of(operator.uid))
-        return replace(operator, factory=partial(SourceOperator, watched, *others, **factory.keywords))
+        return replace(operator, factory=reading_from(operator.factory, watched))
 
 
 def _unbuilt() -> Any:
@@ -327,6 +326,7 @@ class _WatchedSource:
         self, source: Source, witness: Witness, uid: str, dropped: Mapping[str, Ranges], positions: _Positions
     ) -> None:
         self._source, self._witness, self._uid, self._dropped = source, witness, uid, dropped
+        self.inner = source
         self._numbers, self._seen = positions
 
     def splits(self, context: SourceContext) -> Sequence[str]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.faults.fault import Fault, FaultMix
@@ -29,7 +28,7 @@ from engine.faults.opportunities import Opportunities, Struck
 from operators.log.disk_log import DiskLog
 from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 from operators.log.memory_transaction_log import MemoryTransactionLog as Log
-from operators.source_operator import SourceOperator
+from operators.source_operator import reading_from, source_of
 
 if TYPE_CHECKING:
     from engine.elements.batch import Batch
@@ -120,12 +119,11 @@ class ExternalFaults:
         return replace(plan, vertices=tuple(vertices))
 
     def _rewound(self, operator: OperatorPlan) -> OperatorPlan:
-        factory: Any = operator.factory
-        if not isinstance(factory, partial) or factory.func is not SourceOperator:
+        source = source_of(operator.factory)
+        if source is None:
             return operator
-        source, *others = factory.args
         rewound = RewoundSource(source, operator.name, self._rewinds)
-        return replace(operator, factory=partial(SourceOperator, rewound, *others, **factory.keywords))
+        return replace(operator, factory=reading_from(operator.factory, rewound))
 
     def fingerprint(self) -> object:
         """What decides what strikes next."""

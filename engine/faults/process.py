@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
-from engine.observe.points import FILES, POINTS, TASK, TORN
+from engine.observe.points import FILES, MASTER, POINTS, TORN
 from engine.runtime.interference import JOB_MANAGER, PROCESS, WORKER, StruckDown
 from engine.runtime.kernel import START_NS
 
@@ -42,9 +42,11 @@ _VICTIMS = ("actor", "actor", "actor", "actor", "actor", WORKER, JOB_MANAGER, PR
 
 
 _RARE, _SELDOM = 10, 3
+_FEW = (MASTER, FILES)
+_AT_LARGE = ("sink.", "restore.", "spout.", "offsets.")
 _WEIGHTS = {
     **{name: _SELDOM for name in POINTS if name.startswith(("barrier.", "align.", "ack.", "snapshot.sync", "timer."))},
-    **{name: _RARE for name, point in POINTS.items() if point.actor != TASK or name.startswith(("sink.", "restore."))},
+    **{name: _RARE for name, point in POINTS.items() if point.actor in _FEW or name.startswith(_AT_LARGE)},
 }
 """How many opportunities a visit counts for when it comes to chance: most visits are of a few points, and most mistakes
 are made at the others."""
@@ -109,6 +111,9 @@ class ProcessFaults:
                 subtask.name: (subtask.name, *plan.vertices[subtask.vertex].names_of(subtask.subtask))
                 for subtask in plan.subtasks
             }
+            acking = self._execution.manager.acking
+            if acking is not None:
+                names.update({acker.name: acker.names for acker in acking.ackers})
         return names
 
     def _check_target(self, fault: Fault) -> None:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 BEFORE, AFTER, TORN = "before", "after", "torn"
 """``torn``: in the middle of a write, of which a prefix is left."""
 
-TASK, MASTER, FILES = "task", "job manager", "files"
-"""Who comes by: a task, the job manager, or whoever writes the file."""
+TASK, MASTER, FILES, ACKER = "task", "job manager", "files", "acker"
+"""Who comes by: a task, the job manager, whoever writes the file, or (in mode ``acking``) an acker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,9 @@ POINTS: Mapping[str, Point] = {
     "rescale.split": Point(MASTER, "state is divided among another number of subtasks"),
     "snapshot.async.step": Point(TASK, "one step of the asynchronous part of a snapshot"),
     "background.step": Point(TASK, "one step of what a state backend does beside its task"),
+    "acker.receive": Point(ACKER, "an acker takes a message about a root"),
+    "spout.replay": Point(TASK, "a source sends a record again"),
+    "offsets.commit": Point(TASK, "a source commits how far everything was acknowledged"),
     "user.process": Point(TASK, "a user's functions take records"),
     "user.snapshot": Point(TASK, "an operator brings its state up to date for a snapshot"),
     "user.restore": Point(TASK, "an operator takes over its state"),

@@ -1,6 +1,7 @@
 """When to snapshot and how to roll back: one small class per protocol, behind one interface."""
 from __future__ import annotations
 
+from engine.protocols.acking.mode import RecordAcking
 from engine.protocols.barriers import (
     AlignedBarriers,
     AlignedWithTimeoutBarriers,
@@ -18,6 +19,7 @@ __all__ = [
     "AtLeastOnceBarriers",
     "CheckpointProtocol",
     "NoCheckpoints",
+    "RecordAcking",
     "UnalignedBarriers",
     "protocol_named",
 ]

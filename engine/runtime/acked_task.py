@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.elements.batch import Batch
 from engine.observe.events import RecordReplayed
+from engine.observe.points import AFTER, BEFORE
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of
 from engine.protocols.acking.ids import IdStream
 from engine.protocols.acking.progress import SplitProgress
@@ -226,8 +227,7 @@ class SpoutTask(AckedTask, SourceTask):
         """Send one record: one again, if there is any that has to be. (Storm: ``nextTuple``.)"""
         assert records == 1, records
         if self._replays:
-            self.acking.statistics.replayed += 1
-            self._emit(self._replays.popleft())
+            self.emit_again()
         elif self._has_something_to_send():
             count = self.source.emit_next(1)
             if count is None:
@@ -237,6 +237,11 @@ class SpoutTask(AckedTask, SourceTask):
             else:
                 self._count(count)
         self.wake()
+
+    def emit_again(self) -> None:
+        """Send the first of the records again that have to be."""
+        self.acking.statistics.replayed += 1
+        self._emit(self._replays.popleft())
 
     def _pause(self) -> None:
         # Only new records: what has to be sent again need not wait for them.
@@ -364,6 +369,18 @@ class InterferedAckedTask(InterferedTask, AckedTask):
 
 class InterferedSpoutTask(InterferedSourceTask, SpoutTask):
     """A spout that may be struck down and paused."""
+
+    def emit_again(self) -> None:
+        """See the base class."""
+        self.visit("spout.replay", BEFORE)
+        super().emit_again()
+        self.visit("spout.replay", AFTER)
+
+    def commit_offsets(self) -> None:
+        """See the base class."""
+        self.visit("offsets.commit", BEFORE)
+        super().commit_offsets()
+        self.visit("offsets.commit", AFTER)
 
     def cancel(self) -> None:
         """It goes on in no case, as above."""

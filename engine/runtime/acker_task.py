@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.observe.events import TaskState
+from engine.observe.points import AFTER, BEFORE
 from engine.protocols.acking.acker import Acker
+from engine.runtime.interference import WORKER
 
 if TYPE_CHECKING:
     from engine.protocols.acking.messages import AckerMessage
@@ -29,13 +31,30 @@ class AckerTask:
         self._machine = Acker()
         self._life = 0
         self._ticks = False
+        self._paused_until_ns = 0
+        self.names = (self.name, ACKER)
+        """What it goes by."""
+        self.worker = f"{WORKER}[{index}]"
+        """The worker that holds it."""
 
     def receive(self, message: AckerMessage) -> None:
         """A message has arrived (kernel event)."""
-        run, statistics = self._run, self._run.statistics
+        run = self._run
         if not self.is_up:
-            statistics.lost_messages += 1
+            run.statistics.lost_messages += 1
             return
+        if run.kernel.now_ns < self._paused_until_ns:
+            run.kernel.schedule(self._paused_until_ns, "receive", self, message)
+            return
+        if run.interference is None:
+            self._take(message)
+        else:
+            run.interference.at("acker.receive", BEFORE, self.name)
+            self._take(message)
+            run.interference.at("acker.receive", AFTER, self.name)
+
+    def _take(self, message: AckerMessage) -> None:
+        run, statistics = self._run, self._run.statistics
         reply = self._machine.receive(message)
         entries = len(self._machine)
         statistics.max_acker_entries = max(statistics.max_acker_entries, entries + (reply is not None))
@@ -58,10 +77,16 @@ class AckerTask:
             if len(self._machine):
                 self._tick_later()
 
+    def pause(self, for_ns: int) -> None:
+        """Take nothing for a while; what comes meanwhile waits."""
+        if self.is_up:
+            self._paused_until_ns = max(self._paused_until_ns, self._run.kernel.now_ns + for_ns)
+
     def die(self, cause: str) -> None:
         """What it knows is lost; a successor comes."""
         if self.is_up:
             self.is_up, self._ticks = False, False
+            self._paused_until_ns = 0
             self._life += 1
             self._machine = Acker()
             self._run.note(f"{self.name} was {cause}")
@@ -80,4 +105,5 @@ class AckerTask:
 
     def fingerprint(self) -> object:
         """Everything that decides what it will say."""
-        return self.name, self.is_up, self._machine.fingerprint()
+        paused_ns = max(0, self._paused_until_ns - self._run.kernel.now_ns)
+        return self.name, self.is_up, paused_ns, self._machine.fingerprint()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import Instrument
     from engine.runtime.config import RunConfig
+    from engine.runtime.interference import Interference
     from engine.runtime.kernel import Kernel
     from engine.runtime.task import Task
     from state_backends.storage import CheckpointStorage
@@ -70,10 +71,12 @@ class AckingRun:
         instrument: Instrument | None,
         note: Callable[[str], None],
         tasks: Callable[[str], Task | None],
+        interference: Interference | None = None,
     ) -> None:
         self.settings = settings = config.acking
         self.kernel = kernel
         self.instrument = instrument
+        self.interference = interference
         self.note = note
         self.statistics = AckingStatistics()
         self.seed = config.seed
@@ -174,8 +177,8 @@ class AckingRun:
     # -- deaths ---------------------------------------------------------------------------------------------------
 
     def named(self, target: str) -> tuple[AckerTask, ...]:
-        """The ackers that go by a name: ``acker[1]``, or all of them as ``acker``."""
-        return tuple(acker for acker in self.ackers if target in (acker.name, ACKER))
+        """The ackers that go by a name, ``acker[1]`` or all of them as ``acker``, or that a worker holds."""
+        return tuple(acker for acker in self.ackers if target in (*acker.names, acker.worker))
 
     def unacknowledged(self) -> UnacknowledgedError:
         """The error of a job in which nothing is left to happen, and records still wait."""

@@ -237,6 +237,8 @@ class Execution:
         """Have tasks, those of a name or of ``worker[i]``, do nothing from the end of the present step on."""
         for task in self.manager.interfered_tasks(target):
             task.begin_pause(for_ns)
+        for acker in () if self.manager.acking is None else self.manager.acking.named(target):
+            acker.pause(for_ns)
 
     def run(
         self, progress: Callable[[Progress], None] | None = None, progress_every: int = _PROGRESS_EVERY_EVENTS

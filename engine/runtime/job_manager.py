@@ -129,6 +129,7 @@ class JobManager:
                 instrument=instrument,
                 note=self.note,
                 tasks=self._task_named,
+                interference=interference,
             )
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)

@@ -28,8 +28,9 @@ class SourceTask(Task):
         if self.input_ended or self.full_outputs:
             return
         records = self.environment.master.slice_records()
-        if self.record_cost_ns:
-            self._begin_slice(records)
+        limit = self.source.slice_limit(records) if self.record_cost_ns else 0
+        if limit:
+            self._begin_slice(limit)
         else:
             self.advance(records)
 

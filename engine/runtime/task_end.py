@@ -7,7 +7,8 @@ Rules.
 * The task closes when all its inputs have closed, and
   - a checkpoint behind the end of its data is complete, if checkpoints are taken at all: only that lets sinks commit
     their last part. The job manager says when (:mod:`engine.runtime.end_of_input`);
-  - what it has sent is taken, if channel state is stored: a barrier may have overtaken records that are on their way;
+  - what it has sent is taken, if checkpoints are taken: a barrier may have overtaken records that are on their way, or
+    they were sent behind the last one, by an operator that heard of its completion;
   - no snapshot is being written any more.
 * A savepoint that stops the job lets the task end without any of this.
 """
@@ -138,9 +139,10 @@ class TaskEnd:
 
     def _is_output_consumed(self) -> bool:
         """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
-        have overtaken records that are still on their way (Flink: ``allDataProcessed``)."""
+        have overtaken records that are still on their way (Flink: ``allDataProcessed``), and what an operator sends when
+        it hears of a completed checkpoint comes behind the last barrier."""
         task = self._task
-        if not task.environment.protocol.stores_channel_state:
+        if not task.environment.protocol.takes_checkpoints:
             return True
         left = [channel for channel in task.checkpointing.output_channels() if channel.queued_records]
         for channel in left:

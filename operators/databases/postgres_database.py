@@ -225,19 +225,30 @@ class PostgresSession:
         if name != self._current:
             raise DatabaseError(f"{self.place}: {name} is not open any more: its connection broke")
         if not self._is_begun:
-            # Nothing is lost yet, so that a new connection does as well.
-            self._hang_up()
             self._ask(lambda connection: self._check_epoch(connection, name))
-            connection = self._writing = self._connection.open()
-            connection.execute(
-                "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
-                " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",
-                (name.writer, name.subtask, name.epoch),
-            )
-            connection.execute("BEGIN")
+            self._begin(name)
             self._is_begun = True
         assert self._writing is not None
         return self._writing
+
+    def _begin(self, name: TransactionName) -> None:
+        if self._writing is not None:
+            try:
+                self._writing.execute("BEGIN")
+            except self._psycopg.Error as error:
+                if not self._connection.is_broken(error):
+                    raise
+                # Nothing is lost with it, so that a new one does as well.
+                self._hang_up()
+            else:
+                return
+        self._writing = self._connection.open()
+        self._writing.execute(
+            "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
+            " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",
+            (name.writer, name.subtask, name.epoch),
+        )
+        self._writing.execute("BEGIN")
 
     def _give_up(self) -> None:
         """The open transaction is gone."""

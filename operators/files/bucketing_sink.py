@@ -102,6 +102,10 @@ class BucketingSink:
         """One operator of one subtask."""
         return _BucketingSinkOperator(self)
 
+    def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
+        """What readers see in the sink's directory: bucket -> rows, sorted."""
+        return read_bucketing_output(fs, directory, self.names)
+
 
 def _assigner(bucketer: Callable[[Any], str] | BucketAssigner | None) -> BucketAssigner:
     if isinstance(bucketer, BucketAssigner):

@@ -19,10 +19,11 @@ records came one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from operators.files.bucket import Bucket, BucketsListener, BucketState, PartNames, PartSettings
-from operators.files.part_files import PartEncoder, Rows
+from operators.files.part_files import PartEncoder, Rows, positions
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import RollingPolicy, check_rolling_policy
 
@@ -85,28 +86,26 @@ class Buckets:
     def write_each(self, bucket_ids: Sequence[str], rows: Rows, records: list[Any] | None, now_ms: int) -> None:
         """Write each row to its bucket."""
         assert len(bucket_ids) == len(rows), (len(bucket_ids), len(rows))
-        groups = _positions(bucket_ids, 0, len(bucket_ids))
-        if len(groups) == 1:
+        distinct = dict.fromkeys(bucket_ids)
+        if len(distinct) == 1:
             self.write(bucket_ids[0], rows, records, now_ms)
             return
-        cuts = [] if self._settings.event_rule.never else self._first_of_new_buckets(groups)
-        if not cuts:
-            self._write_groups(groups, rows, records, now_ms)
-            return
+        new = [] if self._settings.event_rule.never else [one for one in distinct if one not in self.active]
         # A new bucket starts at the greatest counter there is, which grows when other parts roll before it comes.
-        for start, stop in zip([0, *cuts], [*cuts, len(bucket_ids)], strict=True):
-            self._write_groups(_positions(bucket_ids, start, stop), rows, records, now_ms)
+        cuts = sorted(first for first in map(bucket_ids.index, new) if first)
+        for start, stop in pairwise([0, *cuts, len(bucket_ids)]):
+            self._write_between(start, stop, bucket_ids, rows, records, now_ms)
 
-    def _first_of_new_buckets(self, groups: dict[str, list[int]]) -> list[int]:
-        return sorted(found[0] for bucket_id, found in groups.items() if bucket_id not in self.active and found[0])
-
-    def _write_groups(
-        self, groups: dict[str, list[int]], rows: Rows, records: list[Any] | None, now_ms: int
+    def _write_between(
+        self, start: int, stop: int, bucket_ids: Sequence[str], rows: Rows, records: list[Any] | None, now_ms: int
     ) -> None:
-        select = self._settings.encoder.select
-        for bucket_id, found in groups.items():
-            chosen = None if records is None else list(map(records.__getitem__, found))
-            self.write(bucket_id, select(rows, found), chosen, now_ms)
+        encoder = self._settings.encoder
+        if records is None:
+            for bucket_id, group in encoder.group(rows, bucket_ids, start, stop).items():
+                self.write(bucket_id, group, None, now_ms)
+            return
+        for bucket_id, found in positions(bucket_ids, start, stop).items():
+            self.write(bucket_id, encoder.select(rows, found), list(map(records.__getitem__, found)), now_ms)
 
     def on_processing_time(self, now_ms: int) -> None:
         """The periodic check: the policy is asked about every open part."""
@@ -163,17 +162,3 @@ class Buckets:
     def fingerprint(self) -> object:
         """Everything that it goes by."""
         return self.max_part_counter, tuple(bucket.fingerprint() for _, bucket in sorted(self.active.items()))
-
-
-def _positions(bucket_ids: Sequence[str], start: int, stop: int) -> dict[str, list[int]]:
-    """Where each bucket occurs, in the order in which they appear."""
-    groups: dict[str, list[int]] = {}
-    get = groups.get
-    for position in range(start, stop):
-        bucket_id = bucket_ids[position]
-        found = get(bucket_id)
-        if found is None:
-            groups[bucket_id] = [position]
-        else:
-            found.append(position)
-    return groups

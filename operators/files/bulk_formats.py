@@ -65,7 +65,7 @@ class BulkTextFormat:
 
     def encode_batch(self, batch: Batch) -> LineRows:
         """The lines of a batch. Raises :class:`operators.files.part_files.RecordError`."""
-        return LineRows(encode_lines(self.row_format, batch.values), self._line_end)
+        return encode_lines(self.row_format, batch.values, self._line_end)
 
     def select(self, rows: LineRows, positions: Sequence[int]) -> LineRows:
         """The lines at ``positions``."""

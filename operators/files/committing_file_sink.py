@@ -203,8 +203,8 @@ class FileSinkWriter(SinkWriter):
         """Parts that are open, and the names that were given."""
         context = self._context
         with self._storage_problems():
+            # Whatever is open was opened before files were handed out, so its name is durable.
             states = self._writer.snapshot()
-            self._files.sync_directories()
         in_use = [(bucket.unique, bucket.next_counter) for _, bucket in sorted(self._writer.active.items())]
         given = (context.subtask, context.incarnation, context.attempt, self._names.given, in_use)
         self._instances.update([given])

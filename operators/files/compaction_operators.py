@@ -190,7 +190,6 @@ class CompactorOperator(SinkOperator):
     def _compact(self, bucket_id: str, target: str, sources: list[FileCommittable]) -> FileCommittable:
         files = self._files
         paths = [self._uncover(PendingFile(*source[2:])) for source in sources]
-        files.sync_directories()
         merged = files.open(target)
         try:
             self._merge(self._contents(paths), merged.write)

@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from engine.elements.errors import OutputAheadError
 from operators.files.bucket import Bucket, BucketState
 from operators.files.recoverable_writer import IN_PROGRESS, RecoverableWriter, ResumeHandle, name_taken
 from operators.files.unique_names import attempt_of
@@ -98,7 +99,8 @@ class DirectoryReconciliation:
             if match := self._visible.fullmatch(name):
                 if self._opened_behind(bucket_id, match[1], match[2], counters):
                     if not counters.by_subtask:
-                        raise name_taken(self._writer.path(relative))
+                        # Or to this job, whose only checkpoints cannot be read. No restart changes either.
+                        raise OutputAheadError(str(name_taken(self._writer.path(relative))))
                     self._hide(relative)
             elif match := self._hidden.fullmatch(name):
                 opened_in = attempt_of(match[5])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from engine.elements.operator_coordinator import OperatorCoordinator
-from engine.elements.source import SourceContext, SplitReader
+from engine.elements.source import Source, SourceContext, SplitReader
 from operators.files.file_splits import FileSourceSplit
 from operators.files.split_coordinator import (
     DISCOVERED,
@@ -66,13 +66,21 @@ class EnumeratedSource(Protocol):
 
 
 class EnumeratedSourceFactory:
-    """Makes the operators of one source, and their coordinator."""
+    """Makes the operators of one source, and their coordinator. ``opens``: who opens splits, if not the source
+    itself."""
 
-    def __init__(self, source: EnumeratedSource, watermarks: WatermarkStrategy | None = None) -> None:
+    def __init__(
+        self, source: EnumeratedSource, watermarks: WatermarkStrategy | None = None, opens: Source | None = None
+    ) -> None:
         self.source, self.watermarks = source, watermarks
+        self.opens: Source = source if opens is None else opens
 
     def __call__(self) -> Operator:
-        return EnumeratedSourceOperator(self.source, self.watermarks)
+        return EnumeratedSourceOperator(self.source, self.watermarks, self.opens)
+
+    def opening(self, opens: Source) -> EnumeratedSourceFactory:
+        """The same with somebody else who opens splits, and reads them differently."""
+        return EnumeratedSourceFactory(self.source, self.watermarks, opens)
 
     def create_coordinator(self) -> OperatorCoordinator:
         """The driver of a fresh enumerator."""
@@ -86,8 +94,13 @@ class EnumeratedSourceOperator(SourceOperator):
 
     takes_turns = False
 
-    def __init__(self, source: EnumeratedSource, watermark_strategy: WatermarkStrategy | None = None) -> None:
-        super().__init__(source, watermark_strategy)
+    def __init__(
+        self,
+        source: EnumeratedSource,
+        watermark_strategy: WatermarkStrategy | None = None,
+        opens: Source | None = None,
+    ) -> None:
+        super().__init__(source if opens is None else opens, watermark_strategy)
         self._enumerated = source
         self._next_pass_ns: int | None = None
         self._is_asking = self._ends = False
@@ -164,6 +177,22 @@ class EnumeratedSourceOperator(SourceOperator):
         self._splits.remove(split)
         if not self._ends and not self._is_asking:
             self._ask()
+
+    def slice_limit(self, records: int) -> int:
+        """Up to the end of what the reader has read ahead. Else each end of a split would cost the virtual time of a
+        whole batch, and which reader gets which split would depend on the size of batches."""
+        while self._unfinished:
+            split = self._unfinished[0]
+            if split.reader is None:
+                split.reader = self._source.open_split(split.id, split.position, self._source_context)
+            ready = getattr(split.reader, "ready", None)
+            if ready is None:
+                return records
+            count: int = ready()
+            if count:
+                return min(records, count)
+            self._finish_split(split, split.reader, self.context.processing_time_ns())
+        return 0
 
     def _may_go_on(self) -> bool:
         return bool(self._unfinished) or not self._ends

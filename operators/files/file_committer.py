@@ -51,11 +51,8 @@ class CommittedFiles(Protocol):
     def clean_up(self, handle: ResumeHandle) -> bool:
         """Delete what it holds on to."""
 
-    def exists(self, relative: str) -> bool:
-        """Whether there is such a file."""
-
     def delete(self, relative: str) -> None:
-        """Delete it."""
+        """Delete a file."""
 
     def sync_directories(self) -> None:
         """Make all new and changed names durable."""
@@ -90,8 +87,10 @@ class FileCommitter:
 
     def _delete(self, path: str) -> None:
         try:
-            if self._files.exists(path):
-                self._files.delete(path)
+            self._files.delete(path)
+        except FileNotFoundError:
+            # Deleted before the failure.
+            pass
         except (OSError, StorageError):
             self._add("numCompactedFilesLeft")
 

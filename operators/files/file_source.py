@@ -15,10 +15,10 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from engine.elements.errors import ConfigurationError, StateError
+from engine.elements.errors import ConfigurationError, JobChangedError, StateError
 from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.files.compressed_files import Compression, check_compression, codec_of, open_input
@@ -76,8 +76,7 @@ class FileSource:
     ``assigner``             which split a reader gets that asks: ``"lifo"``, the one that was added last (Flink), or
                              ``"fifo"``; only with ``"pull"``.
 
-    The files are listed once, when a job starts without a checkpoint; a restored job reads the files it
-    knows.
+    Raises ``ConfigurationError`` for options that make no sense together.
     """
 
     def __init__(
@@ -175,6 +174,20 @@ class FileSource:
                 for start, end in self._cut(fs, path, size)
             ]
         return splits_of(FileStatus(path, length, regular_blocks(length, size)), splittable=True)
+
+    def refuse_changed_splits(self, known: Iterable[str], ids: Sequence[str], context: SourceContext) -> None:
+        """Raise ``JobChangedError`` when a file is cut otherwise than in the checkpoint, whose splits ``known`` are:
+        what has been read of it cannot be told from what has not."""
+        now = dict.fromkeys(ids)
+        ranges = {split_range(split).path: split for split in ids}
+        for split in known:
+            path = split_range(split).path
+            if split not in now and path in ranges:
+                raise JobChangedError(
+                    f"source {context.name!r} has read {split!r}, and the file is cut otherwise now, as in "
+                    f"{ranges[path]!r}\n"
+                    "  give the source the split_bytes= that it had, or start the job anew in another storage directory"
+                )
 
     # --- reading ------------------------------------------------------------------------------------------
 

@@ -149,13 +149,19 @@ class LineReader:
 
     # --- the reader contract ------------------------------------------------------------------------------
 
-    def read(self, max_records: int) -> Batch | None:
-        """See :class:`engine.elements.source.SplitReader`."""
+    def ready(self) -> int:
+        """How many records are sure to come next, at least one before the end of the split."""
         while self._next == len(self._block.records):
             self._report(self._block.line_count)
             self._line = self._block.line_count
             if not self._load_block():
-                return None
+                return 0
+        return len(self._block.records) - self._next
+
+    def read(self, max_records: int) -> Batch | None:
+        """See :class:`engine.elements.source.SplitReader`."""
+        if not self.ready():
+            return None
         records, record_lines, start = self._block.records, self._block.record_lines, self._next
         stop = min(start + max_records, len(records))
         last_line = stop - 1 if record_lines is None else record_lines[stop - 1]

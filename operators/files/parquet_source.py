@@ -172,13 +172,17 @@ class ParquetSplitReader:
         if offset >= 0:
             self._group, self._row = offsets.index(offset), records
 
+    def ready(self) -> int:
+        """How many records are sure to come next, at least one before the end of the split."""
+        if not self._groups:
+            return 0
+        if self._row == self._groups[self._group].rows and self._group + 1 < len(self._groups):
+            self._group, self._row, self._table = self._group + 1, 0, None
+        return self._groups[self._group].rows - self._row
+
     def read(self, max_records: int) -> Batch | None:
         """See :class:`engine.elements.source.SplitReader`."""
-        while self._group < len(self._groups) and self._row == self._groups[self._group].rows:
-            if self._group + 1 == len(self._groups):
-                return None
-            self._group, self._row, self._table = self._group + 1, 0, None
-        if self._group == len(self._groups):
+        if not self.ready():
             return None
         if self._table is None:
             self._table = self._read_group(self._groups[self._group].number)

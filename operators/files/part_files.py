@@ -14,8 +14,9 @@ Source: ``InProgressFileWriter``, ``RowWisePartWriter``, ``BulkPartWriter``.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
@@ -89,30 +90,45 @@ def line_end_of(format: Format) -> str:
 
 
 class LineRows:
-    """Lines without their ends; sizes in bytes are worked out when somebody asks."""
+    """Lines without their ends, and the bytes of all of them with ends, if somebody has made those."""
 
-    __slots__ = ("_ends", "line_end", "lines")
+    __slots__ = ("_content", "_ends", "line_end", "lines")
 
-    def __init__(self, lines: list[str], line_end: str) -> None:
+    def __init__(self, lines: list[str], line_end: str, content: bytes | None = None) -> None:
         self.lines = lines
         self.line_end = line_end
+        self._content = content
         self._ends: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
 
     @property
+    def whole(self) -> bytes:
+        """The bytes of all lines."""
+        if self._content is None:
+            self._content = joined(self.lines, self.line_end)
+        return self._content
+
+    @property
     def ends(self) -> list[int]:
         """Where each line ends in the bytes of all of them."""
         if self._ends is None:
-            more = len(self.line_end.encode())
-            self._ends = list(accumulate(len(line.encode()) + more for line in self.lines))
+            more, lines = len(self.line_end), self.lines
+            sizes = map(len, lines if self.whole.isascii() else map(str.encode, lines))
+            self._ends = list(accumulate(map(more.__add__, sizes)))
         return self._ends
 
     def content(self, start: int, stop: int) -> bytes:
         """The bytes of the lines from ``start`` up to ``stop``."""
-        lines = self.lines if stop - start == len(self.lines) else self.lines[start:stop]
-        return (self.line_end.join(lines) + self.line_end).encode()
+        if stop - start == len(self.lines):
+            return self.whole
+        return self.whole[self.ends[start - 1] if start else 0 : self.ends[stop - 1]]
+
+
+def joined(lines: list[str], line_end: str) -> bytes:
+    """The bytes of lines with their ends."""
+    return (line_end.join(lines) + line_end).encode()
 
 
 class PartEncoder:
@@ -129,13 +145,23 @@ class PartEncoder:
         """The records of ``batch``. Raises :class:`RecordError`."""
         if self.is_bulk:
             return self.format.encode_batch(batch)
-        return LineRows(encode_lines(self.format, batch.values), self._line_end)
+        return encode_lines(self.format, batch.values, self._line_end)
 
     def select(self, rows: Rows, positions: Sequence[int]) -> Rows:
         """The rows at ``positions``, in that order."""
         if self.is_bulk:
             return self.format.select(rows, positions)
         return LineRows(list(map(rows.lines.__getitem__, positions)), self._line_end)
+
+    def group(self, rows: Rows, bucket_ids: Sequence[str], start: int, stop: int) -> dict[str, Rows]:
+        """The rows from ``start`` up to ``stop`` of each bucket, in the order in which buckets appear."""
+        if self.is_bulk:
+            found = positions(bucket_ids, start, stop)
+            return {bucket_id: self.select(rows, chosen) for bucket_id, chosen in found.items()}
+        lines: defaultdict[str, list[str]] = defaultdict(list)
+        for bucket_id, line in zip(islice(bucket_ids, start, stop), islice(rows.lines, start, stop), strict=True):
+            lines[bucket_id].append(line)
+        return {bucket_id: LineRows(chosen, self._line_end) for bucket_id, chosen in lines.items()}
 
     def open(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int) -> PartFile:
         """The part that is written to ``stream``."""
@@ -144,31 +170,35 @@ class PartEncoder:
         return RowPart(stream, bucket_id, created_at_ms)
 
 
-def encode_lines(format: RowFormat, values: list[Any]) -> list[str]:
-    """One line for each of ``values``. Raises :class:`RecordError` for a record that has none, or one that is no
-    UTF-8."""
-    lines: list[str] = []
+def encode_lines(format: RowFormat, values: list[Any], line_end: str) -> LineRows:
+    """A line for each of ``values``. Raises :class:`RecordError` for a record that has none, or none in UTF-8."""
+    encode_many = getattr(format, "encode_many", None)
+    lines: list[str] | None = None if encode_many is None else encode_many(values)
+    if lines is None:
+        lines = []
+        try:
+            lines.extend(map(format.encode, values))
+            if len(lines) != len(values):
+                raise StopIteration("the format let a StopIteration escape")
+        except Exception as error:
+            raise RecordError(len(lines), values[len(lines)], error) from error
     try:
-        lines.extend(map(format.encode, values))
-        if len(lines) != len(values):
-            raise StopIteration("the format let a StopIteration escape")
-        _check_text(lines)
-    except UnicodeEncodeError as error:
+        return LineRows(lines, line_end, joined(lines, line_end))
+    except (UnicodeEncodeError, TypeError) as error:
         position = next(at for at, line in enumerate(lines) if _is_unwritable(line))
         raise RecordError(position, values[position], error) from error
-    except Exception as error:
-        raise RecordError(len(lines), values[len(lines)], error) from error
-    return lines
 
 
-def _check_text(lines: list[str]) -> None:
-    text = "".join(lines)
-    if not text.isascii():
-        text.encode()
+def positions(bucket_ids: Sequence[str], start: int, stop: int) -> dict[str, list[int]]:
+    """Where each bucket occurs, in the order in which they appear."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for position, bucket_id in enumerate(islice(bucket_ids, start, stop), start):
+        found[bucket_id].append(position)
+    return found
 
 
-def _is_unwritable(line: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in line)
+def _is_unwritable(line: object) -> bool:
+    return not isinstance(line, str) or any("\ud800" <= character <= "\udfff" for character in line)
 
 
 class PartFile:
@@ -221,6 +251,8 @@ class RowPart(PartFile):
 
     def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
         """Found in the running sum of their sizes."""
+        if stop - start == len(rows) and self.stream.size_bytes + len(rows.whole) <= size_bytes:
+            return self.add(rows, start, stop, now_ms)
         ends: list[int] = rows.ends
         before = ends[start - 1] if start else 0
         room = before + size_bytes - self.stream.size_bytes

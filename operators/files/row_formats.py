@@ -13,7 +13,11 @@ from engine.elements.errors import ConfigurationError
 
 
 class RowFormat(Protocol):
-    """Encodes records as lines."""
+    """Encodes records as lines.
+
+    It may have a ``line_end`` other than a line break, and a method ``encode_many(records)``: the lines of all of them,
+    or ``None`` when each must be looked at.
+    """
 
     def encode(self, record: Any) -> str:
         """The line for ``record``, without line break. Raises ``ValueError`` or ``TypeError`` when it cannot be
@@ -42,6 +46,13 @@ class TextRowFormat:
         if line_end not in ("\n", "\r\n", ""):
             raise ConfigurationError(f"line_end is {line_end!r}; it must be '\\n', '\\r\\n' or ''")
         self.line_end = line_end
+
+    def encode_many(self, records: list[Any]) -> list[str] | None:
+        """The lines of all records, or ``None`` when each must be looked at."""
+        if dict.fromkeys(map(type, records)) != {str: None}:
+            return None
+        text = "".join(records) if self.line_end else ""
+        return None if "\n" in text or "\r" in text else records
 
     def encode(self, record: Any) -> str:
         """See ``RowFormat``."""

@@ -75,16 +75,22 @@ class StreamFormatReader:
                 )
         self._batch_start = start
 
+    def ready(self) -> int:
+        """How many records are sure to come next, at least one before the end of the split."""
+        if self._emitted == len(self._ready):
+            self._fetch()
+        return len(self._ready) - self._emitted
+
     def read(self, max_records: int) -> Batch | None:
         """See :class:`engine.elements.source.SplitReader`."""
-        if self._emitted == len(self._ready) and not self._fetch():
+        if not self.ready():
             return None
         stop = min(self._emitted + max_records, len(self._ready))
         records, self._emitted = self._ready[self._emitted : stop], stop
         return Batch(records)
 
-    def _fetch(self) -> bool:
-        """Read the next batch; false at the end."""
+    def _fetch(self) -> None:
+        """Read the next batch, which is empty at the end."""
         self._batch_start = self._guarded(self._reader.position) or self.position()
         self._ready, self._emitted = [], 0
         fetched_to = self._file.tell() + self._fetch_bytes
@@ -92,7 +98,6 @@ class StreamFormatReader:
             self._ready.append(record[0])
             if self._file.tell() >= fetched_to:
                 break
-        return bool(self._ready)
 
     def _guarded(self, step: Callable[[], Any]) -> Any:
         try:

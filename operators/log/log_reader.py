@@ -157,7 +157,9 @@ class PartitionReader:
         self._queue: deque[RecordBatch] = deque()
         self._committed: dict[Producer, bool] = {}
         """By producer: how its transaction ends, of those whose marker was seen and not passed yet."""
-        self._current: list[LogRecord] = []
+        self._current: list[object] = []
+        self._first = 0
+        """The offset of the first of them."""
         self._next = 0
         self._current_batch: RecordBatch | None = None
         self._is_checked = False
@@ -173,21 +175,20 @@ class PartitionReader:
             batch = self._current_batch
             assert batch is not None, "there are records, so there is their batch"
             stop = min(len(self._current), self._next + max_records - len(values))
-            chosen = self._current[self._next : stop]
-            if before is not None and chosen[-1].offset >= before:
-                chosen = [one for one in chosen if one.offset < before]
-                if not chosen:
+            if before is not None:
+                stop = min(stop, before - self._first)
+                if stop <= self._next:
                     break
-            values += [one.value for one in chosen]
-            times_ms += [batch.at_ns // 1_000_000] * len(chosen)
-            self._next += len(chosen)
-            self.offset, self.crc = chosen[-1].offset + 1, batch.crc
+            values += self._current[self._next : stop]
+            times_ms += [batch.at_ns // 1_000_000] * (stop - self._next)
+            self._next = stop
+            self.offset, self.crc = self._first + stop, batch.crc
         return values, times_ms
 
     def is_at(self, offset: int) -> bool:
         """Whether everything before ``offset`` that can ever be handed out has been."""
         if self._next < len(self._current):
-            return self._current[self._next].offset >= offset
+            return self._first + self._next >= offset
         if self._queue:
             return self._queue[0].first_offset >= offset
         return self._scan.next_offset >= offset
@@ -217,8 +218,8 @@ class PartitionReader:
             self._queue.popleft()
             if head.end_offset <= self._start:
                 continue
-            self._current = [one for one in head.records(self._where) if one.offset >= self._start]
-            self._current_batch, self._next = head, 0
+            self._current, self._first = head.values(self._where), head.first_offset
+            self._current_batch, self._next = head, max(0, self._start - head.first_offset)
             return True
 
     def _look_ahead(self) -> bool:

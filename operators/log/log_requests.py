@@ -9,6 +9,9 @@ from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from operators.log.transaction_log import LogTimeoutError
 
+EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
+DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
+
 PartitionFunction = Callable[[Any, int], int]
 """``(record, number of partitions) -> partition``."""
 

@@ -6,10 +6,10 @@
                    does a request that was carried out without an answer;
 ``none``           records are written as they come, and nobody waits for an answer: they may also be lost.
 
-Transactional ids are ``{uid}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has names of its own, so that a
-zombie can never take a name from its successor, and uses as many as it has transactions at a time: the slot is free
-again once its transaction is committed. The successor of a subtask takes *all* names of older attempts over, except
-those that are pre-committed in the checkpoint it starts from; a zombie finds itself fenced. After a change of
+Transactional ids are ``{uid or prefix}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has names of its own,
+so that a zombie can never take a name from its successor, and uses as many as it has transactions at a time: the slot
+is free again once its transaction is committed. The successor of a subtask takes *all* names of older attempts over,
+except those that are pre-committed in the checkpoint it starts from; a zombie finds itself fenced. After a change of
 parallelism, names belong to the subtask with their number modulo the new parallelism (as in Flink).
 
 The number of the checkpoint is left with each commit. A restore that finds a higher one than its own would publish
@@ -30,19 +30,25 @@ from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
 from operators.log.disk_log import DiskLog
 from operators.log.disk_transaction_log import DiskTransactionLog
 from operators.log.log_reader import committed_records
-from operators.log.log_requests import PartitionFunction, Requests
+from operators.log.log_requests import (
+    AT_LEAST_ONCE,
+    DELIVERIES,
+    EXACTLY_ONCE,
+    NONE,
+    PartitionFunction,
+    Requests,
+)
 from operators.log.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
+from operators.log.plain_log_sink import PlainLogSink
 from operators.log.topics import check_topic_name
 from operators.log.transaction_log import (
     InvalidTransactionError,
-    LogTimeoutError,
     Producer,
     TransactionDescription,
     TransactionGoneError,
     TransactionLog,
     TransactionLogError,
 )
-from operators.sinks import SinkOperator
 from operators.transactions.two_phase_commit import (
     Transaction,
     TransactionLostError,
@@ -51,8 +57,7 @@ from operators.transactions.two_phase_commit import (
 )
 from state_backends.filesystem import FileSystem
 
-EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
-DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
+__all__ = ["AT_LEAST_ONCE", "DELIVERIES", "EXACTLY_ONCE", "NONE", "LogSink", "TransactionalLogSink"]
 
 
 class LogSink:
@@ -63,6 +68,7 @@ class LogSink:
     ``partitions``   of the topic, which is made if it is not there;
     ``partition``    where a record goes; by default a subtask writes to the partition of its number, modulo;
     ``retries``      how often a request without an answer is repeated before the task fails;
+    ``transactional_id_prefix``  instead of the uid: for another run of the same job that writes to the same log;
     ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
     :mod:`operators.transactions.two_phase_commit`; ``newer_commits``: see the module.
     """
@@ -82,6 +88,7 @@ class LogSink:
         ignore_failures_after_transaction_timeout: bool = False,
         newer_commits: str = "fail",
         retries: int = 2,
+        transactional_id_prefix: str | None = None,
     ) -> None:
         if delivery not in DELIVERIES:
             raise ConfigurationError(f"delivery is {delivery!r}; it must be one of {', '.join(DELIVERIES)}")
@@ -89,7 +96,10 @@ class LogSink:
             raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail' or 'report'")
         if type(retries) is not int or retries < 0:
             raise ConfigurationError(f"retries is {retries!r}; it must be a whole number from 0")
+        if transactional_id_prefix is not None and (not transactional_id_prefix or "/" in transactional_id_prefix):
+            raise ConfigurationError(f"transactional_id_prefix is {transactional_id_prefix!r}: a name without '/'")
         check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
+        self.prefix = transactional_id_prefix
         self.topic, self.partitions, self.partition = topic, partitions, partition
         self.delivery, self.retries, self.newer_commits = delivery, retries, newer_commits
         self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
@@ -106,7 +116,7 @@ class LogSink:
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
-        return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else _PlainLogSink(self)
+        return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else PlainLogSink(self)
 
     def fresh(self) -> LogSink:
         """Another one like it, with a log in memory of its own, or the same one on disk, not yet open."""
@@ -121,6 +131,7 @@ class LogSink:
             ignore_failures_after_transaction_timeout=self.ignores_timeouts,
             newer_commits=self.newer_commits,
             retries=self.retries,
+            transactional_id_prefix=self.prefix,
         )
 
     def attach(self, context: OperatorContext) -> TransactionLog:
@@ -177,56 +188,6 @@ class LogSink:
         return list(self._read[1])
 
 
-class _PlainLogSink(SinkOperator):
-    """Without transactions."""
-
-    def __init__(self, spec: LogSink) -> None:
-        self._spec = spec
-        self._requests = Requests(spec, self)
-        self._log: TransactionLog | None = None
-
-    def initialize_state(self) -> None:
-        self._log = self._spec.attach(self.context)
-
-    def process_batch(self, batch: Batch) -> None:
-        spec, now_ns, log = self._spec, self.context.processing_time_ns(), self._log
-        assert log is not None, "records come behind initialize_state"
-        for number, values in self._requests.by_partition(batch).items():
-
-            def append(number: int = number, values: list[Any] = values) -> None:
-                log.append(None, spec.topic, number, values, 0, now_ns)
-
-            if spec.delivery == AT_LEAST_ONCE:
-                self._requests.ask(append)
-                continue
-            try:
-                append()
-            except LogTimeoutError:
-                self.context.metrics.count("numRequestsUnanswered")
-
-    def snapshot_state(self, checkpoint_id: int) -> None:
-        self._flush()
-
-    def finish(self) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
-        # Sources will not read again what a checkpoint covers: it must not be lost any more.
-        if self._log is not None and self._spec.delivery == AT_LEAST_ONCE:
-            self._requests.ask(self._log.flush)
-
-    def close(self) -> None:
-        self._detach(is_dead=False)
-
-    def abandon(self) -> None:
-        self._detach(is_dead=True)
-
-    def _detach(self, *, is_dead: bool) -> None:
-        log, self._log = self._log, None
-        if log is not None:
-            self._spec.detach(log, self.context.metrics, is_dead=is_dead)
-
-
 class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     """A transaction is ``(transactional id, epoch)``."""
 
@@ -255,20 +216,24 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     # --- names --------------------------------------------------------------------------------------------
 
     @property
+    def _prefix(self) -> str:
+        return self._spec.prefix or self.context.uid
+
+    @property
     def _attempt(self) -> tuple[int, int]:
         return self.context.incarnation, self.context.attempt
 
     def _free_name(self) -> str:
         context, slot = self.context, 0
         taken = {transaction[0] for _, transaction, _ in self._pending}
-        stem = f"{context.uid}/{context.subtask}/{context.incarnation}.{context.attempt}"
+        stem = f"{self._prefix}/{context.subtask}/{context.incarnation}.{context.attempt}"
         while f"{stem}/{slot}" in taken:
             slot += 1
         return f"{stem}/{slot}"
 
     def _mine_of_earlier(self) -> list[TransactionDescription]:
         """What earlier attempts have left of which this subtask is in charge."""
-        context, prefix = self.context, f"{self.context.uid}/"
+        context, prefix = self.context, f"{self._prefix}/"
         mine = []
         for found in self._requests.ask(lambda: self._log.transactions(prefix, self._now_ns())):
             subtask, attempt, _ = found.producer.transactional_id.removeprefix(prefix).split("/")

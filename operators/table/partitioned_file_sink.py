@@ -24,7 +24,7 @@ from operators.files.rolling_policies import RollingPolicy, TableRollingPolicy
 from operators.table.compaction_operators import CompactCoordinatorSpec, CompactSpec
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
 from operators.table.partition_path import DEFAULT_PARTITION_NAME
-from operators.table.partitioning import PartitionAssigner, check_columns
+from operators.table.partitioning import PartitionAssigner
 from operators.table.streaming_file_writer import StreamingFileWriterOperator
 from operators.table.table_compaction import UNCOMPACTED_PREFIX, CompactCoordinator
 
@@ -124,7 +124,7 @@ class PartitionedFileSink:
         suffix: str = "",
         bucket_check_interval_ms: int = 60_000,
     ) -> None:
-        columns = check_columns(partition_by)
+        columns = PartitionAssigner(partition_by, default_partition).columns
         _check_type("commit", commit, PartitionCommit, "PartitionCommit(...)")
         _check_type("compaction", compaction, TableCompaction, "TableCompaction(...)")
         bulk = format is not None and is_bulk(format)

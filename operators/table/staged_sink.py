@@ -30,6 +30,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from operators.files.file_listing import is_hidden
+from operators.files.file_sink import read_committed
 from operators.files.part_files import Format, RecordError
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.sinks import SinkOperator
@@ -44,7 +45,7 @@ from operators.table.staging import (
     task_directory_name,
 )
 from operators.table.staging_writers import PartitionColumns, StagingWriter
-from state_backends.filesystem import write_atomically
+from state_backends.filesystem import FileSystem, write_atomically
 
 _ROOT, _FILE = "root", "file"
 """Kinds of messages to the finalizer: a staging directory to delete in the end, and a staged file."""
@@ -118,6 +119,10 @@ class StagedFileSink:
         if given.get("uid") is not None:
             behind["uid"] = f"{given['uid']}-finalizer"
         stream.via(StagingWriters(self), **given).global_().sink(StagingFinalizer(self), **behind)
+
+    def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
+        """What readers see in the table's directory: partition -> rows, sorted, without the columns in the path."""
+        return read_committed(fs, directory, self.format)
 
 
 class StagingWriters:

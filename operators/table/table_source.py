@@ -60,6 +60,11 @@ class _PartitionReader:
         self._reader = reader
         self._template = {name: values.get(name) for name in schema}
 
+    def ready(self) -> int:
+        """Every reader of files knows."""
+        count: int = self._reader.ready()  # type: ignore[attr-defined]
+        return count
+
     def read(self, max_records: int) -> Batch | None:
         batch = self._reader.read(max_records)
         if batch is None or not batch:

@@ -23,6 +23,10 @@ Rules, with their reasons:
   error that no restart can help. ``ignore_failures_after_transaction_timeout`` lets a restore go on without it, if it
   is older than the timeout, and counts it in ``numTransactionsLost``; never silently, and never in a notification.
 
+Stricter than there are two things. Only :class:`TransactionLostError` is taken for lost data, and forgiven to a restore
+behind the timeout: any other error fails the task, for the next attempt may do better. And what no state knows of is
+aborted (``abort_lingering``), where there it waits for the timeout of the other system.
+
 Source: ``TwoPhaseCommitSinkFunction`` and its tests; for lingering transactions KIP-664 and Flink's FLIP-511.
 """
 
@@ -102,8 +106,8 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self.abort(transaction)
 
     def transaction_near_timeout(self, transaction: Transaction, elapsed_ns: int) -> None:
-        """``transaction``, about to be committed, was begun longer ago than the warning ratio allows: the timeout is too
-        short, or checkpoints take too long. Called once for each that ``numTransactionsNearTimeout`` counts."""
+        """``transaction``, about to be committed, was begun longer ago than the warning ratio allows: the timeout is
+        too short, or checkpoints take too long. Called once for each that ``numTransactionsNearTimeout`` counts."""
 
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:
         """Abort what earlier attempts of this subtask have left in the other system, except ``spared``."""

@@ -137,6 +137,9 @@ def test_every_point_and_phase_is_visited() -> None:
     run_case(Subject(ticking), replace(timed, config=config), interference=injector)
     found |= injector.points.keys()
 
+    crash = Fault("crash", "count[1]", point="user.process", phase=BEFORE)
+    found |= ran("acking", crash, **{"acking.timeout_ns": 500_000})[1].points.keys()
+
     assert sorted({(name, phase) for name, point in POINTS.items() for phase in point.phases} - found) == []
     assert {phase for _, phase in found} == {BEFORE, AFTER, TORN}
 

@@ -26,6 +26,7 @@ from tests.house.set_kinds import ProjectNames
 BORDER_FILES: dict[str, tuple[str, ...]] = {
     "state_backends/local_filesystem.py": ("files", "process"),
     "state_backends/fsspec_filesystem.py": ("files", "process", "threads"),
+    "operators/databases/waiting.py": ("clock",),
 }
 
 TOP_LEVEL = frozenset((

@@ -19,7 +19,17 @@ from state_backends.storage import CheckpointStorage
 from tests.house import transcripts
 from tests.house.project import ROOT
 
-_PAGES = ("state", "state-backends", "changelog", "columnar", "state-ttl", "schema-evolution", "exploration")
+_PAGES = (
+    "state",
+    "state-backends",
+    "changelog",
+    "columnar",
+    "state-ttl",
+    "schema-evolution",
+    "exploration",
+    "bucketing-sink",
+    "overwrite",
+)
 _EXTRAS = {"columnar": "numpy", "state-backends": "rocksdict"}
 _HEX_LINE = re.compile(r"^\s*((?:[0-9a-f]{2}\s+)*[0-9a-f]{2})(?=\s|$)")
 
@@ -41,7 +51,7 @@ def test_programs_print_what_the_page_says(name: str, tmp_path: Path) -> None:
         assert transcripts.run_program(program.text, tmp_path, ROOT) == printed, f"docs/{name}.md:{program.line}"
 
 
-@pytest.mark.parametrize("name", ["savepoints", "state-backends"])
+@pytest.mark.parametrize("name", ["savepoints", "state-backends", "database-sinks"])
 def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
     """Commands of a page, in order and in one directory with its programs, print what stands below them."""
     for text in ((ROOT / "README.md").read_text("utf-8"), page(name)):

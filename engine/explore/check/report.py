@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
+from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.case import FIFO, Case
 from engine.explore.check.machine import Machine
 from engine.explore.check.search import FINISHED, CheckOrder, Ending, Found, Search, Step
@@ -144,7 +144,13 @@ def check(subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE) -> C
 
     :raises ConfigurationError: when the job or the order makes no sense
     """
-    own_promise = promise_of(run_config(order.case).protocol)
+    protocol = run_config(order.case).protocol
+    if protocol.tracks_records:
+        raise ConfigurationError(
+            f"a check cannot try every schedule in mode {protocol.name}: which messages of ackers may change places"
+            f" without a difference is not known to it\n  use weir explore --mode {protocol.name}, or another mode"
+        )
+    own_promise = promise_of(protocol)
     judge, own_judge = _Judge(promise), _Judge(own_promise)
     search = Search(subject, order)
     endings = search.endings()

@@ -203,9 +203,6 @@ class _CountedFiles:
         self.calls["cleanup_calls"] += 1
         return True
 
-    def exists(self, relative: str) -> bool:
-        return False
-
     def delete(self, relative: str) -> None:
         raise AssertionError(relative)
 

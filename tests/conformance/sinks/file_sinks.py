@@ -10,6 +10,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
 from operators.files.bucket import Bucket, BucketState, PartNames, PartSettings
 from operators.files.bucket_assigners import BucketContext, DateTimeBucketAssigner
+from operators.files.file_writer import UniquePartNames
 from operators.files.part_files import PartEncoder
 from operators.files.recoverable_writer import (
     PendingFile,
@@ -307,7 +308,7 @@ def part_name(vector: Vector) -> list[str]:
         case "StreamingFileSink":
             target = PartNames(prefix, suffix, given["subtask"]).target("", given["counter"])
         case "FileSink":
-            target = file_sink_part_name(prefix, suffix, names(), given["counter"])
+            target = UniquePartNames(prefix, suffix, names()).target("", given["counter"])
         case other:
             raise MalformedVector(f"unknown sink {other!r}")
     name = target
@@ -318,11 +319,6 @@ def part_name(vector: Vector) -> list[str]:
     found = re.fullmatch(vector["expect"]["regex"], name)
     comparison.field(f"{name!r} matches {vector['expect']['regex']!r}", True, found is not None)
     return comparison.finish()
-
-
-def file_sink_part_name(prefix: str, suffix: str, unique: str, counter: int) -> str:
-    """The name that the writers of the committing file sink give."""
-    return f"{prefix}-{unique}-{counter}{suffix}"
 
 
 def bucket_assigner(vector: Vector) -> list[str]:

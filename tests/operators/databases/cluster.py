@@ -9,6 +9,9 @@ from operators.databases.database_sink import DatabaseSink
 from operators.databases.session import Row, SinkDatabase
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
+IMPATIENT: dict[str, Any] = {"reconnects": 1, "reconnect_wait_s": 0.0, "lock_timeout_ms": 200}
+"""Options of a database that waits for nobody."""
+
 COLUMNS = {"number": "BIGINT NOT NULL", "text": "TEXT"}
 
 
@@ -100,3 +103,18 @@ class Cluster:
     def close(self) -> None:
         for task in self.everybody:
             task.operator.abandon()
+
+
+def execute(dsn: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run one statement in a connection of its own."""
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(statement)  # type: ignore[call-overload]
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def prepared(dsn: str) -> list[str]:
+    """Global names of what waits in this database."""
+    found = execute(dsn, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid")
+    return [gid for (gid,) in found]

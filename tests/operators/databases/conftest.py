@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,21 +13,17 @@ from operators.databases.memory_database import MemoryDatabase
 from operators.databases.postgres_database import PostgresDatabase
 from operators.databases.session import SinkDatabase
 from operators.databases.sqlite_database import SqliteDatabase
-from tests.postgres_server import PostgresServer, needs_server
+from tests.operators.databases.cluster import Cluster
+from tests.postgres_server import PostgresServer, running_server
 
 _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A running server; whoever stops it starts it again."""
-    needs_server()
-    server = PostgresServer()
-    try:
-        server.start()
+    """A running server, in a hurry: it would not survive a power cut."""
+    with running_server(fsync=False) as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture
@@ -59,3 +56,18 @@ def _real_database(request: pytest.FixtureRequest, directory: Path) -> SinkDatab
     if request.param == "sqlite":
         return SqliteDatabase(str(directory / "data.sqlite"))
     return PostgresDatabase(request.getfixturevalue("postgres_dsn"), lock_timeout_ms=300)
+
+
+@pytest.fixture
+def postgres_cluster_of(postgres_dsn: str) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters that write to PostgreSQL, and disconnects them behind the test."""
+    made: list[Cluster] = []
+
+    def make(parallelism: int = 1, *, patience: dict[str, Any] | None = None, **options: Any) -> Cluster:
+        database = PostgresDatabase(postgres_dsn, **({"lock_timeout_ms": 200} if patience is None else patience))
+        made.append(Cluster(database, parallelism, **options))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()

@@ -1,12 +1,11 @@
-"""What is PostgreSQL's own: a server that is killed and comes back, prepared transactions that others can see and end,
-locks, and errors that name the row."""
+"""What is PostgreSQL's own: connections that break, prepared transactions that others can see and end, locks, and errors
+that name the row."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,113 +16,19 @@ from operators.databases.postgres_connection import imported_psycopg
 from operators.databases.postgres_database import PostgresDatabase
 from operators.databases.session import DatabaseError, EpochHolder, FencedError, RowRefusedError, TableDescription
 from operators.databases.upsert_sink import UpsertSink
-from tests.operators.databases.cluster import Cluster
+from tests.operators.databases.cluster import IMPATIENT, Cluster, execute, prepared
 from tests.operators.harness import Harness
-from tests.postgres_server import PostgresServer, needs_server
+from tests.postgres_server import PostgresServer, running_server
 
 Make = Callable[..., Cluster]
-IMPATIENT: dict[str, Any] = {"reconnects": 1, "reconnect_wait_s": 0.0, "lock_timeout_ms": 200}
-
-
-@pytest.fixture
-def cluster_of(postgres_dsn: str) -> Iterator[Make]:
-    made: list[Cluster] = []
-
-    def make(parallelism: int = 1, *, patience: dict[str, Any] | None = None, **options: Any) -> Cluster:
-        database = PostgresDatabase(postgres_dsn, **({"lock_timeout_ms": 200} if patience is None else patience))
-        made.append(Cluster(database, parallelism, **options))
-        return made[-1]
-
-    yield make
-    for cluster in made:
-        cluster.close()
-
-
-def execute(dsn: str, statement: str) -> list[tuple[Any, ...]]:
-    import psycopg
-
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        cursor = connection.execute(statement)  # type: ignore[call-overload]
-        return cursor.fetchall() if cursor.description is not None else []
-
-
-def prepared(dsn: str) -> list[str]:
-    """Global names of what waits in this database."""
-    found = execute(dsn, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid")
-    return [gid for (gid,) in found]
-
-
-# --- the server goes away ------------------------------------------------------------------------------------------
-
-
-def test_a_server_killed_between_prepare_and_commit_has_it_all_when_it_is_back(
-    postgres_server: PostgresServer, postgres_dsn: str, cluster_of: Make
-) -> None:
-    """The notification finds its connection broken, makes another one, and commits."""
-    cluster = cluster_of(batch_rows=1)
-    cluster.write(1, 2)
-    checkpoint = cluster.checkpoint()
-    cluster.tasks[0].process([(3, "")])
-    postgres_server.kill9()
-    postgres_server.restart()
-    assert len(prepared(postgres_dsn)) == 1
-    cluster.tasks[0].complete(checkpoint.id)
-    assert cluster.visible() == [1, 2]
-    with pytest.raises(DatabaseError):
-        cluster.tasks[0].process([(4, "")])
-    cluster.crash()
-    cluster.write(3, 4)
-    cluster.checkpoint(0)
-    assert cluster.visible() == [1, 2, 3, 4]
-
-
-def test_a_server_that_comes_back_late_is_waited_for(postgres_server: PostgresServer, cluster_of: Make) -> None:
-    """In wall time, and only by what may be repeated."""
-    cluster = cluster_of(patience={"reconnects": 20, "reconnect_wait_s": 0.05})
-    cluster.write(1)
-    checkpoint = cluster.checkpoint()
-    postgres_server.kill9()
-    comes_back = threading.Timer(0.5, postgres_server.restart)
-    comes_back.start()
-    try:
-        cluster.tasks[0].complete(checkpoint.id)
-    finally:
-        comes_back.join()
-    assert cluster.visible() == [1]
-
-
-def test_a_server_that_stays_away_fails_the_task_and_the_restore_makes_it_good(
-    postgres_server: PostgresServer, cluster_of: Make
-) -> None:
-    """Each step tells that nobody answers; nothing is lost, nothing is there twice."""
-    cluster = cluster_of(patience=IMPATIENT, batch_rows=1)
-    cluster.write(1)
-    checkpoint = cluster.checkpoint()
-    postgres_server.kill9()
-    try:
-        with pytest.raises(DatabaseError, match=r"connection|refused"):
-            cluster.tasks[0].complete(checkpoint.id)
-        with pytest.raises(DatabaseError):
-            cluster.write(2)
-        with pytest.raises(DatabaseError):
-            cluster.snapshot()
-        cluster.tasks[0].close()
-        assert cluster.counter("numAbortsFailed") == 1
-        with pytest.raises(DatabaseError):
-            cluster.start()
-    finally:
-        postgres_server.restart()
-    cluster.start()
-    cluster.write(2)
-    cluster.checkpoint(0)
-    assert cluster.visible() == [1, 2]
+# --- connections that break ----------------------------------------------------------------------------------------
 
 
 def test_a_connection_that_was_cut_before_anything_was_written_is_made_anew(
-    postgres_server: PostgresServer, postgres_dsn: str, cluster_of: Make
+    postgres_server: PostgresServer, postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
     """Nothing is lost with it: the transaction has not begun."""
-    cluster = cluster_of(batch_rows=1)
+    cluster = postgres_cluster_of(batch_rows=1)
     cluster.write(1)
     cluster.checkpoint(0)
     postgres_server.execute(
@@ -135,11 +40,11 @@ def test_a_connection_that_was_cut_before_anything_was_written_is_made_anew(
 
 
 def test_rows_of_an_open_transaction_are_gone_with_its_connection(
-    postgres_server: PostgresServer, cluster_of: Make
+    postgres_server: PostgresServer, postgres_cluster_of: Make
 ) -> None:
     """Neither the next batch nor the next checkpoint passes over that: half a transaction would be lost data."""
     for step in ("write", "prepare"):
-        cluster = cluster_of(batch_rows=1, writer=step)
+        cluster = postgres_cluster_of(batch_rows=1, writer=step)
         cluster.write(1)
         postgres_server.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'weir'"
@@ -156,9 +61,9 @@ def test_rows_of_an_open_transaction_are_gone_with_its_connection(
 # --- prepared transactions -----------------------------------------------------------------------------------------
 
 
-def test_what_an_administrator_rolls_back_or_commits(postgres_dsn: str, cluster_of: Make) -> None:
+def test_what_an_administrator_rolls_back_or_commits(postgres_dsn: str, postgres_cluster_of: Make) -> None:
     """Committed by hand it is committed; rolled back by hand its rows are lost, which no restart helps."""
-    cluster = cluster_of()
+    cluster = postgres_cluster_of()
     cluster.write(1)
     checkpoint = cluster.checkpoint()
     (name,) = prepared(postgres_dsn)
@@ -173,15 +78,15 @@ def test_what_an_administrator_rolls_back_or_commits(postgres_dsn: str, cluster_
         cluster.tasks[0].complete(checkpoint.id)
 
 
-def test_names_fit_into_what_the_server_has_for_them(postgres_dsn: str, cluster_of: Make) -> None:
+def test_names_fit_into_what_the_server_has_for_them(postgres_dsn: str, postgres_cluster_of: Make) -> None:
     """However long a uid is; and they tell who wrote."""
-    cluster = cluster_of(writer="w" * 300)
+    cluster = postgres_cluster_of(writer="w" * 300)
     cluster.incarnation, cluster.attempt = 10**6, 10**6
     cluster.write(1)
     cluster.snapshot()
     (name,) = prepared(postgres_dsn)
     assert len(name.encode()) < 200
-    short = cluster_of(writer="orders/out")
+    short = postgres_cluster_of(writer="orders/out")
     short.write(1)
     short.snapshot()
     database = postgres_dsn.rpartition("=")[2]
@@ -189,11 +94,11 @@ def test_names_fit_into_what_the_server_has_for_them(postgres_dsn: str, cluster_
 
 
 def test_databases_of_one_server_do_not_see_each_other(
-    postgres_server: PostgresServer, postgres_dsn: str, cluster_of: Make
+    postgres_server: PostgresServer, postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
     """The same table and writer in both: names differ, and nobody aborts what is the other's."""
     postgres_server.execute("CREATE DATABASE beside")
-    here, there = cluster_of(), Cluster(PostgresDatabase(postgres_server.dsn("beside")))
+    here, there = postgres_cluster_of(), Cluster(PostgresDatabase(postgres_server.dsn("beside")))
     try:
         for cluster in (here, there):
             cluster.write(1)
@@ -206,9 +111,9 @@ def test_databases_of_one_server_do_not_see_each_other(
         postgres_server.execute("DROP DATABASE beside WITH (FORCE)")
 
 
-def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, cluster_of: Make) -> None:
+def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, postgres_cluster_of: Make) -> None:
     """Its open transaction holds the lock of a key that its successor writes, too."""
-    cluster = cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
+    cluster = postgres_cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
     cluster.write(1)
     (zombie,) = cluster.tasks
     cluster.start()
@@ -241,9 +146,9 @@ def test_an_epoch_is_checked_under_a_lock_when_rows_are_replaced(postgres_dsn: s
     successor.close()
 
 
-def test_a_prepared_unique_key_is_not_waited_for_without_end(cluster_of: Make) -> None:
+def test_a_prepared_unique_key_is_not_waited_for_without_end(postgres_cluster_of: Make) -> None:
     """The next transaction with the same key gets an error that says what to do."""
-    cluster = cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
+    cluster = postgres_cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
     cluster.write(1)
     cluster.snapshot()
     with pytest.raises(DatabaseError, match="use UpsertSink"):
@@ -268,10 +173,10 @@ def test_a_prepared_unique_key_is_not_waited_for_without_end(cluster_of: Make) -
     ],
 )
 def test_a_row_that_the_table_refuses_is_named(
-    cluster_of: Make, definition: str, row: tuple[Any, ...], why: str
+    postgres_cluster_of: Make, definition: str, row: tuple[Any, ...], why: str
 ) -> None:
     """With table, column if the server tells, reason, and the row itself out of its batch."""
-    cluster = cluster_of(columns={"number": "BIGINT", "text": definition})
+    cluster = postgres_cluster_of(columns={"number": "BIGINT", "text": definition})
     fine = [(0, "fine" if definition != "INT" else "0"), (1, "7")]
     cluster.tasks[0].process([*fine, row, (3, "9")])
     with pytest.raises(RowRefusedError, match=f"(?s)'numbers' of database.*{why}.*fix") as caught:
@@ -280,9 +185,9 @@ def test_a_row_that_the_table_refuses_is_named(
     assert cluster.visible() == []
 
 
-def test_a_constraint_that_is_checked_at_the_end_is_found_at_the_pre_commit(cluster_of: Make) -> None:
+def test_a_constraint_that_is_checked_at_the_end_is_found_at_the_pre_commit(postgres_cluster_of: Make) -> None:
     """Deferred, but not behind the checkpoint."""
-    cluster = cluster_of(columns={"number": "BIGINT UNIQUE DEFERRABLE INITIALLY DEFERRED", "text": "TEXT"})
+    cluster = postgres_cluster_of(columns={"number": "BIGINT UNIQUE DEFERRABLE INITIALLY DEFERRED", "text": "TEXT"})
     cluster.write(1, 1)
     with pytest.raises(RowRefusedError, match=r"already exists"):
         cluster.snapshot()
@@ -300,9 +205,9 @@ def test_tables_in_schemas_and_names_with_capitals(postgres_dsn: str) -> None:
     assert execute(postgres_dsn, 'SELECT "The Number" FROM "Shop"."Or""ders"') == [(7,)]
 
 
-def test_who_may_only_write_need_not_be_allowed_to_create(postgres_dsn: str, cluster_of: Make) -> None:
+def test_who_may_only_write_need_not_be_allowed_to_create(postgres_dsn: str, postgres_cluster_of: Make) -> None:
     """Once somebody has made the tables."""
-    cluster_of().close()
+    postgres_cluster_of().close()
     execute(postgres_dsn, "CREATE ROLE writer LOGIN")
     try:
         execute(postgres_dsn, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO writer")
@@ -326,48 +231,33 @@ def test_what_was_committed_stays_committed_whatever_the_server_is_set_to(postgr
     connection.close()
 
 
-@pytest.fixture
-def server_with() -> Iterator[Callable[[int], PostgresServer]]:
-    """A server of the test's own, with so many prepared transactions at a time."""
-    needs_server()
-    servers: list[PostgresServer] = []
-
-    def start(prepared_transactions: int) -> PostgresServer:
-        servers.append(PostgresServer(max_prepared_transactions=prepared_transactions, fsync=False))
-        servers[-1].start()
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.remove()
-
-
-def test_a_server_without_prepared_transactions_is_refused(server_with: Callable[[int], PostgresServer]) -> None:
+def test_a_server_without_prepared_transactions_is_refused() -> None:
     """With the setting to change. Upserts need none."""
-    server = server_with(0)
-    with pytest.raises(ConfigurationError, match="max_prepared_transactions in postgresql.conf"):
-        Cluster(PostgresDatabase(server.dsn()))
-    sink = UpsertSink(PostgresDatabase(server.dsn()), "t", {"number": "BIGINT", "text": "TEXT"}, key=("number",))
-    task = Harness(sink.create_operator())
-    task.process([(1, "a"), (2, "b"), (1, "c")])
-    task.finish()
-    task.close()
-    assert sink.committed_rows() == ["(1, 'c')", "(2, 'b')"]
+    with running_server(max_prepared_transactions=0, fsync=False) as server:
+        with pytest.raises(ConfigurationError, match="set max_prepared_transactions in"):
+            Cluster(PostgresDatabase(server.dsn()))
+        sink = UpsertSink(PostgresDatabase(server.dsn()), "t", {"number": "BIGINT", "text": "TEXT"}, key=("number",))
+        task = Harness(sink.create_operator())
+        task.process([(1, "a"), (2, "b"), (1, "c")])
+        task.finish()
+        task.close()
+        assert sink.committed_rows() == ["(1, 'c')", "(2, 'b')"]
 
 
-def test_a_server_with_too_few_prepared_transactions_says_so(server_with: Callable[[int], PostgresServer]) -> None:
+def test_a_server_with_too_few_prepared_transactions_says_so() -> None:
     """When they are used up: the checkpoint fails, and the task goes back."""
-    cluster = Cluster(PostgresDatabase(server_with(1).dsn()))
-    cluster.write(1)
-    cluster.checkpoint()
-    cluster.write(2)
-    with pytest.raises(DatabaseError, match="raise max_prepared_transactions"):
-        cluster.snapshot()
-    cluster.crash()
-    cluster.write(2)
-    cluster.checkpoint(0)
-    assert cluster.visible() == [1, 2]
-    cluster.close()
+    with running_server(max_prepared_transactions=1, fsync=False) as server:
+        cluster = Cluster(PostgresDatabase(server.dsn()))
+        cluster.write(1)
+        cluster.checkpoint()
+        cluster.write(2)
+        with pytest.raises(DatabaseError, match="raise max_prepared_transactions"):
+            cluster.snapshot()
+        cluster.crash()
+        cluster.write(2)
+        cluster.checkpoint(0)
+        assert cluster.visible() == [1, 2]
+        cluster.close()
 
 
 def test_a_dsn_that_is_none_is_refused() -> None:

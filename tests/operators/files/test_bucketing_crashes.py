@@ -24,6 +24,7 @@ from engine.graph.job import Job
 from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
 from operators.sources import SequenceSource
+from state_backends.faulty_filesystem import Decide
 from state_backends.filesystem import (
     FaultInjectingFileSystem,
     FaultKind,
@@ -82,10 +83,10 @@ class Numbers:
             self.seen.clear()
             self.went_back = True
 
-    def run(self, rules: Sequence[FaultRule]) -> bool:
+    def run(self, rules: Sequence[FaultRule], decide: Decide | None = None) -> bool:
         """One attempt; true when the job has ended."""
         self.attempt += 1
-        fs = FaultInjectingFileSystem(self.disk, rules)
+        fs = FaultInjectingFileSystem(self.disk, rules, decide=decide)
         try:
             self._attempt(fs)
         except SimulatedCrashError:
@@ -238,3 +239,21 @@ def test_tasks_are_killed_in_a_job(disk: str, parallelism: int) -> None:
         assert result.attempts > 1 or killed_us > 300
         rows = read_bucketing_output(files, "/out/rows")
         assert Counter(int(row) for lines in rows.values() for row in lines) == Counter(range(300)), killed_us
+
+
+@pytest.mark.parametrize("disk", DISKS)
+@pytest.mark.parametrize("batch_size_bytes", [5, 1_000])
+def test_a_reader_looks_at_every_moment(disk: str, batch_size_bytes: int) -> None:
+    """Before every call to the file system, of the restore too, what is visible is covered by a checkpoint."""
+    for first_error in range(5, 90, 12):
+        job = Numbers(DISKS[disk](), batch_size_bytes)
+        left = [first_error]
+
+        def look(_operation: str, _paths: object, job: Numbers = job, left: list[int] = left) -> FaultRule | None:
+            job.check_visible()
+            left[0] -= 1
+            # An error, and not a power failure: what was written and never fsynced is still there.
+            return None if left[0] else FaultRule(FaultKind.ERROR_BEFORE)
+
+        if not job.run((), look):
+            assert job.run((), look)

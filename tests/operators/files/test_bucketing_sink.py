@@ -21,7 +21,7 @@ from operators.files.bulk_formats import BulkTextFormat
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.files.valid_length import decode_valid_length, encode_valid_length, write_valid_length
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import run
 
@@ -374,6 +374,60 @@ def test_a_job_that_goes_back_takes_finished_parts_back(fs: MemoryFileSystem, pa
     assert rows(fs) == ["1", "2", "3", "4"]
 
 
+def test_the_valid_length_of_a_part_that_is_taken_back_goes_with_it() -> None:
+    """Its name is free again, and another part of that name is valid as a whole."""
+    fs = Untruncatable()
+    task = start(fs)
+    task.process([1])
+    older = task.snapshot(1)
+    task.advance_ms(200)
+    task.process([2])
+    newer = task.snapshot(2)
+    start(fs, newer, attempt=2)
+    assert "_part-0-1.valid-length" in files(fs)
+    task = start(fs, older, attempt=3)
+    task.process([2, 3])
+    task.finish()
+    task.snapshot(3)
+    task.complete(3)
+    assert files(fs)["part-0-1"] == "2\n3\n"
+    assert rows(fs) == ["1", "2", "3"]
+
+
+def closed(task: Harness, value: int, checkpoint_id: int) -> Checkpoint:
+    """One more part, finished with a checkpoint."""
+    task.process([value])
+    task.advance_ms(200)
+    checkpoint = task.snapshot(checkpoint_id)
+    task.complete(checkpoint_id)
+    return checkpoint
+
+
+def test_what_was_taken_back_is_struck_out() -> None:
+    """A part that has the name of one that was taken back is not taken back by mistake, once the job goes on."""
+    fs = MemoryFileSystem()
+    task = start(fs)
+    first = closed(task, 1, 1)
+    task.snapshot(2)
+    closed(task, 2, 3)
+    second = closed(start(fs, first, attempt=2), 2, 2)
+    assert "part-0-1" in files(fs)
+    assert start(fs, second, attempt=3).counter("numCommittedFilesRetracted") == 0
+    assert rows(fs) == ["1", "2"]
+
+
+def test_a_journal_with_a_torn_line() -> None:
+    """It was torn in a snapshot that did not complete, and is not needed; the next line must not go on with it."""
+    fs = MemoryFileSystem()
+    first = closed(start(fs), 1, 1)
+    with fs.open_append(f"{ROWS}/.op-uid.parts-0") as file:
+        file.write(b'[2, "')
+    second = closed(start(fs, first, attempt=2), 2, 2)
+    start(fs, second, attempt=3)
+    start(fs, first, attempt=4)
+    assert rows(fs) == ["1"]
+
+
 def test_parts_of_another_run_stay() -> None:
     """A job that starts from nothing does not touch what it finds, not even after it has gone back itself."""
     fs = MemoryFileSystem()
@@ -387,6 +441,23 @@ def test_parts_of_another_run_stay() -> None:
     n = task.snapshot(1)
     start(fs, n, attempt=2)
     assert rows(fs) == ["1", "2"]
+
+
+def test_a_valid_length_is_there_whole_or_not_at_all() -> None:
+    """And before its part: a write that is torn leaves nothing for readers to stumble over."""
+    fs = Untruncatable()
+    task = start(fs)
+    task.process([1])
+    n = task.snapshot(1)
+    task.process([2])
+    torn = FaultInjectingFileSystem(fs, [FaultRule(FaultKind.TORN_WRITE, "write", path="*valid-length*", keep_bytes=1)])
+    for goes_back in (True, False):
+        with pytest.raises(StorageError):
+            start(torn, n, attempt=2, goes_back=goes_back)  # type: ignore[arg-type]
+        assert rows(fs) == []
+        assert "_part-0-0.valid-length" not in files(fs)
+    start(fs, n, attempt=3, goes_back=False)
+    assert rows(fs) == ["1"]
 
 
 def test_truncation_is_found_out_or_switched_off() -> None:

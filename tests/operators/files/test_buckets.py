@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ POLICIES: dict[str, RollingPolicy] = {
 
 def cut(records: list[tuple[str, str]], at: list[int]) -> list[list[tuple[str, str]]]:
     bounds = sorted({0, len(records), *(one % (len(records) + 1) for one in at)})
-    return [records[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [records[start:stop] for start, stop in pairwise(bounds)]
 
 
 @given(st.sampled_from(list(POLICIES)), RECORDS, st.lists(st.integers(0, 100), max_size=5))

@@ -333,6 +333,21 @@ def test_files_that_come_later_are_read_once(at_us: int) -> None:
     assert sorted(results.records) == expected
 
 
+def test_the_end_of_a_split_costs_nothing() -> None:
+    """Virtual time is that of the records, and which reader gets how much does not depend on the size of batches."""
+    seen = []
+    for batch_size in (1, 3, 1024):
+        results = CollectedResults()
+        job = Job("files", parallelism=2)
+        job.source(pulled(split_bytes=10, assigner="fifo"), name="reader").collect(results, name="out")
+        made = execution(job, file_system=input_files(), batch_size=batch_size, mode="none")
+        result = made.run().raise_on_failure()
+        assert sorted(results.records) == LINES
+        seen.append((result.ended_ns - result.started_ns, [task.records_out for task in made.manager.tasks.values()]))
+    assert seen[0] == seen[1] == seen[2]
+    assert 30 * US <= seen[0][0] <= 33 * US
+
+
 def test_a_run_repeats_itself() -> None:
     """The same seed gives the same records in the same order."""
     runs = []

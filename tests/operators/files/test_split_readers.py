@@ -13,14 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.elements.errors import ConfigurationError, MalformedRecordError, StateError, UserFunctionError
+from engine.elements.errors import (
+    ConfigurationError,
+    JobChangedError,
+    MalformedRecordError,
+    StateError,
+    UserFunctionError,
+)
 from operators.files import line_reader
 from operators.files.compressed_files import CorruptFileError, DecompressedFile, open_input
 from operators.files.file_formats import CsvFormat, TextFormat
 from operators.files.file_source import FileSource
 from operators.files.stream_formats import FixedLengthFormat
+from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.files.test_file_source import PATH, file_system, world
+from tests.operators.harness import Checkpoint, Harness, read_all
 from tests.operators.test_sources import SourceWorld, drain
 
 CHARACTERS = st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r")
@@ -173,6 +181,27 @@ def test_a_file_that_may_not_be_read_is_a_clear_error() -> None:
         file.write(b"x")
     with pytest.raises(ConfigurationError, match="file '/in/data' of source 'numbers' cannot be read"):
         FileSource(PATH, TextFormat()).open_split(PATH, None, SourceWorld(fs))
+
+
+def test_a_file_that_is_cut_otherwise_than_before_is_refused() -> None:
+    """Finished splits would be read again under other names; a file that has only grown gains splits."""
+    fs = file_system({PATH: b"".join(b"line %d\n" % number for number in range(20))})
+
+    def harness(split_bytes: int | None, restored: Checkpoint | None = None) -> Harness:
+        source = FileSource(PATH, TextFormat(), split_bytes=split_bytes)
+        return Harness(SourceOperator(source), fs=fs, restored=restored)
+
+    first = harness(60)
+    whole = [value for batch in read_all(first) for value in batch.values]
+    checkpoint = first.snapshot(1)
+    for other in (None, 50):
+        with pytest.raises(JobChangedError, match=r"the file is cut otherwise now.*\n  give the source the"):
+            harness(other, checkpoint)
+    with fs.open_append(PATH) as file:
+        file.write(b"more\n" * 20)
+    grown = [value for batch in read_all(harness(60, checkpoint)) for value in batch.values]
+    assert (len(whole), grown) == (20, ["more"] * len(grown))
+    assert 0 < len(grown) < 20
 
 
 # --- compressed files -------------------------------------------------------------------------------------

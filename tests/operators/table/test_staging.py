@@ -387,6 +387,38 @@ def test_a_job_that_goes_back_takes_its_rows_back(overwrite: bool) -> None:
     assert job.rows() == [*old, 1, 2]
 
 
+def test_what_was_taken_back_survives_a_power_failure() -> None:
+    """It is where it was staged, or still in the table; the job needs it again."""
+    fs = MemoryFileSystem()
+    job = Insert(fs)
+    job.write(1)
+    first = job.checkpoint(1)
+    job.finish()
+    job.finalizer.complete(job.checkpoint(2).id)
+    for _ in range(2):
+        job.start(first, first)
+        fs.crash()
+    job.start(first, first)
+    job.finish()
+    job.finalizer.complete(job.checkpoint(3).id)
+    fs.crash()
+    assert job.rows() == [1]
+
+
+def test_a_task_begins_with_an_empty_directory() -> None:
+    """What a dead attempt of it has staged is gone; other tasks keep theirs."""
+    fs = MemoryFileSystem()
+    put(fs, f"{STAGING}/task-0/p=1/dead", "x\n")
+    put(fs, f"{STAGING}/task-1/p=1/alive", "y\n")
+    output = BatchOutputFormat(fs, TABLE, STAGING, format=CsvRowFormat(), columns=["a", "p"], partition_columns=["p"])
+    output.open(0)
+    output.write(0, [("z", 1)])
+    output.close(0)
+    output.finalize()
+    assert sorted(tree(fs).values()) == ["y\n", "z\n"]
+    assert not fs.exists(STAGING)
+
+
 def test_a_restored_plan_is_carried_out_at_once_and_only_once() -> None:
     """Whether or not it was begun; and not again over what others have written since."""
     fs = MemoryFileSystem()

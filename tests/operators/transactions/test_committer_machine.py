@@ -74,6 +74,9 @@ def test_a_late_notification_of_an_older_checkpoint_changes_nothing() -> None:
 
     assert machine.notify(1) == []
     assert readers.seen == ["a"]
+    # It is not forgotten that checkpoint 2 is complete.
+    fed(machine, messages(2, 0, 1, ["late"]))
+    assert readers.seen == ["a", "late"]
 
 
 def test_committables_behind_their_notification_are_committed_when_all_have_come() -> None:

@@ -87,7 +87,8 @@ def test_a_subtask_that_never_saw_an_aborted_checkpoint_is_not_waited_for() -> N
 def test_an_older_checkpoint_that_is_not_whole_holds_the_newer_back() -> None:
     """Whoever follows the commits sees them in order."""
     world = World()
-    machine = fed(GlobalCommitterMachine(world), [summary(1, 0, 1, 2), committable(1, 0, "a")], messages(2, 0, 1, ["c"]))
+    first = [summary(1, 0, 1, 2), committable(1, 0, "a")]
+    machine = fed(GlobalCommitterMachine(world), first, messages(2, 0, 1, ["c"]))
     machine.notify(2)
     assert world.commits == []
 
@@ -110,6 +111,7 @@ def test_a_subtask_that_has_ended_is_not_waited_for() -> None:
     machine.notify(2)
 
     assert world.commits == [["rest", "a"], ["b"]]
+    assert machine.state() == []
 
 
 def test_behind_writers_the_end_of_the_input_waits_for_nobody() -> None:

@@ -1,0 +1,1 @@
+"""Record acking: the pure machines, alone and against models."""

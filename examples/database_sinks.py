@@ -1,0 +1,78 @@
+"""Two tables that a crash cannot spoil: payments inserted exactly once, and a balance per account that is replaced.
+
+The job is killed twice on its way. At the end every payment is in its table once, the balances are right, and the
+ledger beside them says which transaction committed what. Run it with SQLite, or with a server of PostgreSQL::
+
+    python -m examples.database_sinks
+    python -m examples.database_sinks --dsn 'host=localhost dbname=shop'
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+
+from engine import (
+    CheckpointInterval,
+    DatabaseSink,
+    Job,
+    PostgresDatabase,
+    RunConfig,
+    SequenceSource,
+    SqliteDatabase,
+    UpsertSink,
+)
+from engine.faults import FaultPlan
+from engine.runtime.execution import Execution
+from operators.databases.session import SinkDatabase
+from state_backends import LocalFileSystem
+
+PAYMENTS, ACCOUNTS = 2_000, 4
+KILLS = ("payments-table[0]@600us", "balance[1]@10700us")
+
+
+def sinks(database: SinkDatabase) -> tuple[DatabaseSink, UpsertSink]:
+    """Where the job writes to."""
+    payments = DatabaseSink(database, "payments", {"number": "BIGINT", "account": "INT", "amount": "INT"})
+    balances = UpsertSink(
+        database, "balances", {"account": "INT", "balance": "BIGINT", "payments": "BIGINT"},
+        key=["account"], version="payments",
+    )  # fmt: skip
+    return payments, balances
+
+
+def paying(payments_table: DatabaseSink, balances_table: UpsertSink) -> Job:
+    """Payments, one table of them, and one of the sums by account."""
+    job = Job("paying", parallelism=2)
+    payments = job.source(SequenceSource(0, PAYMENTS, splits=2), name="payments").map(
+        lambda number: {"number": number, "account": number % ACCOUNTS, "amount": number % 10}, name="read"
+    )
+    payments.disable_chaining().sink(payments_table, name="payments-table")
+    accounts = payments.map(lambda one: (one["account"], one["amount"], 1), name="by account")
+    balances = accounts.key_by(lambda one: one[0]).reduce(
+        lambda a, b: (a[0], a[1] + b[1], a[2] + b[2]), name="balance"
+    )
+    return balances.sink(balances_table, name="balances-table")
+
+
+def main() -> None:
+    """Run it, kill it, and look at what readers find."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dsn", help="write to this database of PostgreSQL instead of a file of SQLite")
+    dsn = parser.parse_args().dsn
+    with tempfile.TemporaryDirectory() as directory:
+        payments, balances = sinks(SqliteDatabase(f"{directory}/shop.sqlite") if dsn is None else PostgresDatabase(dsn))
+        config = RunConfig(checkpoint_interval=CheckpointInterval.parse("250us"), batch_size=50)
+        plan = paying(payments, balances).plan()
+        execution = Execution(plan, config, file_system=LocalFileSystem(), output_dir=directory)
+        FaultPlan.parse(KILLS).install(execution)
+        result = execution.run()
+        result.raise_on_failure()
+        rows = payments.committed_rows()
+        print(f"{result.attempts} attempts, {len(rows)} payments, {len(dict.fromkeys(rows))} of them different")
+        for row in balances.committed_rows():
+            print(f"  account, balance, payments: {row}")
+
+
+if __name__ == "__main__":
+    main()

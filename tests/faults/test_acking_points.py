@@ -1,0 +1,101 @@
+"""Mode ``acking``: whoever dies, or is paused, at any named point, no record of a job without state is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from engine.explore.case import Case
+from engine.explore.runner import FinishedCase, run_case
+from engine.explore.subject import Subject
+from engine.faults.fault import Fault
+from engine.faults.injector import FaultInjector
+from engine.faults.process import worker_of
+from engine.graph.job import Job
+from engine.observe.points import AFTER
+from engine.runtime.interference import JOB_MANAGER, PROCESS
+from operators.sinks import CollectedResults, CollectSink
+from operators.sources import SequenceSource
+
+RECORDS = 5
+EXPECTED = Counter(repr(number * 10) for number in range(RECORDS))
+FIRST = Fault("crash", "tens[0]", point="user.process", phase=AFTER)
+"""A crash that has records sent again, and a task recover."""
+
+
+def tens(parallelism: int | None = None) -> Job:
+    """numbers -> tens -> sink, each in two subtasks."""
+    job = Job("tens", parallelism=parallelism or 2)
+    numbers = job.source(SequenceSource(0, RECORDS, splits=2), name="numbers")
+    multiplied = numbers.rebalance().map(lambda number: number * 10, name="tens")
+    multiplied.rebalance().sink(CollectSink(CollectedResults(transactional=False)), name="out", chain=False)
+    return job
+
+
+def ran(*faults: Fault) -> tuple[FinishedCase, FaultInjector]:
+    """The job, run to its end with these faults."""
+    config = {
+        "mode": "acking",
+        "batch_size": 1,
+        "checkpoint_interval": "3us",
+        "master_recovery_ns": 1_000,
+        "cost.record_ns": 300,
+        "cost.link_latency_ns": 1_000,
+        "acking.timeout_ns": 60_000,
+        "acking.recovery_ns": 2_000,
+    }
+    injector = FaultInjector(faults)
+    return run_case(Subject(tens), Case(config=config, faults=faults), interference=injector), injector
+
+
+def check(*faults: Fault) -> None:
+    """The job comes to its end, and nothing is missing in what it has shown."""
+    finished, injector = ran(*faults)
+    told = [str(fault) for fault in faults]
+    assert (finished.outcome, finished.violations) == ("finished", []), (told, finished.error)
+    rows = Counter(row for one in finished.committed.values() for row in one)
+    assert not EXPECTED - rows, (told, EXPECTED - rows)
+    assert rows.keys() == EXPECTED.keys(), told
+    assert len(injector.struck) == len(faults), (told, injector.struck)
+
+
+def places() -> Iterator[tuple[tuple[Fault, ...], str, str, str, int]]:
+    """Every point, phase and actor, with how often it comes by; points of a recovery, behind a first crash."""
+    calm, disturbed = ran()[1].visits, ran(FIRST)[1].visits
+    for (point, phase, actor), count in sorted({**disturbed, **calm}.items()):
+        first = () if (point, phase, actor) in calm else (FIRST,)
+        yield first, point, phase, actor, count
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        "who comes by",
+        PROCESS,
+        pytest.param("worker", marks=pytest.mark.slow),
+        pytest.param(JOB_MANAGER, marks=pytest.mark.slow),
+    ],
+)
+def test_whoever_dies_at_any_point_no_record_is_missing(who: str) -> None:
+    """The task or acker that comes by, its worker, the job manager and the process, before and after each step."""
+    struck = []
+    for first, point, phase, actor, count in places():
+        victim = {"who comes by": actor, "worker": worker_of(actor)}.get(who, who)
+        if victim is not None and not (first and point == FIRST.point):
+            check(*first, Fault("crash", victim, point=point, phase=phase, number=(count + 1) // 2))
+            struck.append(point)
+    assert len(struck) > 30
+    assert set(struck) >= {"acker.receive", "spout.replay", "offsets.commit", "source.emit", "user.process"}
+
+
+@pytest.mark.parametrize("for_ns", [5_000, 200_000])
+def test_whoever_is_paused_at_any_point_no_record_is_missing(for_ns: int) -> None:
+    """For less than a timeout, and for several."""
+    runs = 0
+    for first, point, phase, actor, count in places():
+        if actor != JOB_MANAGER and not point.startswith("restore.") and not first:
+            check(Fault("pause", actor, point=point, phase=phase, number=(count + 1) // 2, for_ns=for_ns))
+            runs += 1
+    assert runs > 20
