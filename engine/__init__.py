@@ -68,15 +68,31 @@ if TYPE_CHECKING:
         TimeEvictor,
         TimestampedValue,
     )
-    from operators.files.bucket import OnCheckpointRollingPolicy, partition_path
+    from operators.files.bucket import partition_path
+    from operators.files.bucket_assigners import (
+        BasePathBucketAssigner,
+        BucketAssigner,
+        BucketContext,
+        DateTimeBucketAssigner,
+    )
     from operators.files.bucketing_names import BucketingNames
     from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
+    from operators.files.bulk_formats import BulkTextFormat
     from operators.files.compact_coordinator import CompactionStrategy
     from operators.files.file_formats import CsvFormat, JsonLinesFormat, TextFormat
     from operators.files.file_sink import FileSink, read_committed
     from operators.files.file_source import FileSource
+    from operators.files.parquet_format import ParquetFormat, SchemaMismatchError, read_committed_parquet
     from operators.files.parquet_source import ParquetInputFormat
-    from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
+    from operators.files.rolling_policies import (
+        CheckpointRollingPolicy,
+        DefaultRollingPolicy,
+        OnCheckpointRollingPolicy,
+        PartFileInfo,
+        RollingPolicy,
+        TableRollingPolicy,
+    )
+    from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat, TextRowFormat
     from operators.files.stream_formats import FixedLengthFormat
     from operators.functions import (
         AggregateFunction,
@@ -267,7 +283,21 @@ __all__ = [
     "KafkaSink",
     "CompactionStrategy",
     "partition_path",
+    "BasePathBucketAssigner",
+    "BucketAssigner",
+    "BucketContext",
+    "DateTimeBucketAssigner",
+    "RollingPolicy",
+    "CheckpointRollingPolicy",
     "OnCheckpointRollingPolicy",
+    "DefaultRollingPolicy",
+    "TableRollingPolicy",
+    "PartFileInfo",
+    "BulkTextFormat",
+    "ParquetFormat",
+    "SchemaMismatchError",
+    "read_committed_parquet",
+    "TextRowFormat",
     "JsonLinesRowFormat",
     "CsvRowFormat",
     "read_committed",
@@ -349,7 +379,16 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
-    "operators.files.bucket": ("OnCheckpointRollingPolicy", "partition_path"),
+    "operators.files.bucket": ("partition_path",),
+    "operators.files.bucket_assigners": (
+        "BasePathBucketAssigner", "BucketAssigner", "BucketContext", "DateTimeBucketAssigner",
+    ),
+    "operators.files.bulk_formats": ("BulkTextFormat",),
+    "operators.files.parquet_format": ("ParquetFormat", "SchemaMismatchError", "read_committed_parquet"),
+    "operators.files.rolling_policies": (
+        "CheckpointRollingPolicy", "DefaultRollingPolicy", "OnCheckpointRollingPolicy", "PartFileInfo", "RollingPolicy",
+        "TableRollingPolicy",
+    ),
     "operators.files.bucketing_names": ("BucketingNames",),
     "operators.files.bucketing_sink": ("BucketingSink", "read_bucketing_output"),
     "operators.table.staged_sink": ("StagedFileSink",),
@@ -371,7 +410,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ProcessContext",
         "ProcessFunction",
     ),
-    "operators.files.row_formats": ("CsvRowFormat", "JsonLinesRowFormat"),
+    "operators.files.row_formats": ("CsvRowFormat", "JsonLinesRowFormat", "TextRowFormat"),
     "operators.sinks": (
         "CollectSink",
         "CollectedResults",

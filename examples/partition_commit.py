@@ -1,6 +1,6 @@
 """When readers may trust a partition: files appear with checkpoints, success files when event time has passed.
 
-Clicks of three hours are written to a table partitioned by day and hour. A reader who looks at any moment sees rows only
+Clicks of three hours are written to a table partitioned by day and hour. At any moment a reader sees rows only
 of completed checkpoints; ``_SUCCESS`` says that the hour is complete. One click comes too late: its hour, which was
 committed long before, is committed again. Run it with::
 

@@ -278,7 +278,8 @@ def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_wi
         return shlex.join([*_command(order), "--from", stopped_with])
     if order.storage_dir is not None:
         verb = "resume" if verdict.name == "failed" else "inspect"
-        return shlex.join(["weir", verb, order.storage_dir])
+        if verb == "resume" or order.options.to_config().protocol.takes_checkpoints:
+            return shlex.join(["weir", verb, order.storage_dir])
     command = _command(order)
     start = order.restore_from
     if start is not None and os.path.exists(start.path):

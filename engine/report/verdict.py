@@ -41,7 +41,7 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
     if result.error is not None:
         cause = result.error.__cause__ or result.error
         return Verdict("failed", f"the job failed ({type(cause).__name__})", exit_code_of(result.error))
-    if result.acking is not None:
+    if protocol.tracks_records:
         return _judge_acking(result)
     if not protocol.takes_checkpoints:
         reason = f"the job {result.state}; its mode takes no checkpoints and promises nothing"

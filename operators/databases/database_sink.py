@@ -331,7 +331,6 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         self._spend()
 
     def abort(self, transaction: Transaction) -> None:
-        self._rows = []
         self._database.abort(TransactionName.parse(transaction[0]))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

@@ -2,8 +2,8 @@
 (:mod:`operators.files.directory_reconciliation` is the same for names with one counter for each subtask).
 
 A name says who has given it: incarnation, attempt, subtask and number (:mod:`operators.files.unique_names`). A
-checkpoint holds, for each subtask, in which attempt it was taken, how many names had been given by then, and how far each name
-that was in use had counted. So a file was opened *behind* the checkpoint if its name was given
+checkpoint holds, for each subtask, in which attempt it was taken, how many names had been given by then, and how far
+each name that was in use had counted. So a file was opened *behind* the checkpoint if its name was given
 
 * in a later attempt than that in which the checkpoint was taken; or
 * in that attempt, and after the checkpoint; or before, and the file has a number that was not reached by then.

@@ -51,7 +51,7 @@ def test_programs_print_what_the_page_says(name: str, tmp_path: Path) -> None:
         assert transcripts.run_program(program.text, tmp_path, ROOT) == printed, f"docs/{name}.md:{program.line}"
 
 
-@pytest.mark.parametrize("name", ["savepoints", "state-backends", "database-sinks"])
+@pytest.mark.parametrize("name", ["savepoints", "state-backends", "database-sinks", "committers", "compaction"])
 def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
     """Commands of a page, in order and in one directory with its programs, print what stands below them."""
     for text in ((ROOT / "README.md").read_text("utf-8"), page(name)):

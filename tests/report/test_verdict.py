@@ -8,6 +8,7 @@ import pytest
 
 from engine.elements.errors import JobFailedError, StateError, WeirError
 from engine.observe.cut_oracle import CutOracle, CutVerdict
+from engine.protocols.acking.statistics import AckingStatistics
 from engine.protocols.registry import protocol_named
 from engine.report import judge_run
 from engine.report.verdict import exit_code_of
@@ -24,6 +25,8 @@ class Ended:
         self.error = error
         self.state = state
         self.savepoints = savepoints
+        self.acking: AckingStatistics | None = None
+        self.source_records, self.attempts = 0, 1
 
 
 def judge(
@@ -42,6 +45,22 @@ def test_consistent_cuts_are_valid() -> None:
     assert judge("aligned", (0, 0), (0, 0)) == (
         "valid", 0, "the job finished; 2 completed checkpoints, each a consistent cut",
     )  # fmt: skip
+
+
+def test_acking_is_judged_by_what_was_acknowledged() -> None:
+    """A job ends when everything was; without ackers nobody knows; and after a death state is not spoken for."""
+    def reason(attempts: int = 1, **counts: int) -> str:
+        ended = Ended()
+        ended.acking = AckingStatistics(**counts)
+        ended.source_records, ended.attempts = 7, attempts
+        verdict = judge_run(cast(ExecutionResult, ended), CutOracle(), protocol_named("acking"))
+        assert (verdict.name, verdict.exit_code) == ("valid", 0)
+        return verdict.reason
+
+    assert reason(tracked=7, completed=7) == "the job finished, and all of 7 records are acknowledged"
+    assert "; 2 were sent again" in reason(tracked=9, completed=7, replayed=2)
+    assert "says nothing of what tasks that died had in memory" in reason(attempts=2, tracked=7, completed=7)
+    assert "without ackers nothing is tracked, and nothing is promised" in reason(completed=7)
 
 
 def test_a_job_stopped_with_a_savepoint_is_judged_like_one_that_finished() -> None:

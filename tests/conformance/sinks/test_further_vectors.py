@@ -74,9 +74,9 @@ def test_several_states_for_one_task() -> None:
     """After scaling down, in the order of the list; a late notification for an older checkpoint does nothing."""
     events = [
         OPEN, op("open", "C", subtask=1, parallelism=2, t=0), op("write", bucket="b", bytes=2),
-        op("write", "C", bucket="b", bytes=3), op("snapshot", id=1, save_as="a"), op("snapshot", "C", id=1, save_as="c"),
-        op("notify_complete", "C", id=0), op("close"), op("crash", "C"), restore("a", "c"), op("write", "B", bucket="b", bytes=1),
-        CHECK,
+        op("write", "C", bucket="b", bytes=3), op("snapshot", id=1, save_as="a"),
+        op("snapshot", "C", id=1, save_as="c"), op("notify_complete", "C", id=0), op("close"), op("crash", "C"),
+        restore("a", "c"), op("write", "B", bucket="b", bytes=1), CHECK,
     ]  # fmt: skip
     assert bucketing(events, {"b/part-0-0": 2, "b/part-1-0": 3, "b/_part-0-1.in-progress": 1}) == []
 
@@ -92,7 +92,8 @@ def test_warnings_are_about_commits_and_recoveries() -> None:
     """Each names its transaction and how long ago that was begun; a ratio below zero says never."""
     events = [
         {"op": "open"}, {"op": "snapshot", "id": 1, "save_as": "s"}, {"op": "clock", "t": 501},
-        {"op": "notify_complete", "id": 1}, {"op": "crash"}, {"op": "clock", "t": 700}, {"op": "restore", "from": ["s"]},
+        {"op": "notify_complete", "id": 1}, {"op": "crash"}, {"op": "clock", "t": 700},
+        {"op": "restore", "from": ["s"]},
     ]  # fmt: skip
     warnings = [{"event": 3, "tx": "tx0", "elapsed_ms": 501}, {"event": 6, "tx": "tx0", "elapsed_ms": 700}]
     assert two_phase(events, {"warnings": warnings}, timeout_ms=1000, warning_ratio=0.5) == []
@@ -105,7 +106,8 @@ def test_a_timeout_alone_forgives_nothing() -> None:
     """Nor does anything in a notification."""
     events = [
         {"op": "open"}, {"op": "snapshot", "id": 1, "save_as": "s"}, {"op": "fail_commit", "txs": "all"},
-        {"op": "clock", "t": 5000}, {"op": "notify_complete", "id": 1}, {"op": "crash"}, {"op": "restore", "from": ["s"]},
+        {"op": "clock", "t": 5000}, {"op": "notify_complete", "id": 1}, {"op": "crash"},
+        {"op": "restore", "from": ["s"]},
     ]  # fmt: skip
     both = [{"event": 4, "error": "commit"}, {"event": 6, "error": "commit"}]
     assert two_phase(events, {"errors": both}, timeout_ms=1000) == []
@@ -195,8 +197,9 @@ def test_what_is_not_documented_is_refused() -> None:
         bucketing([CHECK], {}, batch=1)
     with pytest.raises(MalformedVector):
         staging([], {}, [op("jump", None)], [])
+    commit = {"op": "commit", "overwrite": True}
     with pytest.raises(MalformedVector):
-        staging_commit({"input": {"partition_columns": [], "policies": ["no"], "events": [{"op": "commit", "overwrite": True}]}, "expect": {}})
+        staging_commit({"input": {"partition_columns": [], "policies": ["no"], "events": [commit]}, "expect": {}})
     with pytest.raises(MalformedVector):
         staging_task_dirs({"input": {"dirs": [], "accepted": []}, "expect": {}})
     with pytest.raises(MalformedVector):

@@ -112,7 +112,10 @@ VECTORS: dict[str, Vector] = {
     ),
     "global: at the end": global_committer(
         True,
-        [summary(END, 0), summary(END, 1), committable("a", END), committable("b", END, 1), {"op": "end_input"}, notify(1)],
+        [
+            summary(END, 0), summary(END, 1), committable("a", END), committable("b", END, 1), {"op": "end_input"},
+            notify(1),
+        ],
         [{"event": 5, "values": ["a", "b"]}],
     ),
     "a book that has more than was announced to come": {

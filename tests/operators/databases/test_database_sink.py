@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, OutputAheadError, StorageError, UserFunctionError
 from operators.databases import memory_database as memory
-from operators.databases.database_sink import DatabaseSink, PostgresSink, SqliteSink, writer_name
+from operators.databases.database_sink import DatabaseSink, DatabaseSinkOperator, PostgresSink, SqliteSink, writer_name
 from operators.databases.memory_database import MemoryDatabase
 from operators.databases.session import MAX_WRITER_BYTES, DatabaseError, FencedError, SinkDatabase, TransactionName
 from tests.operators.databases.cluster import Cluster
@@ -255,6 +255,19 @@ def test_a_zombie_that_commits_late_what_is_committed_does_no_harm(cluster_of: M
     cluster.checkpoint(0)
     zombie.complete(checkpoint.id)
     assert cluster.visible() == [1, 2]
+
+
+def test_a_zombie_that_cleans_up_takes_nothing_from_its_successor(cluster_of: Make) -> None:
+    """It has paused in its recovery; what is of a later epoch is not for it to judge."""
+    cluster = cluster_of()
+    (zombie,) = cluster.tasks
+    cluster.start()
+    cluster.write(1)
+    checkpoint = cluster.checkpoint()
+    assert isinstance(zombie.operator, DatabaseSinkOperator)
+    zombie.operator.abort_lingering([])
+    cluster.tasks[0].complete(checkpoint.id)
+    assert cluster.visible() == [1]
 
 
 def test_a_zombie_with_nothing_written_is_fenced_too(cluster_of: Make) -> None:

@@ -42,7 +42,9 @@ def test_a_server_killed_between_prepare_and_commit_has_it_all_when_it_is_back(
     assert cluster.visible() == [1, 2, 3, 4]
 
 
-def test_a_server_that_comes_back_late_is_waited_for(postgres_server: PostgresServer, postgres_cluster_of: Make) -> None:
+def test_a_server_that_comes_back_late_is_waited_for(
+    postgres_server: PostgresServer, postgres_cluster_of: Make
+) -> None:
     """In wall time, and only by what may be repeated."""
     cluster = postgres_cluster_of(patience={"reconnects": 20, "reconnect_wait_s": 0.05})
     cluster.write(1)

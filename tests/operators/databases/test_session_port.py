@@ -125,6 +125,17 @@ def test_what_is_not_prepared_is_never_committed(database: SinkDatabase, opened:
     assert visible(database) == []
 
 
+def test_what_is_prepared_takes_no_rows_any_more(database: SinkDatabase, opened: Open) -> None:
+    """Its checkpoint may be complete already; preparing it again changes nothing where that is possible."""
+    session = opened()
+    one = name(session.take_over(0, 1))
+    prepared(session, one)
+    with pytest.raises(DatabaseError):
+        session.write(one, [("a", 1)])
+    assert session.commit(one)
+    assert visible(database) == []
+
+
 def test_the_abort_of_what_is_committed_is_refused(database: SinkDatabase, opened: Open) -> None:
     """It says so, and the rows stay."""
     session = opened()
