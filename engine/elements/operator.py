@@ -98,6 +98,14 @@ class OperatorContext(Protocol):
     def spend(self, virtual_ns: int) -> None:
         """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say)."""
 
+    def hold_input(self) -> None:
+        """Have the task start no further element, as if an output had no credit, until :meth:`release_input`: the
+        operator has taken on as much as it may. Events that overtake, mail and timers still come; what operators before
+        it in the chain emit does too. Asking twice is asking once."""
+
+    def release_input(self) -> None:
+        """Take that back; without it nothing happens."""
+
     def send_to_coordinator(self, event: Any) -> None:
         """Send a plain value to the operator's coordinator (:mod:`engine.elements.operator_coordinator`). It is part of
         no checkpoint.

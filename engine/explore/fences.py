@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from types import BuiltinFunctionType, FrameType
 from typing import Any
 
-import engine
+from engine.elements import errors
 from engine.elements.errors import ForbiddenCallError
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(engine.__file__)))
+_ROOT = os.path.abspath(errors.__file__).rpartition(os.path.join(os.sep, "engine", "elements", ""))[0]
 _SITE = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 _LIBRARY = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")
 _PACKAGES = ("engine", "operators", "state_backends", "spark_bridge")

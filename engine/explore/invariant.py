@@ -50,6 +50,9 @@ class Invariant:
     def process_started(self, view: CaseView) -> None:
         """A process of the case is about to run (the first one, or a resumed one); ``view.execution`` is it."""
 
+    def files_changed(self) -> None:
+        """Files that readers of sinks may see have changed. Asked of those that override it only."""
+
     def process_died(self, view: CaseView) -> None:
         """The process is dead; another one is resumed from what is durable."""
 

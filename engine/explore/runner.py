@@ -22,6 +22,8 @@ from engine.elements.errors import ConfigurationError, JobChangedError, WeirErro
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.invariants import check_between_events
+from engine.explore.noted_files import NotedFileSystem
+from engine.explore.outputs import directory_in
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
 from engine.protocols.acking.settings import AckingSettings
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from engine.observe.provenance import Provenance
     from engine.runtime.interference import Interference
     from engine.runtime.job_manager import JobManager
+    from state_backends.filesystem import FileSystem
 
 RESTART_DELAY_NS = 1_000
 
@@ -336,11 +339,12 @@ class _CaseRun:
     def _process(self, *, resumes: bool) -> str:
         world, subject, injector = self._world, self._subject, self._injector
         plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
-        checkpoints, files = world.checkpoints, world.files
+        checkpoints, files = world.checkpoints, self._noted(world)
         if injector is not None:
             plan = injector.in_world(plan, world)
             injector.errors.before_process(plan, checkpoints, CHECKPOINTS_DIR)
-            checkpoints, files = injector.file_systems(checkpoints, files)
+            logs = [directory_in(OUTPUT_DIR, log.path) for log in world.logs.values()]
+            checkpoints, files = injector.file_systems(checkpoints, files, logs)
         inline = self._config.inline_state_bytes
         with open_storage(
             CHECKPOINTS_DIR, plan.job_name, inline_state_bytes=inline, file_system=checkpoints
@@ -379,6 +383,23 @@ class _CaseRun:
         self._results.append(result)
         self._error = result.error
         return result.state
+
+    def _noted(self, world: World) -> FileSystem:
+        """The files of a world, and whoever wants to know is told of changes."""
+        told = [one.files_changed for one in self._invariants if type(one).files_changed != Invariant.files_changed]
+        outputs = list(world.file_outputs.values())
+        if not told or not outputs:
+            return world.files
+
+        def changed(path: str) -> None:
+            if any(output.is_visible(path) for output in outputs):
+                try:
+                    for tell in told:
+                        tell()
+                except Exception as error:
+                    raise _InvariantFailed(f"an invariant failed when {path} had changed: {error!r}") from error
+
+        return NotedFileSystem(world.files, changed)
 
     def _judge_failure(self, state: str) -> None:
         error = self._error

@@ -6,7 +6,7 @@ on the object whose ``create_operator`` makes its operators:
 * ``fresh()``           another sink like it, with nothing in it;
 * ``committed_rows()``  what a reader sees now, as text, in the order of commits.
 
-File sinks write to the world's file system and are read like a reader would. The input files of a job are read from
+Sinks of files write to the world's file system and are read like a reader would (:mod:`engine.explore.outputs`). The input files of a job are read from
 disk once, and lie in each world as they were. Everything else (Spark, the network) is as it is, and no case for this.
 """
 
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.explore.case import Ranges
 from engine.explore.inputs import PrunedSource
+from engine.explore.outputs import FileOutput, Rows, announced, directory_in, output_of
 from operators.files.file_listing import list_files
-from operators.files.file_sink import FileSink, read_committed
 from operators.files.file_source import FileSource
-from operators.files.part_files import Format
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
 from operators.source_operator import reading_from, source_of
+from operators.table.partition_commit import PartitionCommitterSpec
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:
@@ -57,24 +57,40 @@ class SinkInMemory(Protocol):
 @dataclass(slots=True)
 class World:
     """What outlives the processes of one case. ``checkpoints``: of checkpoint storage; ``files``: of sources and sinks;
-    ``sinks``: by uid, those in memory; ``file_sinks``: by uid, the directory they write to; ``file_formats``: in which
-    format."""
+    ``sinks``: by uid, those in memory; ``file_outputs``: by uid, those in files; ``announcers``: by uid, who says which
+    partitions of a table are there."""
 
     checkpoints: FileSystem = field(default_factory=MemoryFileSystem)
     files: FileSystem = field(default_factory=MemoryFileSystem)
     sinks: dict[str, SinkInMemory] = field(default_factory=dict)
-    file_sinks: dict[str, str] = field(default_factory=dict)
-    file_formats: dict[str, Format] = field(default_factory=dict)
+    file_outputs: dict[str, FileOutput] = field(default_factory=dict)
+    announcers: dict[str, PartitionCommitterSpec] = field(default_factory=dict)
     logs: dict[str, DiskLog] = field(default_factory=dict)
     """By path: logs on disk that sinks write to."""
 
+    @property
+    def file_sinks(self) -> dict[str, str]:
+        """By uid, the directory of each sink of files."""
+        return {uid: output.directory for uid, output in self.file_outputs.items()}
+
     def committed(self) -> dict[str, list[str]]:
-        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted."""
+        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted.
+
+        Raises :class:`engine.elements.errors.StorageError` when they find a file that is torn.
+        """
         output = {uid: sink.committed_rows() for uid, sink in self.sinks.items()}
-        for uid, directory in self.file_sinks.items():
-            if self.files.exists(directory):
-                for bucket, rows in read_committed(self.files, directory, self.file_formats.get(uid)).items():
-                    output[f"{uid}/{bucket}" if bucket else uid] = rows
+        return output | self.committed_in_files()
+
+    def committed_in_files(self) -> dict[str, list[str]]:
+        """The part of it that is in files, and what is said of it."""
+        output: dict[str, list[str]] = {}
+        tables: dict[str, Rows] = {}
+        for uid, found in self.file_outputs.items():
+            tables[found.directory] = buckets = found.rows(self.files)
+            output.update((f"{uid}/{bucket}" if bucket else uid, list(rows)) for bucket, rows in buckets.items())
+        for uid, spec in self.announcers.items():
+            directory = directory_in(OUTPUT_DIR, spec.path)
+            output[uid] = announced(spec, self.files, directory, tables.get(directory, {}))
         return output
 
 
@@ -123,10 +139,14 @@ class Subject:
                 if isinstance(sink, LogSink):
                     sink.live_in(world.files, OUTPUT_DIR, world.logs)
             return replace(operator, factory=sink.create_operator)
-        if isinstance(owner, FileSink):
-            path = owner.path
-            world.file_sinks[operator.uid] = path if path.startswith("/") else f"{OUTPUT_DIR}/{path}"
-            world.file_formats[operator.uid] = owner.format
+        if isinstance(owner, PartitionCommitterSpec):
+            spec = world.announcers.get(operator.uid)
+            if spec is None:
+                spec = world.announcers[operator.uid] = owner.fresh()
+            return replace(operator, factory=spec.create_operator)
+        output = output_of(owner)
+        if output is not None:
+            world.file_outputs[operator.uid] = FileOutput(directory_in(OUTPUT_DIR, output.path), output)
             return operator
         source = source_of(factory)
         if source is not None:

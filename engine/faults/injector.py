@@ -12,7 +12,7 @@ faults (``FaultMix.most``), after a time, or after so many visits of points. Exa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.faults.clock import ClockFaults
@@ -21,7 +21,7 @@ from engine.faults.fault import Fault, FaultMix
 from engine.faults.network import NetworkFaults
 from engine.faults.operator_error import OperatorErrors
 from engine.faults.opportunities import Struck
-from engine.faults.probing_filesystem import ProbingFileSystem
+from engine.faults.probing_filesystem import OutputFileSystem, ProbingFileSystem
 from engine.faults.process import ProcessFaults
 from engine.faults.storage import MAY_END_THE_JOB, StorageFaults
 from engine.runtime.choices import ChoiceRecorder
@@ -91,15 +91,18 @@ class FaultInjector:
 
     # -- the processes of a case ------------------------------------------------------------------------------------
 
-    def file_systems(self, checkpoints: FileSystem, files: FileSystem) -> tuple[FileSystem, FileSystem]:
-        """What a process gets for the disks of checkpoints and of sources and sinks."""
-        return self.wrap(checkpoints, "checkpoints"), self.wrap(files, "files")
+    def file_systems(
+        self, checkpoints: FileSystem, files: FileSystem, logs: Collection[str] = ()
+    ) -> tuple[FileSystem, FileSystem]:
+        """What a process gets for the disks of checkpoints and of sources and sinks; ``logs``: the directories of those
+        that sinks write to."""
+        return self.wrap(checkpoints, "checkpoints"), self.wrap(files, "files", logs)
 
-    def wrap(self, file_system: FileSystem, name: str) -> FileSystem:
+    def wrap(self, file_system: FileSystem, name: str, logs: Collection[str] = ()) -> FileSystem:
         """What a process gets for the disk of ``checkpoints`` or ``files``."""
         self.unwinding = None
         faulty = self.storage.wrap(file_system, name)
-        return ProbingFileSystem(faulty, self) if name == "checkpoints" else faulty
+        return ProbingFileSystem(faulty, self) if name == "checkpoints" else OutputFileSystem(faulty, self, logs)
 
     def in_world(self, plan: ExecutionPlan, world: FaultyWorld) -> ExecutionPlan:
         """The plan of a process in a world, whose sinks' external systems may fail from now on. Whoever starts the

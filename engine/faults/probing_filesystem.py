@@ -1,8 +1,12 @@
-"""A file system that tells when a file of a checkpoint is written, made durable, or named.
+"""File systems that tell when a file is written, made durable, or named.
 
-It stands in front of the storage of checkpoints (of a faulty one, if there is one: what fails there has come by here,
-and does not come out of its step). Local files of state backends and the small files that number incarnations and
-checkpoints are no steps of a checkpoint.
+They stand in front of the disks of a run (of a faulty one, if there is one: what fails there has come by here, and does
+not come out of its step):
+
+* :class:`ProbingFileSystem` in front of the storage of checkpoints. Local files of state backends and the small files
+  that number incarnations and checkpoints are no steps of a checkpoint.
+* :class:`OutputFileSystem` in front of the files of sinks, where each call that changes something is a step. Not those
+  of a log: all tasks of a process share the one that has it open, and it does not die with one of them.
 
 Once somebody was struck down in a step, what his code still asks for while it is unwound is not done: a dead process
 deletes nothing.
@@ -11,7 +15,7 @@ deletes nothing.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from engine.observe.points import AFTER, BEFORE
@@ -27,6 +31,8 @@ T = TypeVar("T")
 STATE_WRITE, STATE_FSYNC = "snapshot.async.write", "snapshot.async.fsync"
 STATE_NAME, STATE_DIR_FSYNC = "snapshot.async.rename", "snapshot.async.dir-fsync"
 MANIFEST_WRITE, MANIFEST_RENAME = "manifest.write", "manifest.rename"
+SINK_OPEN, SINK_WRITE, SINK_FSYNC, SINK_RENAME = "sink.open", "sink.write", "sink.fsync", "sink.rename"
+SINK_DIR_FSYNC, SINK_TRUNCATE, SINK_DELETE = "sink.dir-fsync", "sink.truncate", "sink.delete"
 
 
 class Prober(Protocol):
@@ -134,6 +140,41 @@ class ProbingFileSystem(FileSystem):
         return written
 
 
+class OutputFileSystem(ProbingFileSystem):
+    """Passes every call on, and tells of those by which sinks change files; but for the directories ``apart``."""
+
+    def __init__(self, inner: FileSystem, prober: Prober, apart: Collection[str] = ()) -> None:
+        super().__init__(inner, prober)
+        self._apart = tuple(f"{directory.rstrip('/')}/" for directory in apart)
+
+    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        point = self._at(SINK_OPEN, path)
+        file = self._step(point, lambda: self.inner.open_write(path, exclusive=exclusive))
+        return file if point is None else _ProbedFile(self, file, _Output)
+
+    def open_append(self, path: str) -> WritableFile:
+        file = self._pass(lambda: self.inner.open_append(path))
+        return file if self._at(SINK_WRITE, path) is None else _ProbedFile(self, file, _Output)
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        self._step(self._at(SINK_TRUNCATE, path), lambda: self.inner.truncate(path, size_bytes))
+
+    def rename(self, source: str, target: str) -> None:
+        self._step(self._at(SINK_RENAME, target), lambda: self.inner.rename(source, target))
+
+    def fsync_dir(self, path: str) -> None:
+        self._step(self._at(SINK_DIR_FSYNC, f"{path}/"), lambda: self.inner.fsync_dir(path))
+
+    def delete(self, path: str) -> None:
+        self._step(self._at(SINK_DELETE, path), lambda: self.inner.delete(path))
+
+    def delete_tree(self, path: str) -> None:
+        self._step(self._at(SINK_DELETE, f"{path}/"), lambda: self.inner.delete_tree(path))
+
+    def _at(self, point: str, path: str) -> str | None:
+        return None if path.startswith(self._apart) else point
+
+
 class _State:
     """A file of state."""
 
@@ -146,6 +187,13 @@ class _Manifest(_State):
 
     write = MANIFEST_WRITE
     fsync = None
+
+
+class _Output(_State):
+    """A file of a sink."""
+
+    write = SINK_WRITE
+    fsync = SINK_FSYNC
 
 
 class _ProbedFile(WritableFile):

@@ -43,10 +43,12 @@ _VICTIMS = ("actor", "actor", "actor", "actor", "actor", WORKER, JOB_MANAGER, PR
 
 _RARE, _SELDOM = 10, 3
 _FEW = (MASTER, FILES)
-_AT_LARGE = ("sink.", "restore.", "spout.", "offsets.")
+_AT_LARGE = ("sink.", "restore.", "spout.", "offsets.", "operator.")
+_OFTEN = ("sink.write", "sink.fsync", "sink.dir-fsync", "sink.request")
 _WEIGHTS = {
     **{name: _SELDOM for name in POINTS if name.startswith(("barrier.", "align.", "ack.", "snapshot.sync", "timer."))},
     **{name: _RARE for name, point in POINTS.items() if point.actor in _FEW or name.startswith(_AT_LARGE)},
+    **dict.fromkeys(_OFTEN, 1),
 }
 """How many opportunities a visit counts for when it comes to chance: most visits are of a few points, and most mistakes
 are made at the others."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.keyed_stream import KeyedStream
     from engine.graph.windowed_stream import AllWindowedStream
+    from operators.async_io.async_function import AsyncFunction, AsyncRetryStrategy
     from operators.functions import ProcessFunction
     from operators.sinks import CollectedResults
     from operators.watermarks import WatermarkStrategy
@@ -146,6 +147,32 @@ class Stream:
         (a parallelism, a partitioner, a key) is met here.
         """
         return self._attach("via", transform, options, NodeRole.TRANSFORM)
+
+    def async_map(
+        self,
+        function: AsyncFunction | Callable[[Any], Any],
+        *,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout_ms: int | None = None,
+        retries: AsyncRetryStrategy | None = None,
+        on_timeout: Callable[[Any], Any] | None = None,
+        latency_ns: int | Callable[[Any], int] | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """The answers of an outside service to each record (Flink: ``AsyncDataStream``).
+
+        ``function`` has ``invoke(record, context) -> AsyncResult``, or is a plain ``fn(record)`` whose answer takes
+        ``latency_ns`` (a number, or a function of the record). At most ``capacity`` requests are in flight. They leave
+        in the order of their records, or as they come with ``ordered=False``, never across a watermark. A record that
+        has no answer after ``timeout_ms``, ``retries`` included, fails the job, or is replaced by the records that
+        ``on_timeout(record)`` returns.
+        """
+        from operators.async_io.async_wait_operator import async_operator
+
+        factory = async_operator(function, latency_ns, ordered, capacity, timeout_ms, retries, on_timeout)
+        stream = self._transform("async-map", factory, options)
+        return stream.start_new_chain() if options.get("chain", True) else stream
 
     # --- whole columns ------------------------------------------------------------------------------------
 

@@ -8,6 +8,9 @@ The points ``user.*`` are the places where a user's function may raise (Flink te
 lie inside of the steps that they belong to.
 
 A file of state is written under its own name from the beginning, so that it gets that name when it is created.
+
+The points ``sink.open`` to ``sink.delete`` are the calls by which sinks change their files, one by one: whoever dies
+there dies between two renames of one commit.
 """
 
 from __future__ import annotations
@@ -55,6 +58,16 @@ POINTS: Mapping[str, Point] = {
     "sink.pre-commit": Point(TASK, "a sink makes its transaction ready to be committed"),
     "sink.commit": Point(TASK, "a sink commits what a completed checkpoint covers"),
     "sink.abort": Point(TASK, "a sink takes back what will not be committed"),
+    "sink.request": Point(TASK, "a sink asks a log or a database for something", (BEFORE,)),
+    "sink.open": Point(FILES, "a sink begins a file"),
+    "sink.write": Point(FILES, "a sink writes to a file", _TORN),
+    "sink.fsync": Point(FILES, "a sink makes a file durable"),
+    "sink.rename": Point(FILES, "a file of a sink gets another name: rolled, committed, or taken back"),
+    "sink.dir-fsync": Point(FILES, "a sink makes the names in a directory durable"),
+    "sink.truncate": Point(FILES, "a sink cuts a file"),
+    "sink.delete": Point(FILES, "a sink deletes a file"),
+    "operator.prepare": Point(TASK, "an operator sends what belongs ahead of a barrier: files that are closed"),
+    "operator.finish": Point(TASK, "an operator hears that its input has ended"),
     "subsume.delete": Point(MASTER, "a checkpoint that a newer one has replaced is deleted"),
     "restore.read": Point(MASTER, "the newest usable checkpoint is looked for and read"),
     "restore.assign-keys": Point(MASTER, "state is assigned to subtasks"),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.elements.batch import Batch
 from engine.observe.events import RecordReplayed
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
     from engine.runtime.channel import Channel
     from engine.runtime.environment import TaskEnvironment
     from engine.runtime.restored_state import RestoredOperator
-
-
-_UNTIL_TOLD = 1 << 62
-"""A pause that ends when the coordinator of the source sends something."""
 
 
 class AckedTask(Task):
@@ -184,11 +180,7 @@ class SpoutTask(AckedTask, SourceTask):
         split = self._read_from
         assert split is not None, f"{self.name} emits {batch!r}, and nobody has read it"
         assert len(batch) == 1, f"{self.name} was asked for one record, and emits {batch!r}"
-        progress = self._progress.get(split)
-        if progress is None:
-            # Assigned while the job runs.
-            progress = self._progress[split] = SplitProgress()
-        number = progress.read(self.source.position_of(split))
+        number = self._progress[split].read(self.source.position_of(split))
         self._emit(SpoutRecord(split, number, batch, self.kernel.now_ns, 0))
 
     def _emit(self, record: SpoutRecord) -> None:
@@ -247,9 +239,7 @@ class SpoutTask(AckedTask, SourceTask):
         # Only new records: what has to be sent again need not wait for them.
         now = self.clock_ns
         resume_ns = self.source.available_at_ns(now)
-        if resume_ns is None:
-            self._paused_until_ns = _UNTIL_TOLD
-            return
+        assert resume_ns is not None, f"{self.name} waits for a coordinator, and has none"
         assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
         self._paused_until_ns = self.kernel.now_ns + resume_ns - now
         self.kernel.schedule(self._paused_until_ns, "receive_mail", self, ("source_ready", ()))
@@ -257,12 +247,6 @@ class SpoutTask(AckedTask, SourceTask):
     def source_ready(self) -> None:
         """There may be something to read again (mail)."""
         self.wake()
-
-    def coordinator_event(self, position: int, event: Any) -> None:
-        """The coordinator has sent something, which may be something to read."""
-        if self._paused_until_ns == _UNTIL_TOLD:
-            self._paused_until_ns = 0
-        super().coordinator_event(position, event)
 
     # -- what becomes of records ------------------------------------------------------------------------------------
 

@@ -206,6 +206,12 @@ def check_acking(plan: ExecutionPlan, config: RunConfig) -> None:
         )
     for vertex in plan.vertices:
         for one in vertex.operators:
+            if one.create_coordinator is not None:
+                raise ConfigurationError(
+                    f"operator {one.name!r} has a coordinator, which keeps what it has handed out in checkpoints, and"
+                    f" mode {config.mode} takes none: a task that came back would never hear of its part again\n"
+                    "  use a source that knows its splits from the start, or mode at-least-once"
+                )
             is_sink = not one.chained_outputs and not one.edge_outputs
             if is_sink and holds_rows_back(one.factory()):
                 raise ConfigurationError(

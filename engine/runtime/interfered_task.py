@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.instructions import NotifyOperatorsAborted, NotifyOperatorsComplete
 from engine.elements.events import CheckpointBarrier
+from engine.elements.operator import Operator
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.disturbed_task import DisturbedTask
 from engine.runtime.interference import PROCESS, StruckDown
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from engine.elements.batch import Batch
-    from engine.elements.operator import Operator
     from engine.runtime.channel import Channel
     from engine.runtime.output_queue import Element
     from engine.runtime.outputs import RecordWriter
@@ -91,6 +91,22 @@ class InterferedTask(DisturbedTask):
         super().initialize(operator)
         self.visit("user.restore", AFTER)
         self.visit("restore.recover-and-commit", AFTER)
+
+    def prepare_operator(self, operator: Operator, checkpoint_id: int) -> None:
+        """See the base class; most operators have nothing to say."""
+        if type(operator).prepare_snapshot_pre_barrier is Operator.prepare_snapshot_pre_barrier:
+            return
+        self.visit("operator.prepare", BEFORE)
+        super().prepare_operator(operator, checkpoint_id)
+        self.visit("operator.prepare", AFTER)
+
+    def finish_operator(self, operator: Operator) -> None:
+        """See the base class; most operators have nothing left to do."""
+        if type(operator).finish is Operator.finish:
+            return
+        self.visit("operator.finish", BEFORE)
+        super().finish_operator(operator)
+        self.visit("operator.finish", AFTER)
 
     def snapshot_operator(self, operator: Operator, checkpoint_id: int) -> None:
         """See the base class."""

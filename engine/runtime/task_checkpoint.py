@@ -291,7 +291,7 @@ class TaskCheckpointing:
     def _take(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> None:
         task, checkpoint_id = self._task, barrier.checkpoint_id
         for operator in task.operators:
-            operator.prepare_snapshot_pre_barrier(checkpoint_id)
+            task.prepare_operator(operator, checkpoint_id)
         # The barrier leaves before the state is captured, but no record can come between the two: both happen
         # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}

@@ -56,6 +56,7 @@ class TaskOperatorContext:
         self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
         self.keyed: KeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None
+        self.holds_input = False
         self._task = task
         self._output = output
         self._executor: TaskExecutor | None = None
@@ -222,6 +223,18 @@ class TaskOperatorContext:
     def spend(self, virtual_ns: int) -> None:
         """See the contract."""
         self._task.rest(virtual_ns)
+
+    def hold_input(self) -> None:
+        """See the contract. To the task it is one more output without credit."""
+        if not self.holds_input:
+            self.holds_input = True
+            self._task.full_outputs += 1
+
+    def release_input(self) -> None:
+        """See the contract."""
+        if self.holds_input:
+            self.holds_input = False
+            self._task.credit_returned()
 
     def send_to_coordinator(self, event: Any) -> None:
         """See the contract."""

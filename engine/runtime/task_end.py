@@ -96,7 +96,7 @@ class TaskEnd:
         # finishes an operator).
         task.timers.silence()
         for operator in task.operators:
-            operator.finish()
+            task.finish_operator(operator)
         task.checkpointing.end_of_data()
         task.broadcast(EndOfData())
 
@@ -139,8 +139,8 @@ class TaskEnd:
 
     def _is_output_consumed(self) -> bool:
         """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
-        have overtaken records that are still on their way (Flink: ``allDataProcessed``), and what an operator sends when
-        it hears of a completed checkpoint comes behind the last barrier."""
+        have overtaken records that are still on their way (Flink: ``allDataProcessed``), and what an operator sends
+        when it hears of a completed checkpoint comes behind the last barrier."""
         task = self._task
         if not task.environment.protocol.takes_checkpoints:
             return True

@@ -59,6 +59,14 @@ class TaskSteps:
         """Have an operator take over its state."""
         operator.initialize_state()
 
+    def prepare_operator(self, operator: Operator, checkpoint_id: int) -> None:
+        """Have an operator send what belongs ahead of a barrier."""
+        operator.prepare_snapshot_pre_barrier(checkpoint_id)
+
+    def finish_operator(self, operator: Operator) -> None:
+        """Tell an operator that its input has ended."""
+        operator.finish()
+
     def snapshot_operator(self, operator: Operator, checkpoint_id: int) -> None:
         """Have an operator bring its declared state up to date."""
         operator.snapshot_state(checkpoint_id)

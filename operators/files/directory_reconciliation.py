@@ -145,7 +145,6 @@ class DirectoryReconciliation:
         else:
             # Nothing is left of it, as the restore will find out.
             return state
-        writer.sync_directories()
         self._set_aside.setdefault(target, []).append(kept)
         self._delete_copies(target)
         stream = writer.open_copy(kept, ResumeHandle(temporary, target, size_bytes))

@@ -101,6 +101,10 @@ class FileSink:
         """One operator of one subtask."""
         return FileSinkOperator(self)
 
+    def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
+        """What readers see in the sink's directory: bucket -> rows, sorted."""
+        return read_committed(fs, directory, self.format)
+
     def with_committer(self) -> CommittingFileSink:
         """The same in two operators, writers and committers behind them (Flink: ``FileSink``)."""
         from operators.files.committing_file_sink import CommittingFileSink

@@ -3,8 +3,8 @@ when a checkpoint refers to them.
 
 What is decided here, and why:
 
-* At a restore: first the directory is brought back to what the checkpoint covers, then these names are made durable,
-  and only then is anything cut or committed. Otherwise a crash could leave a *visible* file that was cut.
+* At a restore: first the directory is brought back to what the checkpoint covers and this attempt gets copies of what
+  was open, then these names are made durable, and only then is anything committed. No visible file is ever cut.
 * At a snapshot: files first (each part is fsynced when it is closed or persisted), then the directories, then the
   state. A checkpoint must not refer to what a crash can lose.
 * The periodic check runs only for policies that close parts by time. One jump of the clock is one check, not one for

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.elements.errors import ConfigurationError, StorageError, WeirError
-from operators.table.metastore import Metastore, PartitionEntry, PathOf, Spec
+from operators.table.metastore import MemoryMetastore, Metastore, PartitionEntry, PathOf, Spec
 from operators.table.partition_path import extract_partition_spec
 from state_backends.filesystem import FileSystem
 
@@ -101,6 +101,16 @@ class SuccessFilePolicy:
             ) from error
         return is_new
 
+    def fresh(self) -> CommitPolicy:
+        """The policy for a world of its own: itself, for the files are that world's."""
+        return self
+
+    def announced(self, files: FileSystem, table_path: str) -> list[str]:
+        """The partitions that have the file, as paths below that of the table."""
+        prefix, end = table_path.rstrip("/") + "/", f"/{self.name}"
+        paths = [path for path in files.walk_files(table_path) if path.endswith(end)]
+        return sorted(posixpath.dirname(path).removeprefix(prefix) for path in paths)
+
 
 class MetastorePolicy:
     """Creates or updates the partition's entry of ``table`` in ``metastore``."""
@@ -137,6 +147,18 @@ class MetastorePolicy:
         return self.metastore.put_partition(
             self.table, PartitionEntry(context.spec, context.path, context.now_ms)
         )
+
+    def fresh(self) -> CommitPolicy:
+        """The policy for a world of its own: with a metastore in memory that lists the same table, without
+        partitions."""
+        metastore = MemoryMetastore()
+        metastore.create_table(self.table, self.metastore.partition_columns(self.table))
+        return MetastorePolicy(metastore, self.table)
+
+    def announced(self, files: FileSystem, table_path: str) -> list[str]:
+        """The partitions that are listed, as paths below that of the table."""
+        listed = self.metastore.partitions(self.table)
+        return sorted(entry.location.removeprefix(table_path.rstrip("/") + "/") for entry in listed)
 
 
 def commit_policies(

@@ -25,7 +25,8 @@ from operators.table.commit_policies import (
 from operators.table.partition_committer import PartitionCommitter
 from operators.table.partition_messages import ANNOUNCEMENT
 from operators.table.partition_time import PartitionTimeExtractor
-from operators.table.partition_triggers import PROCESS_TIME, TriggerSettings
+from operators.table.partition_triggers import PARTITION_TIME, PROCESS_TIME, TriggerSettings
+from state_backends.filesystem import FileSystem
 
 
 class PartitionCommit:
@@ -113,8 +114,37 @@ class PartitionCommitterSpec:
     parallelism = 1
 
     def __init__(self, path: str, columns: Sequence[str], commit: PartitionCommit) -> None:
-        self._path, self._columns, self._commit = path, tuple(columns), commit
+        self.path, self.columns, self.commit = path, tuple(columns), commit
 
     def create_operator(self) -> Operator:
         """A fresh one."""
-        return PartitionCommitterOperator(self._path, self._columns, self._commit)
+        return PartitionCommitterOperator(self.path, self.columns, self.commit)
+
+    def fresh(self) -> PartitionCommitterSpec:
+        """Another one like it for a world of its own, whose metastore lists nothing yet."""
+        settings = self.commit.settings
+        commit = PartitionCommit(
+            settings.trigger, policies=[_fresh(policy) for policy in self.commit.policies]
+        )
+        commit.settings = settings
+        return PartitionCommitterSpec(self.path, self.columns, commit)
+
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Whether what is announced is said to be whole."""
+        return self.commit.settings.trigger == PARTITION_TIME
+
+    def announced(self, files: FileSystem, table_path: str) -> list[tuple[str, str]]:
+        """What readers of the table in ``table_path`` have been told: kind of policy, and partition. Policies that
+        cannot say are left out."""
+        return [
+            (policy.kind, partition)
+            for policy in self.commit.policies
+            if hasattr(policy, "announced")
+            for partition in policy.announced(files, table_path)
+        ]
+
+
+def _fresh(policy: CommitPolicy) -> CommitPolicy:
+    made: CommitPolicy = policy.fresh() if hasattr(policy, "fresh") else policy
+    return made

@@ -16,7 +16,6 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from operators.files.bucket import check_bucket_id
 from operators.files.bucket_assigners import BucketAssigner, BucketContext
 from operators.files.part_files import RecordError
 from operators.table.partition_path import DEFAULT_PARTITION_NAME, PartitionPathError, partition_directory
@@ -105,7 +104,7 @@ class PartitionAssigner(BucketAssigner):
                     f"column {column!r} is {value!r} of type {type(value).__name__}; a partition is named by text, a"
                     " number or a date"
                 )
-        path = check_bucket_id(partition_directory(self.columns, texts, self._default_name))
+        path = partition_directory(self.columns, texts, self._default_name)
         if self._check is not None:
             self._check(path)
         self._paths[texts] = path

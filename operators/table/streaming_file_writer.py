@@ -72,7 +72,6 @@ class StreamingFileWriterOperator(FileSinkOperator):
             (context.incarnation, context.attempt),
         )
         compacted.clean_up(counters)
-        self._writer.sync_directories()
         if compacted.retracted:
             context.metrics.count("numCommittedFilesRetracted", compacted.retracted)
 

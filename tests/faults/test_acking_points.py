@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def tens(parallelism: int | None = None) -> Job:
     return job
 
 
-def ran(*faults: Fault) -> tuple[FinishedCase, FaultInjector]:
+def ran(*faults: Fault, **settings: Any) -> tuple[FinishedCase, FaultInjector]:
     """The job, run to its end with these faults."""
     config = {
         "mode": "acking",
@@ -45,20 +46,22 @@ def ran(*faults: Fault) -> tuple[FinishedCase, FaultInjector]:
         "cost.link_latency_ns": 1_000,
         "acking.timeout_ns": 60_000,
         "acking.recovery_ns": 2_000,
+        **settings,
     }
     injector = FaultInjector(faults)
     return run_case(Subject(tens), Case(config=config, faults=faults), interference=injector), injector
 
 
-def check(*faults: Fault) -> None:
+def check(*faults: Fault, **settings: Any) -> FinishedCase:
     """The job comes to its end, and nothing is missing in what it has shown."""
-    finished, injector = ran(*faults)
+    finished, injector = ran(*faults, **settings)
     told = [str(fault) for fault in faults]
     assert (finished.outcome, finished.violations) == ("finished", []), (told, finished.error)
     rows = Counter(row for one in finished.committed.values() for row in one)
     assert not EXPECTED - rows, (told, EXPECTED - rows)
     assert rows.keys() == EXPECTED.keys(), told
     assert len(injector.struck) == len(faults), (told, injector.struck)
+    return finished
 
 
 def places() -> Iterator[tuple[tuple[Fault, ...], str, str, str, int]]:
@@ -90,12 +93,14 @@ def test_whoever_dies_at_any_point_no_record_is_missing(who: str) -> None:
     assert set(struck) >= {"acker.receive", "spout.replay", "offsets.commit", "source.emit", "user.process"}
 
 
-@pytest.mark.parametrize("for_ns", [5_000, 200_000])
-def test_whoever_is_paused_at_any_point_no_record_is_missing(for_ns: int) -> None:
-    """For less than a timeout, and for several."""
-    runs = 0
+@pytest.mark.parametrize(("for_ns", "heartbeat_ns"), [(5_000, 10_000), (200_000, 1_000_000), (200_000, 10_000)])
+def test_whoever_is_paused_at_any_point_no_record_is_missing(for_ns: int, heartbeat_ns: int) -> None:
+    """For less than a timeout, and for several; and for so long that it is declared dead, and replaced."""
+    runs = replaced = 0
     for first, point, phase, actor, count in places():
         if actor != JOB_MANAGER and not point.startswith("restore.") and not first:
-            check(Fault("pause", actor, point=point, phase=phase, number=(count + 1) // 2, for_ns=for_ns))
+            pause = Fault("pause", actor, point=point, phase=phase, number=(count + 1) // 2, for_ns=for_ns)
+            replaced += check(pause, heartbeat_timeout_ns=heartbeat_ns).result.attempts > 1
             runs += 1
     assert runs > 20
+    assert (replaced > 10) == (for_ns > heartbeat_ns)

@@ -128,6 +128,7 @@ class FakeContext:
         """To the operator's coordinator, which the test plays."""
         self.metrics: OperatorMetrics = FakeMetrics()
         self.now_ns = now_ns
+        self.holds_input = False
         self.timers: list[int] = []
         self.fs = fs
         self.restored = restored
@@ -167,6 +168,12 @@ class FakeContext:
 
     def spend(self, virtual_ns: int) -> None:
         self.now_ns += virtual_ns
+
+    def hold_input(self) -> None:
+        self.holds_input = True
+
+    def release_input(self) -> None:
+        self.holds_input = False
 
     def send_to_coordinator(self, event: Any) -> None:
         assert self.coordinated, f"no coordinator for {event!r}"

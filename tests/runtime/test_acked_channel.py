@@ -115,7 +115,7 @@ def test_a_new_sender_is_not_idle() -> None:
     link.put(WatermarkStatus(True))
     link.channel.sender_died()
     link.replace_sender()
-    link.put(WatermarkStatus(False), WatermarkStatus(True))
+    link.put(WatermarkStatus(True))
 
     assert link.take_all() == [WatermarkStatus(True), WatermarkStatus(False), WatermarkStatus(True)]
 

@@ -21,6 +21,8 @@ from engine.runtime.execution import Execution
 from operators.files.file_sink import FileSink
 from operators.sinks import CollectedResults, CollectSink
 from operators.sources import CollectionSource, Pause, SequenceSource
+from operators.watermarks import WatermarkStrategy
+from operators.windows import TumblingEventTimeWindows
 from state_backends.filesystem import MemoryFileSystem
 from tests.runtime.acked_jobs import (
     TIMEOUT_NS,
@@ -167,6 +169,33 @@ def test_an_acker_that_dies_loses_its_roots_and_they_are_sent_again() -> None:
     assert acking.lost == 0
     assert acking.lost_messages > 0
     assert "acker[0] was killed" in result.notes
+
+
+def test_an_acker_that_comes_back_at_once_has_forgotten_everything() -> None:
+    """No message is lost, and still no root that it knew of is ever completed."""
+    kills = [("acker[0]", 12 * US + US // 2)]
+    result, acking = run_acked(pipeline(at_once()), acking_config(ackers=1, recovery_ns=0), kills=kills)
+
+    assert result.state == "finished"
+    assert acking.lost_messages == 0
+    assert acking.replayed > 0
+    assert acking.tracked == 20 + acking.replayed
+
+
+def test_what_state_emits_is_anchored_to_nothing() -> None:
+    """A window that ends behind its last record: nobody acknowledges what it emits, and no root waits for it."""
+    results = at_once()
+    job = Job("windows")
+    strategy = WatermarkStrategy.for_monotonous_timestamps(lambda number: number).with_interval_ns(1 * US)
+    numbers = job.source(CollectionSource(list(range(12))), name="numbers", watermarks=strategy)
+    windows = numbers.key_by(lambda number: number % 2).window(TumblingEventTimeWindows(4))
+    windows.reduce(lambda a, b: a + b, name="sum").rebalance().sink(CollectSink(results), name="out")
+    result, acking = run_acked(job)
+
+    assert result.state == "finished"
+    assert len(results.records) == 6
+    assert acking.data == 12 + 6
+    assert acking.control == {"init": 12, "ack": 12, "fail": 0, "reset": 0, "reply": 12}
 
 
 def test_the_job_manager_dies_and_all_sources_go_on_at_their_committed_offsets() -> None:

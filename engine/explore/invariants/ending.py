@@ -12,7 +12,6 @@ from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.acking import OFFSETS_FILE_NAME
-from operators.files.file_listing import is_hidden
 from operators.files.unique_names import attempt_of
 from state_backends.errors import StateBackendError
 from state_backends.handles import FileStateHandle
@@ -159,15 +158,14 @@ class Quiescence(Watcher):
             # Nobody knows then what an attempt has left behind.
             return
         world = self.view.world
-        for uid, directory in sorted(world.file_sinks.items()):
-            if world.files.exists(directory):
-                hidden = [path for path in world.files.walk_files(directory) if is_hidden(posixpath.basename(path))]
-                if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
-                    # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
-                    last = (self.view.incarnation, self.view.execution.manager.attempt)
-                    hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
-                if hidden:
-                    yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
+        for uid, output in sorted(world.file_outputs.items()):
+            hidden = output.left_behind(world.files)
+            if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
+                # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
+                last = (self.view.incarnation, self.view.execution.manager.attempt)
+                hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
+            if hidden:
+                yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
 
     def _transactions(self) -> Iterator[str]:
         # Kinds that end or fence what a producer has begun leave something behind that only times out.

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from engine.elements.errors import StorageError
 from engine.explore.invariants.base import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -131,6 +132,8 @@ class FailureTransparency(Watcher):
         self._every = 1
         self._is_judged: bool | None = None
         self._may_go_back = False
+        self._changes = 0
+        self._every_change = 1
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """Moments to look at."""
@@ -144,9 +147,19 @@ class FailureTransparency(Watcher):
         """The world without the process is what readers have now."""
         self._look(view.execution.kernel.now_ns)
 
+    def files_changed(self) -> None:
+        """In the middle of a commit, as often as not."""
+        self._changes += 1
+        if self._changes % self._every_change:
+            return
+        if self._changes >= LOOKS * self._every_change:
+            self._every_change *= 2
+        self._look(self.view.execution.kernel.now_ns)
+
     def _completed(self, event: CheckpointCompleted) -> None:
         self.shared.completed(event)
         self._moment(event)
+        self._may_go_back = False
 
     def _attempt(self, event: AttemptStarted) -> None:
         self._moment(event)
@@ -165,7 +178,12 @@ class FailureTransparency(Watcher):
     def _look(self, now_ns: int | None) -> None:
         if self._is_judged is False:
             return
-        self._judge(self.view.world.committed(), now_ns)
+        try:
+            committed = self.view.world.committed()
+        except StorageError as error:
+            self.violated(f"readers find a file that is torn: {error}", now_ns)
+            return
+        self._judge(committed, now_ns)
 
     def finished(self, case: FinishedCase) -> None:
         """The end is a moment, too."""
@@ -194,7 +212,6 @@ class FailureTransparency(Watcher):
             if rows != self._seen.get(partition) and self.shared.promise_for(partition) in (EXACTLY_ONCE, AT_MOST_ONCE):
                 self._judge_rows(partition, rows, now_ns)
         self._seen = now
-        self._may_go_back = False
 
     def _rows_stay(self, partition: str) -> bool:
         return self.shared.promise_for(partition) != NONE and self.shared.delivery_of(partition) != PER_KEY

@@ -4,6 +4,7 @@ that name the row."""
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -124,24 +125,74 @@ def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, postgres_cluster_o
         zombie.process([(2, "")])
 
 
-def test_an_epoch_is_checked_under_a_lock_when_rows_are_replaced(postgres_dsn: str) -> None:
-    """A successor cannot take over between the check and the commit of what it fences."""
+def test_a_zombie_whose_connection_cannot_be_cut_is_fenced_at_the_pre_commit(
+    postgres_dsn: str, postgres_cluster_of: Make
+) -> None:
+    """It may be another role's: its open transaction stays, and is never prepared."""
+    cluster = postgres_cluster_of(batch_rows=1)
+    cluster.write(1)
+    (zombie,) = cluster.tasks
+    execute(postgres_dsn, "UPDATE weir_epochs SET backend = NULL")
+    cluster.start()
+    with pytest.raises(FencedError):
+        zombie.snapshot(1)
+    assert prepared(postgres_dsn) == []
+
+
+class _AnswerLost:
+    """A connection that breaks when it has carried out ``PREPARE TRANSACTION``."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, statement: Any, parameters: Any = None) -> Any:
+        import psycopg
+
+        done = self._connection.execute(statement, parameters)
+        if "PREPARE TRANSACTION" in str(statement):
+            raise psycopg.OperationalError("the connection is lost")
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_a_pre_commit_whose_answer_is_lost_is_found_to_be_carried_out(postgres_cluster_of: Make) -> None:
+    """The server is asked whether it has the transaction; nobody has to go back."""
+    cluster = postgres_cluster_of(batch_rows=1)
+    cluster.write(1)
+    session: Any = cluster.tasks[0].operator._database  # type: ignore[attr-defined]
+    session._writing = _AnswerLost(session._writing)
+    cluster.checkpoint(0)
+    cluster.write(2)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2]
+
+
+def test_nobody_takes_over_while_rows_are_replaced(postgres_dsn: str) -> None:
+    """Between the check of the epoch and the commit of what it fences a successor has to wait."""
     description = TableDescription("t", {"k": "INT", "v": "INT"}, "w", key=("k",))
-    database = PostgresDatabase(postgres_dsn, **IMPATIENT)
-    zombie, successor = database.connect(description, str), database.connect(description, str)
+    zombie = PostgresDatabase(postgres_dsn).connect(description, str)
+    successor = PostgresDatabase(postgres_dsn, **IMPATIENT).connect(description, str)
     zombie.prepare_table()
-    epoch = zombie.take_over(0, 1)
+    holder = EpochHolder(0, zombie.take_over(0, 1))
+    zombie.upsert(holder, [(1, 0)], [])
     import psycopg
 
     with psycopg.connect(postgres_dsn) as blocker:
-        blocker.execute("SELECT epoch FROM weir_epochs FOR SHARE")
+        blocker.execute("SELECT * FROM t FOR UPDATE")
+        upserting = threading.Thread(target=zombie.upsert, args=(holder, [(1, 1)], []))
+        upserting.start()
+        while not execute(postgres_dsn, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            time.sleep(0.01)
         with pytest.raises(DatabaseError, match="a lock was not to be had"):
             successor.take_over(0, 1)
-        zombie.upsert(EpochHolder(0, epoch), [(1, 1)], [])
+        blocker.rollback()
+        upserting.join()
     successor.take_over(0, 1)
     with pytest.raises(FencedError):
-        zombie.upsert(EpochHolder(0, epoch), [(1, 0)], [])
-    assert database.rows(description) == [(1, 1)]
+        zombie.upsert(holder, [(1, 2)], [])
+    assert PostgresDatabase(postgres_dsn).rows(description) == [(1, 1)]
     zombie.close()
     successor.close()
 

@@ -64,6 +64,7 @@ def test_a_reader_asks_once_and_again_when_a_split_is_finished() -> None:
     one.operator.on_coordinator_event((NO_MORE_SPLITS,))
     assert source.emit_next(4) is None
     assert one.take_values() == [f"b{number}" for number in range(6)]
+    assert source._splits == [], "what is finished takes no memory"
 
 
 def test_a_restored_reader_reads_its_splits_one_after_the_other_before_it_asks() -> None:

@@ -25,6 +25,7 @@ def metastore(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
     made: Made = MemoryMetastore() if request.param == "memory" else SqliteMetastore(str(tmp_path / "100%?#.db"))
     made.create_table("t", ("day", "hour"))
     made.create_table("plain")
+    assert request.param == "memory" or (tmp_path / "100%?#.db").exists()
     return made
 
 

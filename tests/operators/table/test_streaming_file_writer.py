@@ -213,6 +213,19 @@ def test_an_idle_writer_keeps_nothing_back() -> None:
     assert writers.rows() == {"d=2020-05-03": ['{"n":1}']}
 
 
+def test_the_first_time_of_a_partition_counts() -> None:
+    """Also when its bucket is created again while it is in progress."""
+
+    class Since:
+        def is_committable(self, partition: str, created_ms: int, now_ms: int, watermark_ms: int) -> bool:
+            return created_ms == 5
+
+    books = PartitionAnnouncements(Since())
+    for books.now_ms in (5, 7):
+        books.bucket_created("d=a")
+    assert books.to_close(0) == ["d=a"]
+
+
 def test_time_passes_the_writer() -> None:
     """Watermarks and idleness reach the committer."""
     writer = Writers(sink()).start()
@@ -255,6 +268,17 @@ def test_the_last_announcement_waits_for_the_checkpoint_behind_the_end() -> None
     writer.snapshot(3)
     writer.complete(3)
     assert writer.take_values() == []
+
+
+def test_the_first_checkpoint_behind_the_end_is_the_last_one() -> None:
+    """Whether another was begun by then or not."""
+    writer = Writers(sink()).start()
+    writer.process([row("a", 1)])
+    writer.finish()
+    writer.snapshot(1)
+    writer.snapshot(2)
+    writer.complete(1)
+    assert writer.take_values() == [announcement(END_OF_INPUT, 0, 1, ["d=a"])]
 
 
 def test_without_checkpoints_everything_is_announced_at_the_end() -> None:
@@ -300,8 +324,10 @@ def test_going_back_takes_back_what_was_compacted_of_later_checkpoints() -> None
     before.complete(2)
     for number in (0, 1):
         writers.fs.rename(f"/out/table/d=a/.uncompacted-part-0-{number}", f"/out/table/d=a/compacted-part-0-{number}")
+    writers.fs.fsync_dir("/out/table/d=a")
     assert writers.rows() == {"d=a": ['{"n":1}', '{"n":2}']}
     after = writers.start(older)
+    writers.fs.crash()
     assert writers.rows() == {"d=a": ['{"n":1}']}
     assert after.counter("numCommittedFilesRetracted") == 1
 

@@ -190,6 +190,19 @@ def test_a_unit_that_comes_again_changes_nothing() -> None:
     assert table.disk.read_bytes("/out/table/d=a/compacted-1") == before
 
 
+def test_a_unit_whose_sources_were_being_deleted_is_done() -> None:
+    """The result is durable before the first of them goes, so what is left of them does not matter."""
+    table = Table()
+    again = table.add(0, "d=a", "1", "2")
+    table.compactor.process([again])
+    table.disk.delete("/out/table/d=a/.uncompacted-1")
+    table.start().process([again, end_marker(1, 1)])
+    assert table.compactor.take_values() == [announcement(1, 0, 1, ["d=a"])]
+    table.compactor.finish()
+    assert table.names() == ["d=a/compacted-1"]
+    assert table.rows() == {"d=a": ['"1"', '"2"']}
+
+
 def test_what_a_reader_has_taken_away_is_counted() -> None:
     """Neither the sources nor the result are there: the unit was compacted, deleted, and consumed."""
     table = Table()

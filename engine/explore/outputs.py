@@ -1,0 +1,108 @@
+"""What readers see of sinks that write files: how each kind is read, and which of its files must not stay behind.
+
+A sink of files takes part by two members of the object whose ``create_operator`` makes its operators (or of that
+object's ``sink``, where one sink is made of several operators):
+
+* ``path``                          its directory, relative to the output directory of the run;
+* ``read_output(files, directory)`` what a reader sees there: bucket -> rows, as text.
+
+Whoever announces partitions of a table (``PartitionCommitterSpec``) has readers who wait for that. With a trigger that
+goes by the time of partitions, what is announced must be whole: the rows of the partition are part of the announcement
+as it is compared.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+from zlib import crc32
+
+from operators.files.bucketing_names import IN_PROGRESS, PENDING
+from operators.files.bucketing_sink import BucketingSink
+from operators.files.file_listing import is_hidden
+from operators.table.partition_commit import PartitionCommitterSpec
+from operators.table.staged_sink import StagedFileSink, StagingFinalizer
+from state_backends.filesystem import FileSystem
+
+Rows = Mapping[str, Sequence[str]]
+
+
+@runtime_checkable
+class SinkOfFiles(Protocol):
+    """A sink whose committed output is in files."""
+
+    path: str
+
+    def read_output(self, fs: FileSystem, directory: str) -> Rows:
+        """What readers see there: bucket -> rows, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutput:
+    """``directory``: where it is in a world; ``sink``: what knows how it is read."""
+
+    directory: str
+    sink: SinkOfFiles
+
+    def rows(self, files: FileSystem) -> dict[str, list[str]]:
+        """What readers see now: bucket -> rows.
+
+        Raises :class:`engine.elements.errors.StorageError` when they find a file that is torn.
+        """
+        if not files.exists(self.directory):
+            return {}
+        return {bucket: list(rows) for bucket, rows in self.sink.read_output(files, self.directory).items()}
+
+    def is_visible(self, path: str) -> bool:
+        """Whether a change of ``path`` may be one that readers see."""
+        prefix = f"{self.directory}/"
+        return path.startswith(prefix) and not posixpath.basename(path).startswith(".")
+
+    def left_behind(self, files: FileSystem) -> list[str]:
+        """Files that must be gone when the job has finished."""
+        if not files.exists(self.directory):
+            return []
+        is_unfinished = _unfinished(self.sink)
+        return [path for path in files.walk_files(self.directory) if is_unfinished(path)]
+
+
+def _unfinished(sink: SinkOfFiles) -> Callable[[str], bool]:
+    if isinstance(sink, BucketingSink):
+        names = sink.names
+        # Journals begin with a dot and stay.
+        return lambda path: (
+            not posixpath.basename(path).startswith(".") and names.kind_of(posixpath.basename(path)) in _OPEN
+        )
+    if isinstance(sink, StagedFileSink):
+        return lambda path: "/.staging-" in path
+    # Success files begin with an underscore and stay.
+    return lambda path: is_hidden(posixpath.basename(path)) and not posixpath.basename(path).startswith("_")
+
+
+_OPEN = (IN_PROGRESS, PENDING)
+
+
+def output_of(owner: object) -> SinkOfFiles | None:
+    """The sink of files that an object makes operators of, if that is the one under whose name its output goes."""
+    if isinstance(owner, StagingFinalizer):
+        return owner.sink
+    return owner if isinstance(owner, SinkOfFiles) else None
+
+
+def announced(spec: PartitionCommitterSpec, files: FileSystem, directory: str, rows: Rows) -> list[str]:
+    """The announcements of a table's partitions, sorted; ``rows``: of the table, by partition."""
+    found = []
+    for kind, partition in spec.announced(files, directory):
+        text = f"{kind} {partition}"
+        if spec.waits_for_event_time:
+            there = rows.get(partition, ())
+            text += f": {len(there)} rows, checksum {crc32(chr(10).join(sorted(there)).encode()):08x}"
+        found.append(text)
+    return sorted(found)
+
+
+def directory_in(output_dir: str, path: str) -> str:
+    """The directory of a sink in a world."""
+    return path.rstrip("/") if path.startswith("/") else f"{output_dir}/{path}".rstrip("/")

@@ -1,0 +1,1 @@
+"""Asynchronous requests to services outside of the job."""

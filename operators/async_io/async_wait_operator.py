@@ -1,0 +1,279 @@
+"""Asynchronous requests: records go on when an outside service has answered (Flink: ``AsyncWaitOperator``).
+
+Rules.
+
+* At most ``capacity`` requests are in flight: begun, and their answers not yet sent on. While there are as many records
+  here, the task takes nothing more from its inputs, barriers that do not overtake included. What a batch brought beyond
+  that waits here, not begun, and counts as in flight: so the size of batches changes nothing.
+* Records in flight are in every snapshot, in the order in which they came; after a restore they are asked for again.
+  Requests are made at least once, answers have their effect exactly once.
+* ``timeout_ms`` is for all attempts of a record together and runs from its first one. An answer that comes at that very
+  instant is in time.
+* A watermark does not overtake records. Behind the last one nothing more is taken until all answers are there, for
+  timers are quiet behind the end of the data.
+* The operator is the head of its chain: one before it could not be stopped from emitting.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.operator import Operator
+from operators.async_io.async_function import (
+    AsyncContext,
+    AsyncFunction,
+    AsyncResult,
+    AsyncRetryStrategy,
+    AsyncTimeoutError,
+    FixedLatency,
+)
+from operators.async_io.element_queue import ElementQueue, Entry
+
+_STATE = "_async_wait_operator_state_"
+_RETRY, _TIMEOUT = "retry", "timeout"
+
+Outcome = AsyncResult | str
+"""How an attempt ends, or what is due instead."""
+
+
+class AsyncWaitOperator(Operator):
+    """``ordered``: whether answers leave in the order of their records; ``on_timeout(record)``: the records to emit for
+    one that took too long, instead of failing the job."""
+
+    def __init__(
+        self,
+        function: AsyncFunction,
+        *,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout_ms: int | None = None,
+        retries: AsyncRetryStrategy | None = None,
+        on_timeout: Callable[[Any], Iterable[Any]] | None = None,
+    ) -> None:
+        for name, value in (("capacity", capacity), ("timeout_ms", 1 if timeout_ms is None else timeout_ms)):
+            if type(value) is not int or value < 1:
+                raise ConfigurationError(f"async_map: {name} must be a whole number of at least 1, got {value!r}")
+        if on_timeout is not None and timeout_ms is None:
+            raise ConfigurationError("async_map: on_timeout= is never called without timeout_ms=; give both")
+        self._function = function
+        self._capacity = capacity
+        self._timeout_ns = None if timeout_ms is None else timeout_ms * 1_000_000
+        self._retries = retries
+        self._on_timeout = on_timeout
+        self._queue = ElementQueue(ordered=ordered)
+        self._waiting: deque[Entry] = deque()
+        """Records whose first request has not begun."""
+        self._begun = 0
+        """Records whose first request has, and whose answer has not left."""
+        self._due: list[tuple[int, int, Entry, Outcome]] = []
+        self._numbered = 0
+        self._armed_ns: int | None = None
+        self._has_ended = False
+
+    def initialize_state(self) -> None:
+        self._state = self.context.operator_backend().list_state(_STATE)
+
+    def open(self) -> None:
+        for value, timestamp_ms in self._state.get():
+            self._waiting.append(self._queue.put(value, timestamp_ms))
+        self._go_on(self.context.processing_time_ns())
+
+    # --- input ------------------------------------------------------------------------------------------------------
+
+    def process_batch(self, batch: Batch) -> None:
+        put, stamps = self._queue.put, batch.timestamps
+        if stamps is None:
+            self._waiting.extend([put(value, None) for value in batch.values])
+        else:
+            self._waiting.extend(map(put, batch.values, stamps))
+        self._go_on(self.context.processing_time_ns())
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        if self._queue.is_empty:
+            self.output.emit_watermark(timestamp_ms)
+            return
+        self._queue.put_event(("watermark", timestamp_ms))
+        self._has_ended = timestamp_ms == MAX_TIMESTAMP_MS
+        self._hold_or_release()
+
+    def process_watermark_status(self, idle: bool) -> None:
+        if self._queue.is_empty:
+            self.output.emit_watermark_status(idle)
+        else:
+            self._queue.put_event(("idle", idle))
+
+    def on_processing_time_ns(self, time_ns: int) -> None:
+        if self._armed_ns is not None and self._armed_ns <= time_ns:
+            self._armed_ns = None
+        self._complete(time_ns)
+
+    def finish(self) -> None:
+        # Nothing is left but behind a loop's end, or records of a neighbour that holds them back until it finishes:
+        # no timer comes any more, so their time passes here.
+        while self._due:
+            self._complete(self._due[0][0])
+        assert self._queue.is_empty, f"{self.context.name}: records in flight, and nobody will answer"
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _complete(self, time_ns: int) -> None:
+        """Carry out what is due, send on what may leave, and begin what there is room for."""
+        due = self._due
+        while due and due[0][0] <= time_ns:
+            _, _, entry, outcome = heapq.heappop(due)
+            if isinstance(outcome, AsyncResult):
+                self._queue.settle(entry, self._records_of(entry, outcome))
+            elif outcome == _RETRY:
+                self.context.metrics.count("numAsyncRetries")
+                self._attempt(entry, time_ns)
+            else:
+                self._queue.settle(entry, self._give_up(entry))
+        self._send_on()
+        self._go_on(time_ns)
+
+    def _go_on(self, now_ns: int) -> None:
+        waiting = self._waiting
+        while waiting and self._begun < self._capacity:
+            entry = waiting.popleft()
+            self._begun += 1
+            if self._timeout_ns is not None:
+                entry.deadline_ns = now_ns + self._timeout_ns
+            self._attempt(entry, now_ns)
+        if self._due and self._due[0][0] != self._armed_ns:
+            self._armed_ns = self._due[0][0]
+            self.context.register_processing_timer_ns(self._armed_ns)
+        self._hold_or_release()
+
+    def _hold_or_release(self) -> None:
+        if len(self._queue) >= self._capacity or (self._has_ended and not self._queue.is_empty):
+            self.context.hold_input()
+        else:
+            self.context.release_input()
+
+    def _attempt(self, entry: Entry, now_ns: int) -> None:
+        """Make a request. How it ends is known at once, and so is what comes first: that, or the timeout."""
+        entry.attempt += 1
+        try:
+            result = self._function.invoke(entry.value, AsyncContext(entry.attempt, entry.timestamp_ms, now_ns))
+            if not isinstance(result, AsyncResult):
+                raise TypeError(f"invoke returns an AsyncResult, not {result!r}")
+            if type(result.after_ns) is not int or result.after_ns < 0:
+                raise TypeError(f"after_ns is a whole number of ns, at least 0, not {result.after_ns!r}")
+            wants_retry = self._retries is not None and self._retries.wants(result, entry.attempt)
+        except Exception as error:
+            raise self.user_error("asynchronous function", entry.value, error) from error
+        at_ns = now_ns + result.after_ns
+        due: Outcome = result
+        if wants_retry:
+            assert self._retries is not None
+            at_ns, due = at_ns + self._retries.delay_after(entry.attempt), _RETRY
+        if entry.deadline_ns is not None and at_ns > entry.deadline_ns:
+            at_ns, due = entry.deadline_ns, _TIMEOUT
+        self._numbered += 1
+        heapq.heappush(self._due, (at_ns, self._numbered, entry, due))
+
+    def _records_of(self, entry: Entry, result: AsyncResult) -> tuple[Any, ...]:
+        if result.error is not None:
+            raise self.user_error("asynchronous request", entry.value, result.error) from result.error
+        return result.values
+
+    def _give_up(self, entry: Entry) -> tuple[Any, ...]:
+        self.context.metrics.count("numAsyncTimeouts")
+        try:
+            if self._on_timeout is None:
+                assert self._timeout_ns is not None
+                raise AsyncTimeoutError(
+                    f"no answer within {self._timeout_ns // 1_000_000} ms, after {entry.attempt} attempts; "
+                    "allow more time, or give on_timeout="
+                )
+            return tuple(self._on_timeout(entry.value))
+        except Exception as error:
+            raise self.user_error("asynchronous request", entry.value, error) from error
+
+    # --- output -----------------------------------------------------------------------------------------------------
+
+    def _send_on(self) -> None:
+        out: list[Any] = []
+        stamps: list[int | None] = []
+        for element in self._queue.leaving():
+            if isinstance(element, Entry):
+                self._begun -= 1
+                out.extend(element.answer)
+                stamps.extend([element.timestamp_ms] * len(element.answer))
+                continue
+            self._emit(out, stamps)
+            out, stamps = [], []
+            what, argument = element
+            if what == "watermark":
+                self.output.emit_watermark(argument)
+            else:
+                self.output.emit_watermark_status(argument)
+        self._emit(out, stamps)
+
+    def _emit(self, out: list[Any], stamps: list[int | None]) -> None:
+        if out:
+            known = [stamp for stamp in stamps if stamp is not None]
+            self.output.emit(Batch(out, known if len(known) == len(out) else None))
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        self._state.update([[entry.value, entry.timestamp_ms] for entry in self._queue.entries()])
+
+    def fingerprint(self) -> object:
+        now_ns = self.context.processing_time_ns()
+        return (
+            self._queue.fingerprint(),
+            len(self._waiting),
+            self._has_ended,
+            tuple(
+                (at_ns - now_ns, repr(entry.value), entry.attempt, repr(outcome))
+                for at_ns, _, entry, outcome in sorted(self._due, key=lambda one: one[:2])
+            ),
+        )
+
+
+def async_operator(
+    function: Any,
+    latency_ns: int | Callable[[Any], int] | None,
+    ordered: bool,
+    capacity: int,
+    timeout_ms: int | None,
+    retries: AsyncRetryStrategy | None,
+    on_timeout: Callable[[Any], Iterable[Any]] | None,
+) -> Callable[[], AsyncWaitOperator]:
+    """What makes the operators of ``Stream.async_map``. Raises :class:`ConfigurationError` for what makes no sense."""
+    if callable(getattr(function, "invoke", None)) and not isinstance(function, type):
+        if latency_ns is not None:
+            raise ConfigurationError("async_map: latency_ns= is for a plain function; an AsyncFunction says after_ns itself")
+    elif callable(function) and not isinstance(function, type):
+        if latency_ns is None:
+            raise ConfigurationError(
+                "async_map: a plain function says nothing of how long an answer takes\n"
+                "  fix: give latency_ns=, or an object with invoke(record, context) -> AsyncResult"
+            )
+        function = FixedLatency(function, latency_ns)
+    else:
+        raise ConfigurationError(
+            f"async_map: function must be an object with invoke(record, context), or a function, not {shorten(function)}"
+        )
+    if retries is not None and not isinstance(retries, AsyncRetryStrategy):
+        raise ConfigurationError(f"async_map: retries must be an AsyncRetryStrategy, not {shorten(retries)}")
+
+    def create() -> AsyncWaitOperator:
+        return AsyncWaitOperator(
+            function,
+            ordered=ordered,
+            capacity=capacity,
+            timeout_ms=timeout_ms,
+            retries=retries,
+            on_timeout=on_timeout,
+        )
+
+    create()  # What makes no sense is said where the job is built.
+    return create

@@ -1,0 +1,130 @@
+"""The elements between an asynchronous operator and its output: who may leave, and in which order (a pure machine).
+
+Rules (Flink: ``OrderedStreamElementQueue``, ``UnorderedStreamElementQueue``).
+
+* Ordered: whatever came first leaves first; an answer that is there waits for those before it.
+* Unordered: answers leave as they come, but an event (watermark, watermark status) is a fence: what came before it
+  leaves before it, what came behind it behind it.
+* A record counts until it has left, answered or not. In a snapshot there are the records that have not left, in the order
+  in which they came; their answers are not: they are asked for again. Events are not either: they come again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+
+class Entry:
+    """One record on its way: in the queue from its arrival until its answer has left."""
+
+    __slots__ = ("answer", "attempt", "deadline_ns", "is_settled", "segment", "sequence", "timestamp_ms", "value")
+
+    def __init__(self, sequence: int, value: Any, timestamp_ms: int | None, segment: _Segment) -> None:
+        self.sequence = sequence
+        self.segment = segment
+        self.value = value
+        self.timestamp_ms = timestamp_ms
+        self.attempt = 0
+        self.deadline_ns: int | None = None
+        self.answer: tuple[Any, ...] = ()
+        self.is_settled = False
+
+
+class _Segment:
+    """Records between two events."""
+
+    __slots__ = ("event", "pending", "settled")
+
+    def __init__(self) -> None:
+        self.pending: dict[int, Entry] = {}
+        self.settled: list[Entry] = []
+        """Answered, in the order of their answers."""
+        self.event: Any = None
+        """What follows them; ``None`` while the segment is open."""
+
+
+class ElementQueue:
+    """``ordered``: whether answers leave in the order of their records."""
+
+    def __init__(self, *, ordered: bool) -> None:
+        self._ordered = ordered
+        self._segments: deque[_Segment] = deque([_Segment()])
+        self._sequence = 0
+        self._records = 0
+
+    def __len__(self) -> int:
+        """Records that have not left."""
+        return self._records
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither a record nor an event is held."""
+        return not self._records and len(self._segments) == 1
+
+    def put(self, value: Any, timestamp_ms: int | None) -> Entry:
+        """A record arrives."""
+        self._sequence += 1
+        segment = self._segments[-1]
+        entry = Entry(self._sequence, value, timestamp_ms, segment)
+        segment.pending[entry.sequence] = entry
+        self._records += 1
+        return entry
+
+    def put_event(self, event: Any) -> None:
+        """An event arrives, behind all records so far. Not ``None``."""
+        self._segments[-1].event = event
+        self._segments.append(_Segment())
+
+    def settle(self, entry: Entry, answer: tuple[Any, ...]) -> None:
+        """The answer to a record is there: these records take its place."""
+        assert not entry.is_settled, entry.sequence
+        entry.answer = answer
+        entry.is_settled = True
+        entry.segment.settled.append(entry)
+
+    def leaving(self) -> Iterator[Any]:
+        """Take out, one by one, whatever may leave now: entries, and events as they were given."""
+        while True:
+            first = self._segments[0]
+            if self._ordered:
+                while first.pending:
+                    entry = next(iter(first.pending.values()))
+                    if not entry.is_settled:
+                        return
+                    yield self._take(entry)
+                first.settled = []
+            else:
+                settled, first.settled = first.settled, []
+                for entry in settled:
+                    yield self._take(entry)
+            if first.pending or first.event is None:
+                return
+            self._segments.popleft()
+            yield first.event
+
+    def _take(self, entry: Entry) -> Entry:
+        self._records -= 1
+        return entry.segment.pending.pop(entry.sequence)
+
+    def entries(self) -> list[Entry]:
+        """The records that have not left, in the order in which they came."""
+        return [entry for segment in self._segments for entry in segment.pending.values()]
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert len(self.entries()) == self._records, (self.entries(), self._records)
+        assert self._segments[-1].event is None
+        assert all(segment.event is not None for segment in list(self._segments)[:-1])
+
+    def fingerprint(self) -> object:
+        """What waits, in what order, and what of it is answered."""
+        return tuple(
+            (
+                tuple((repr(entry.value), entry.timestamp_ms) for entry in segment.pending.values()),
+                tuple((repr(entry.value), repr(entry.answer)) for entry in segment.settled),
+                repr(segment.event),
+            )
+            for segment in self._segments
+        )

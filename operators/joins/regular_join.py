@@ -1,0 +1,159 @@
+"""Regular join: all records of two streams that have the same key, whenever they come (Flink: ``StreamingJoinOperator``).
+
+Rules.
+
+* Both sides are kept, for ever or with a time-to-live; state grows with the input.
+* Results are changes ``(kind, (left, right))``. A record that an outer join keeps and that has met nothing yet is
+  ``(left, None)``; when the first of the other side meets it, that is taken back (``-D``) before the pair is added.
+* With ``changes=True`` the inputs are changes themselves: what takes a row away takes its pairs away, and a row of the
+  other side that has met nothing else comes back with ``None``. A row that is not there (expired, say) is taken away
+  without effect and counted (``numUnknownRetractions``).
+* Rows that are equal are two rows, of which the older one is taken away first.
+* Results of one record leave in the order in which the rows of the other side came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import TwoInputOperator
+from operators.ranking.changes import DELETE, INSERT, adds
+from operators.transforms import item_in_hand
+from state_backends.descriptors import MapStateDescriptor, ValueStateDescriptor
+from state_backends.keyed_backend import MapState, ValueState
+from state_backends.ttl import StateTtlConfig
+
+INNER, LEFT, RIGHT, FULL = "inner", "left", "right", "full"
+KINDS = (INNER, LEFT, RIGHT, FULL)
+
+
+class _Side(NamedTuple):
+    """One input. ``rows``: number of arrival -> (row, how many rows of the other side it has met); ``is_outer``: whether
+    its rows leave even if they meet nothing."""
+
+    rows: MapState
+    next_number: ValueState
+    is_outer: bool
+    is_left: bool
+
+    def result(self, row: Any, other: Any) -> tuple[Any, Any]:
+        """A row of this side beside one of the other."""
+        return (row, other) if self.is_left else (other, row)
+
+    def in_order(self) -> list[tuple[int, tuple[Any, int]]]:
+        """The rows of the current key, oldest first."""
+        return sorted(self.rows.entries(), key=lambda entry: entry[0])
+
+    def add(self, row: Any, met: int) -> None:
+        """Keep a row."""
+        number = self.next_number.get()
+        self.rows.put(number, (row, met))
+        self.next_number.update(number + 1)
+
+    def find(self, row: Any) -> int | None:
+        """The oldest row that is equal."""
+        return next((number for number, (found, _) in self.in_order() if found == row), None)
+
+
+class RegularJoinOperator(TwoInputOperator):
+    """``kind``: which sides keep what meets nothing; ``condition(left, right)``: which rows of a key meet."""
+
+    def __init__(
+        self,
+        kind: str = INNER,
+        *,
+        condition: Callable[[Any, Any], Any] | None = None,
+        ttl_ms: int | None = None,
+        changes: bool = False,
+    ) -> None:
+        if kind not in KINDS:
+            raise ConfigurationError(f"join: kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        self._kind = kind
+        self._condition = condition
+        self._ttl = None if ttl_ms is None else StateTtlConfig(ttl_ms)
+        self._changes = changes
+
+    def initialize_state(self) -> None:
+        self._backend = self.context.keyed_backend()
+        self._left = self._side("left", self._kind in (LEFT, FULL), is_left=True)
+        self._right = self._side("right", self._kind in (RIGHT, FULL), is_left=False)
+
+    def _side(self, name: str, is_outer: bool, *, is_left: bool) -> _Side:
+        backend, ttl = self._backend, self._ttl
+        # The numbers expire no earlier than the last row that has one.
+        return _Side(
+            backend.map_state(MapStateDescriptor(f"{name}-rows", ttl=ttl)),
+            backend.value_state(ValueStateDescriptor(f"{name}-next-number", 0, ttl=ttl)),
+            is_outer,
+            is_left,
+        )
+
+    def process_batch_1(self, batch: Batch) -> None:
+        self._join(self._left, self._right, batch)
+
+    def process_batch_2(self, batch: Batch) -> None:
+        self._join(self._right, self._left, batch)
+
+    def _join(self, side: _Side, other: _Side, batch: Batch) -> None:
+        keys, stamps = batch.keys, batch.timestamps
+        if not batch:
+            return
+        assert keys is not None, "a regular join stands behind key_by"
+        out: list[Any] = []
+        counts: list[int] = []
+        iterator = iter(batch.values)
+        try:
+            for key, value in zip(keys, iterator, strict=False):
+                self._backend.set_current_key(key)
+                before = len(out)
+                if not self._changes:
+                    self._insert(side, other, value, out)
+                elif adds(value):
+                    self._insert(side, other, value[1], out)
+                else:
+                    self._delete(side, other, value[1], out)
+                counts.append(len(out) - before)
+        except Exception as error:
+            raise self.user_error("join", item_in_hand(batch.values, iterator), error) from error
+        if out:
+            out_stamps = None
+            if stamps is not None:
+                out_stamps = [stamp for stamp, count in zip(stamps, counts, strict=True) for _ in range(count)]
+            self.output.emit(Batch(out, out_stamps))
+
+    def _matches(self, side: _Side, other: _Side, row: Any) -> list[tuple[int, tuple[Any, int]]]:
+        found, condition = other.in_order(), self._condition
+        if condition is None:
+            return found
+        return [entry for entry in found if condition(*side.result(row, entry[1][0]))]
+
+    def _insert(self, side: _Side, other: _Side, row: Any, out: list[Any]) -> None:
+        matches = self._matches(side, other, row)
+        if not matches and side.is_outer:
+            out.append((INSERT, side.result(row, None)))
+        for number, (found, met) in matches:
+            if other.is_outer:
+                if not met:
+                    out.append((DELETE, side.result(None, found)))
+                other.rows.put(number, (found, met + 1))
+            out.append((INSERT, side.result(row, found)))
+        side.add(row, len(matches))
+
+    def _delete(self, side: _Side, other: _Side, row: Any, out: list[Any]) -> None:
+        own = side.find(row)
+        if own is None:
+            self.context.metrics.count("numUnknownRetractions")
+            return
+        side.rows.remove(own)
+        matches = self._matches(side, other, row)
+        if not matches and side.is_outer:
+            out.append((DELETE, side.result(row, None)))
+        for number, (found, met) in matches:
+            out.append((DELETE, side.result(row, found)))
+            if other.is_outer:
+                other.rows.put(number, (found, met - 1))
+                if met == 1:
+                    out.append((INSERT, side.result(None, found)))

@@ -1,0 +1,1 @@
+"""Patterns over the records of a key."""

@@ -1,0 +1,1 @@
+"""Deduplication and top-n, and the change records that they and the regular join emit."""

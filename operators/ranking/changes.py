@@ -1,0 +1,44 @@
+"""Change records: how a result that is still going to change travels on a stream (Flink: ``RowKind``, changelogs).
+
+A change is the tuple ``(kind, row)``. ``"+I"`` adds a row, ``"-D"`` takes one away; ``"-U"`` and ``"+U"`` are the two
+halves of an update: the row as it was, and as it is now. Whoever applies the changes in their order has the result at
+any time; whoever applies a prefix has it as it was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from engine.elements.errors import StateError, shorten
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "+I", "-U", "+U", "-D"
+
+Change = tuple[str, Any]
+"""(kind, row)."""
+
+_ADDS = {INSERT: True, UPDATE_AFTER: True, UPDATE_BEFORE: False, DELETE: False}
+
+
+def adds(change: Any) -> bool:
+    """Whether a change adds its row. Raises ``TypeError`` for what is no change."""
+    if not isinstance(change, tuple) or len(change) != 2 or change[0] not in _ADDS:
+        raise TypeError(f"a change is a tuple (kind, row) with a kind out of {', '.join(_ADDS)}, not {shorten(change)}")
+    return _ADDS[change[0]]
+
+
+def materialize(changes: Iterable[Change]) -> list[Any]:
+    """The rows that are left when all changes are applied, in the order in which they were added.
+
+    Raises :class:`StateError` when a row is taken away that is not there.
+    """
+    rows: list[Any] = []
+    for change in changes:
+        if adds(change):
+            rows.append(change[1])
+        elif change[1] in rows:
+            # The newest one: rows that are equal cannot be told apart.
+            del rows[len(rows) - 1 - rows[::-1].index(change[1])]
+        else:
+            raise StateError(f"{shorten(change)} takes away a row that is not there: changes are missing or out of order")
+    return rows

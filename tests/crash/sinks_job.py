@@ -1,0 +1,168 @@
+"""The job that is killed with every kind of sink: ``--param sink=rows`` chooses it, and all of them get the same rows.
+
+A row says everything that could go wrong with it: its number (lost, or there twice), its key and how many rows of that
+key have been seen (state that was lost, or applied twice), and its hour (the partition). Each split has keys of its
+own, so the rows do not depend on who comes first. The second job of this file reads the log that ``sink=log`` writes,
+and puts its rows into files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from engine import (
+    BucketingSink,
+    DefaultPartitionTimeExtractor,
+    DefaultRollingPolicy,
+    DiskLog,
+    FileSink,
+    Job,
+    LogSink,
+    LogSource,
+    MetastorePolicy,
+    OnCheckpointRollingPolicy,
+    ParquetFormat,
+    PartitionCommit,
+    PartitionedFileSink,
+    PostgresDatabase,
+    SequenceSource,
+    SqliteDatabase,
+    SqliteMetastore,
+    StagedFileSink,
+    SuccessFilePolicy,
+    TableCompaction,
+    UpsertSink,
+    WatermarkStrategy,
+)
+from operators.databases.database_sink import DatabaseSink
+from operators.files.compact_coordinator import CompactionStrategy
+
+SPLITS = 2
+KEYS = 40
+"""Of each split."""
+HOURS = 6
+HOUR_MS = 3_600_000
+START_MS = 1_588_464_000_000
+"""2020-05-03 00:00 UTC."""
+TABLE, COUNTS, TOPIC, LOG, METASTORE = "rows", "counts", "rows", "log", "metastore.sqlite"
+SQLITE = "data.sqlite"
+PART_BYTES = 4_096
+COLUMNS = {"number": "BIGINT", "key": "BIGINT", "seen": "BIGINT", "hour": "TEXT"}
+
+
+class Row(NamedTuple):
+    """One row, as a reader finds it."""
+
+    number: int
+    key: int
+    seen: int
+    hour: str
+
+
+def row_of(number: int, records: int) -> Row:
+    """The row of a number, computed without the engine."""
+    split, place, size = _where(number, records)
+    return Row(number, split * KEYS + place % KEYS, place // KEYS + 1, f"{place * HOURS // size:02d}")
+
+
+def expected_rows(records: int) -> list[Row]:
+    """All rows of the job."""
+    return [row_of(number, records) for number in range(records)]
+
+
+def _where(number: int, records: int) -> tuple[int, int, int]:
+    size = records // SPLITS
+    return number // size, number % size, size
+
+
+def record_of(number: int, records: int) -> dict[str, Any]:
+    """What the count is made of."""
+    row = row_of(number, records)
+    return {"number": number, "key": row.key, "seen": 1, "hour": row.hour}
+
+
+def time_of(number: int, records: int) -> int:
+    """Event time in ms; each split passes through all hours."""
+    _, place, size = _where(number, records)
+    return START_MS + place * HOURS * HOUR_MS // size
+
+
+def _count(before: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "seen": before["seen"] + 1}
+
+
+def _bucket(row: dict[str, Any]) -> str:
+    return f"remainder={row['key'] % 3}"
+
+
+def _rows(target: str) -> FileSink:
+    return FileSink(TABLE, bucket=_bucket, rolling_policy=DefaultRollingPolicy(max_part_size_bytes=PART_BYTES))
+
+
+def _at_checkpoints(target: str) -> FileSink:
+    return FileSink(TABLE, bucket=_bucket, rolling_policy=OnCheckpointRollingPolicy())
+
+
+def _parquet(target: str) -> FileSink:
+    schema = ParquetFormat({"number": int, "key": int, "seen": int, "hour": str}, row_group_rows=64)
+    return FileSink(TABLE, bucket=_bucket, format=schema, rolling_policy=OnCheckpointRollingPolicy())
+
+
+def _bucketing(use_truncate: bool) -> BucketingSink:
+    return BucketingSink(TABLE, bucketer=_bucket, batch_size_bytes=PART_BYTES, use_truncate=use_truncate)
+
+
+def _partitioned(compaction: TableCompaction | None) -> PartitionedFileSink:
+    commit = PartitionCommit(
+        "partition-time",
+        delay_ms=HOUR_MS,
+        extractor=DefaultPartitionTimeExtractor("2020-05-03 $hour:00:00"),
+        policies=(MetastorePolicy(SqliteMetastore(METASTORE), TABLE), SuccessFilePolicy()),
+    )
+    return PartitionedFileSink(TABLE, partition_by=("hour",), commit=commit, compaction=compaction)
+
+
+def _staged(target: str) -> StagedFileSink:
+    return StagedFileSink(TABLE, partition_by=("hour",), overwrite=True, policies=(SuccessFilePolicy(),))
+
+
+def _database(database: Any) -> DatabaseSink:
+    return DatabaseSink(database, TABLE, COLUMNS, batch_rows=50)
+
+
+def _upsert(database: Any) -> UpsertSink:
+    return UpsertSink(database, COUNTS, COLUMNS, key=("key",), version="seen", batch_rows=20)
+
+
+SINKS: dict[str, Callable[[str], Any]] = {
+    "rows": _rows,
+    "at-checkpoints": _at_checkpoints,
+    "parquet": _parquet,
+    "committer": lambda target: _rows(target).with_committer(),
+    "compacting": lambda target: _at_checkpoints(target).compacting(CompactionStrategy(checkpoints=2)),
+    "bucketing": lambda target: _bucketing(True),
+    "bucketing-lengths": lambda target: _bucketing(False),
+    "partitioned": lambda target: _partitioned(None),
+    "partitioned-compacting": lambda target: _partitioned(TableCompaction(PART_BYTES)),
+    "staged": _staged,
+    "log": lambda target: LogSink(TOPIC, log=DiskLog(LOG, segment_bytes=PART_BYTES), partitions=2),
+    "sqlite": lambda target: _database(SqliteDatabase(SQLITE)),
+    "sqlite-upsert": lambda target: _upsert(SqliteDatabase(SQLITE)),
+    "postgres": lambda target: _database(PostgresDatabase(target)),
+    "postgres-upsert": lambda target: _upsert(PostgresDatabase(target)),
+}
+"""By name: what makes the sink. ``target``: a dsn."""
+
+
+def job(sink: str = "rows", records: str = "6000", target: str = "", log: str = "") -> Job:
+    """Numbers, a count per key, and the sink; or, with ``log``, what lies in that log, put into files."""
+    if log:
+        relay = Job("relayed", parallelism=2)
+        return relay.source(LogSource(log, TOPIC), name="log").sink(_rows(target), name="files")
+    total = int(records)
+    job = Job("killed", parallelism=2)
+    times = WatermarkStrategy.for_monotonous_timestamps(lambda number: time_of(number, total)).with_interval_ns(1_000)
+    numbers = job.source(SequenceSource(0, total, splits=SPLITS), watermarks=times, name="numbers")
+    rows = numbers.map(lambda number: record_of(number, total), name="row").key_by(lambda row: row["key"])
+    return rows.reduce(_count, name="count").sink(SINKS[sink](target), name="table")
