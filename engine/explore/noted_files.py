@@ -9,8 +9,8 @@ from state_backends.filesystem import DirectoryLock, FileSystem, RandomAccessFil
 
 
 class NotedFileSystem(FileSystem):
-    """Passes every call on to the disk of a world, and says afterwards which path is, or is no more, what it was. Writes
-    are not told of: what readers see is never written to."""
+    """Passes every call on to the disk of a world, and says afterwards which path is, or is no more, what it was.
+    Writes are not told of: what readers see is never written to."""
 
     def __init__(self, inner: FileSystem, changed: Callable[[str], None]) -> None:
         self.inner = inner

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.restart import FixedDelayRestart
 from engine.checkpoint.state_mapping import UnsupportedMappingError
-from engine.elements.errors import ConfigurationError, JobChangedError, WeirError
+from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.invariants import check_between_events
@@ -281,7 +281,7 @@ class _CaseRun:
         finished = FinishedCase(
             view,
             self._results,
-            self._world.committed(),
+            self._committed(),
             self._choices.log,
             self._found,
             incarnations=view.incarnation,
@@ -301,6 +301,13 @@ class _CaseRun:
             finished.violations += invariant.violations
         finished.violations.sort(key=_causes_first)
         return finished
+
+    def _committed(self) -> dict[str, list[str]]:
+        try:
+            return self._world.committed()
+        except StorageError as error:
+            self._found.append(Violation("V1", f"readers find a file that is torn: {error}"))
+            return {}
 
     def _processes(self) -> str:
         """One process after the other, until one ends by itself and nothing speaks for another one."""

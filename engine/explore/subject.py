@@ -6,8 +6,9 @@ on the object whose ``create_operator`` makes its operators:
 * ``fresh()``           another sink like it, with nothing in it;
 * ``committed_rows()``  what a reader sees now, as text, in the order of commits.
 
-Sinks of files write to the world's file system and are read like a reader would (:mod:`engine.explore.outputs`). The input files of a job are read from
-disk once, and lie in each world as they were. Everything else (Spark, the network) is as it is, and no case for this.
+Sinks of files write to the world's file system and are read like a reader would (:mod:`engine.explore.outputs`). The
+input files of a job are read from disk once, and lie in each world as they were. Everything else (Spark, the network)
+is as it is, and no case for this.
 """
 
 from __future__ import annotations

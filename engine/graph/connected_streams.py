@@ -105,6 +105,34 @@ class ConnectedStreams:
         factory = partial(KeyedCoProcessOperator, function)  # type: ignore[arg-type]
         return self._transform("co-process", factory, options, requires_key=True)
 
+    def join(
+        self,
+        kind: str = "inner",
+        *,
+        condition: Callable[[Any, Any], Any] | None = None,
+        ttl_ms: int | None = None,
+        changes: bool = False,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """All pairs of records with the same key, whenever they come, as changes ``(kind, (left, right))``.
+
+        ``kind`` is ``inner``, ``left``, ``right`` or ``full``: an outer join gives ``(left, None)`` for what has met
+        nothing yet, and takes it back later. ``condition(left, right)`` says which records of a key meet. Both sides are
+        kept for ever, or ``ttl_ms`` of processing time. With ``changes`` the inputs are changes themselves.
+        """
+        from operators.joins.regular_join import RegularJoinOperator
+
+        if condition is not None:
+            check_callable("join", "condition", condition)
+        if not self.is_keyed:
+            raise JobGraphError(
+                f"join: records meet by key, but {self._unkeyed()!r} has no key\n"
+                "  fix: call .key_by(key1, key2) on the connected streams right before .join(...)"
+            )
+        factory = partial(RegularJoinOperator, kind, condition=condition, ttl_ms=ttl_ms, changes=changes)
+        factory()  # What makes no sense is said where the job is built.
+        return self._transform("join", factory, options, requires_key=True)
+
     def via(self, factory: OperatorFactory, **options: Unpack[OperatorOptions]) -> Stream:
         """The output of a ``TwoInputOperator`` that the graph knows nothing of; ``factory`` returns a fresh one."""
         return self._transform("via", operator_factory("via", factory), options)

@@ -23,6 +23,7 @@ from engine.graph.options import (
 from engine.graph.stream import Stream
 
 if TYPE_CHECKING:
+    from engine.graph.joined_streams import IntervalJoin
     from engine.graph.windowed_stream import WindowedStream
     from operators.columnar_keyed import ColumnAggregate
     from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
@@ -108,6 +109,71 @@ class KeyedStream(Stream):
         check_names(method, (column, target))
         factory = column_operator(ColumnAggregateOperator, {target: make(column)}, (REDUCED_STATE,))
         return self._transform(method.replace("_", "-"), factory, options, requires_key=True)
+
+    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+        """Pairs of records of one key whose event times are near each other::
+
+            orders.key_by(order_id).interval_join(payments.key_by(order_of)).between(-1_000, 60_000).apply(fn)
+
+        (Flink: ``KeyedStream.intervalJoin``.)
+        """
+        from engine.graph.joined_streams import interval_join
+
+        return interval_join(self, other)
+
+    def deduplicate(
+        self,
+        keep: str = "first",
+        *,
+        time: str = "processing",
+        append_only: bool = False,
+        ttl_ms: int | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """One record for each key: the ``first`` or the ``last`` by ``processing`` or ``event`` time.
+
+        The first by processing time is emitted as it is. What may still be replaced is emitted as changes
+        ``(kind, record)``; with ``append_only`` the first by event time waits for the watermark, and is emitted as it is.
+        Keys are forgotten ``ttl_ms`` of processing time after their last write, if that is given.
+        """
+        from operators.ranking.deduplication import deduplicator
+
+        return self._transform("deduplicate", deduplicator(keep, time, append_only, ttl_ms), options, requires_key=True)
+
+    def top_n(
+        self,
+        n: int,
+        by: Callable[[Any], Any],
+        *,
+        ascending: bool = False,
+        with_rank: bool = True,
+        changes: bool = False,
+        ttl_ms: int | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """The ``n`` greatest records of each key by ``by(record)`` (the least ones if ``ascending``), as changes.
+
+        A change is ``(kind, (rank, record))``, without ``with_rank`` ``(kind, record)``. With ``changes`` the input is
+        changes itself, and all records are kept; otherwise ``n`` are.
+        """
+        from operators.ranking.top_n import TopNOperator
+
+        check_callable("top_n", "by", by)
+        factory = partial(
+            TopNOperator, n, by, ascending=ascending, with_rank=with_rank, changes=changes, ttl_ms=ttl_ms
+        )
+        factory()  # What makes no sense is said where the job is built.
+        return self._transform("top-n", factory, options, requires_key=True)
+
+    def pattern(self, pattern: Pattern, *, event_time: bool = True, order_by: Callable[[Any], Any] | None = None,
+                late_tag: str | None = None, timeout_tag: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """The matches of a pattern in the records of each key: dicts of stage -> list of records (Flink: ``CEP``)."""
+        from operators.patterns.pattern import Pattern
+        from operators.patterns.pattern_operator import pattern_operator
+
+        check_instance("pattern", "its argument", pattern, Pattern)
+        factory = pattern_operator(pattern, event_time, order_by, late_tag, timeout_tag)
+        return self._transform("pattern", factory, options, requires_key=True)
 
     def process(
         self,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from engine.graph.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
     from engine.graph.iteration import IterativeStream
     from engine.graph.job import Job
+    from engine.graph.joined_streams import JoinedStreams
     from engine.graph.keyed_stream import KeyedStream
     from engine.graph.windowed_stream import AllWindowedStream
     from operators.async_io.async_function import AsyncFunction, AsyncRetryStrategy
@@ -66,6 +67,10 @@ _ONLY_WITH_KEY = (
     "max_column",
     "count_column",
     "aggregate_columns",
+    "interval_join",
+    "deduplicate",
+    "top_n",
+    "pattern",
 )
 
 
@@ -308,6 +313,27 @@ class Stream:
         from engine.graph.connected_streams import connect
 
         return connect(self, other)
+
+    def join(self, other: Stream) -> JoinedStreams:
+        """Every pair of a record of this stream and one of ``other`` with the same key in the same window::
+
+            orders.join(payments).where(order_id).equal_to(order_of).window(windows).apply(fn)
+
+        (Flink: ``DataStream.join``.) Joins without windows are ``connect(...).key_by(...).join(...)`` and
+        ``KeyedStream.interval_join``.
+        """
+        from engine.graph.joined_streams import JoinedStreams
+
+        return JoinedStreams(self, other, is_join=True)
+
+    def co_group(self, other: Stream) -> JoinedStreams:
+        """The records of this stream and those of ``other``, as two lists, by key and window; one may be empty.
+
+        (Flink: ``DataStream.coGroup``.) Written as ``join`` is.
+        """
+        from engine.graph.joined_streams import JoinedStreams
+
+        return JoinedStreams(self, other, is_join=False)
 
     def iterate(self, **options: Unpack[OperatorOptions]) -> IterativeStream:
         """These records, and those that the stream is closed with: the beginning of a loop.

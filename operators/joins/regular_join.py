@@ -22,8 +22,8 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.operator import TwoInputOperator
 from operators.ranking.changes import DELETE, INSERT, adds
 from operators.transforms import item_in_hand
-from state_backends.descriptors import MapStateDescriptor, ValueStateDescriptor
-from state_backends.keyed_backend import MapState, ValueState
+from state_backends.descriptors import MapStateDescriptor
+from state_backends.keyed_backend import MapState
 from state_backends.ttl import StateTtlConfig
 
 INNER, LEFT, RIGHT, FULL = "inner", "left", "right", "full"
@@ -35,7 +35,6 @@ class _Side(NamedTuple):
     its rows leave even if they meet nothing."""
 
     rows: MapState
-    next_number: ValueState
     is_outer: bool
     is_left: bool
 
@@ -49,9 +48,9 @@ class _Side(NamedTuple):
 
     def add(self, row: Any, met: int) -> None:
         """Keep a row."""
-        number = self.next_number.get()
-        self.rows.put(number, (row, met))
-        self.next_number.update(number + 1)
+        # Not from a counter in state: rows expire one by one, and a counter that expires before the last of them would
+        # give a number twice.
+        self.rows.put(max(self.rows.keys(), default=-1) + 1, (row, met))
 
     def find(self, row: Any) -> int | None:
         """The oldest row that is equal."""
@@ -83,13 +82,7 @@ class RegularJoinOperator(TwoInputOperator):
 
     def _side(self, name: str, is_outer: bool, *, is_left: bool) -> _Side:
         backend, ttl = self._backend, self._ttl
-        # The numbers expire no earlier than the last row that has one.
-        return _Side(
-            backend.map_state(MapStateDescriptor(f"{name}-rows", ttl=ttl)),
-            backend.value_state(ValueStateDescriptor(f"{name}-next-number", 0, ttl=ttl)),
-            is_outer,
-            is_left,
-        )
+        return _Side(backend.map_state(MapStateDescriptor(f"{name}-rows", ttl=ttl)), is_outer, is_left)
 
     def process_batch_1(self, batch: Batch) -> None:
         self._join(self._left, self._right, batch)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from engine.checkpoint.restart import NoRestart
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
 from engine.explore.ledger.ledger import EffectLedger
 from engine.graph.job import Job
 from engine.observe.events import AckingMessage, RecordReplayed
@@ -33,6 +33,7 @@ from tests.runtime.acked_jobs import (
     run_acked,
     storage_on,
 )
+from tests.runtime.coordinated_jobs import Dealt, dealing
 from tests.runtime.support import MS, US, Trace
 
 
@@ -338,6 +339,25 @@ def test_an_iteration_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="job 'loop' has an iteration"):
         Execution(job.plan(), acking_config())
+
+
+def test_an_operator_with_a_coordinator_is_refused() -> None:
+    """What it has handed out to a task that dies would be handed out to nobody again."""
+    with pytest.raises(ConfigurationError, match="has a coordinator, which keeps what it has handed out"):
+        Execution(dealing(Dealt(20), []).plan(), acking_config())
+
+
+def test_a_split_that_was_not_read_to_its_end_and_is_gone_is_an_error() -> None:
+    """A resumed run does not pass over input that was never acknowledged."""
+    files = MemoryFileSystem()
+    config = acking_config(restart=NoRestart())
+    run_acked(pipeline(at_once(), 60, splits=3), config, kills=[("ones[1]", 30 * US)], storage=storage_on(files))
+    job = pipeline(at_once(), 60, splits=2)
+    resumed, _ = run_acked(job, config, storage=storage_on(files), restore=True, incarnation=2)
+
+    assert resumed.state == "failed"
+    assert resumed.error is not None
+    assert isinstance(resumed.error.__cause__, JobChangedError)
 
 
 def test_savepoints_and_ledgers_are_refused() -> None:

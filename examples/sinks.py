@@ -1,0 +1,190 @@
+"""One job for every sink: two sources, two keyed counters, and the sink that you name, made to be explored.
+
+Search a sink for a crash that loses or repeats a row, or shows one too early::
+
+    weir explore examples/sinks.py -p sink=compacting --runs 500
+    weir explore examples/sinks.py -p sink=partition-time --mode at-least-once --promise exactly-once
+
+Rows are ``(key, how many so far)``, as of ``standard_scenario.py``: the same in whatever order the records meet. For
+tables that are announced by event time they are times, so that an announcement can be held against the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine import (
+    BucketingSink,
+    BulkTextFormat,
+    CollectedResults,
+    CollectSink,
+    CompactionStrategy,
+    ConfigurationError,
+    DatabaseSink,
+    DefaultPartitionTimeExtractor,
+    DefaultRollingPolicy,
+    DiskLog,
+    FileSink,
+    Job,
+    JsonLinesRowFormat,
+    LogSink,
+    MemoryDatabase,
+    MetastorePolicy,
+    ParquetFormat,
+    PartitionCommit,
+    PartitionedFileSink,
+    SequenceSource,
+    StagedFileSink,
+    Stream,
+    SuccessFilePolicy,
+    TableCompaction,
+    UpsertSink,
+    WatermarkStrategy,
+)
+from operators.table.metastore import MemoryMetastore
+
+RECORDS = 48
+KEYS = "abcd"
+MINUTE_MS = 60_000
+MIDNIGHT_MS = 1_588_464_000_000
+"""2020-05-03 00:00 UTC."""
+MINUTES_APART = 5
+"""Between one record and the next: twelve of them are an hour, which is a partition."""
+
+SCENARIO = {
+    "batch_size": 3,
+    "channel_capacity": 8,
+    "checkpoint_interval": "11rec",
+    "modes": ["aligned", "unaligned", "aligned-timeout", "at-least-once"],
+    "aligned_timeout_ns": 2_000,
+    "cost.record_ns": 400,
+    "promises": {
+        "aligned": "exactly-once",
+        "unaligned": "exactly-once",
+        "aligned-timeout": "exactly-once",
+        "at-least-once": "at-least-once",
+    },
+}
+
+Row = tuple[str, int]
+
+
+def _first(row: Row) -> str:
+    return f"key={row[0]}"
+
+
+def _as_dict(row: Row) -> dict[str, Any]:
+    return {"key": row[0], "count": row[1]}
+
+
+def _is_first(number: int) -> str:
+    return KEYS[number % len(KEYS)]
+
+
+def _hourly(policies: tuple[Any, ...]) -> PartitionCommit:
+    return PartitionCommit(
+        "partition-time",
+        delay_ms=60 * MINUTE_MS,
+        policies=policies,
+        extractor=DefaultPartitionTimeExtractor("$day $hour:00:00"),
+    )
+
+
+def _listed(*columns: str) -> MetastorePolicy:
+    metastore = MemoryMetastore()
+    metastore.create_table("rows", columns)
+    return MetastorePolicy(metastore, "rows")
+
+
+def _parquet() -> ParquetFormat:
+    return ParquetFormat({"key": str, "count": int}, row_group_rows=3)
+
+
+SINKS: Mapping[str, Callable[[], Any]] = {
+    "collect": lambda: CollectSink(CollectedResults()),
+    "files": lambda: FileSink("rows", bucket=_first),
+    "files-open": lambda: FileSink("rows", rolling_policy=DefaultRollingPolicy(max_part_size_bytes=60)),
+    "files-copied": lambda: FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=False),
+    "gzip": lambda: FileSink("rows", format=BulkTextFormat(JsonLinesRowFormat()), suffix=".gz"),
+    "parquet": lambda: FileSink("rows", format=_parquet(), suffix=".parquet"),
+    "committing": lambda: FileSink("rows", bucket=_first).with_committer(),
+    "committing-open": lambda: FileSink("rows", rolling_policy=DefaultRollingPolicy()).with_committer(),
+    "compacting": lambda: FileSink("rows", bucket=_first).compacting(CompactionStrategy(checkpoints=2)),
+    "bucketing": lambda: BucketingSink("rows", bucketer=_first, batch_size_bytes=40),
+    "bucketing-lengths": lambda: BucketingSink("rows", batch_size_bytes=60, use_truncate=False),
+    "partitions": lambda: PartitionedFileSink("rows", partition_by=("key",), commit=PartitionCommit()),
+    "partitions-compacted": lambda: PartitionedFileSink(
+        "rows", partition_by=("key",), commit=PartitionCommit(), compaction=TableCompaction(60)
+    ),
+    "partition-time": lambda: PartitionedFileSink(
+        "rows",
+        partition_by=("day", "hour"),
+        commit=_hourly((SuccessFilePolicy(), _listed("day", "hour"))),
+    ),
+    "partition-time-compacted": lambda: PartitionedFileSink(
+        "rows",
+        partition_by=("day", "hour"),
+        commit=_hourly((_listed("day", "hour"), SuccessFilePolicy())),
+        compaction=TableCompaction(100),
+    ),
+    "staged": lambda: StagedFileSink("rows", partition_by=("key",)),
+    "overwrite": lambda: StagedFileSink("rows", partition_by=("key",), overwrite=True, policies=[SuccessFilePolicy()]),
+    "log": lambda: LogSink("rows"),
+    "disk-log": lambda: LogSink("rows", log=DiskLog("log", segment_bytes=200, journal_bytes=400)),
+    "database": lambda: DatabaseSink(MemoryDatabase(), "rows", ("key", "count"), batch_rows=3),
+    "database-retracting": lambda: DatabaseSink(
+        MemoryDatabase(),
+        "rows",
+        ("key", "count"),
+        transaction_column="transaction",
+        newer_commits="retract",
+        ledger_checkpoints=None,
+    ),
+    "upsert": lambda: UpsertSink(MemoryDatabase(), "rows", ("key", "count"), key=("key",), version="count"),
+}
+"""By name. What databases there are is the model in memory; real ones have tests of their own."""
+
+TAKES_DICTS = ("parquet", "partitions", "partitions-compacted", "staged", "overwrite")
+BY_TIME = ("partition-time", "partition-time-compacted")
+
+
+def job(sink: str = "files", records: str = str(RECORDS)) -> Job:
+    """``sink``: one of :data:`SINKS`; ``records``: of both sources together."""
+    make = SINKS.get(sink)
+    if make is None:
+        raise ConfigurationError(f"sink is {sink!r}; it must be one of {', '.join(SINKS)}")
+    made = Job(f"sink-{sink}", parallelism=2, max_parallelism=8)
+    stream = _times(made, int(records)) if sink in BY_TIME else _counts(made, int(records))
+    if sink in TAKES_DICTS:
+        stream = stream.map(_as_dict, name="dict", uid="dict")
+    return stream.rebalance().sink(make(), name="out", uid="out")
+
+
+def _counts(made: Job, records: int) -> Stream:
+    half = records // 2
+    first = made.source(SequenceSource(0, half), name="first", uid="first", parallelism=1)
+    second = made.source(SequenceSource(half, records), name="second", uid="second", parallelism=1)
+    ones = first.union(second).key_by(_is_first, value=lambda number: (_is_first(number), 1))
+    return ones.reduce(lambda total, one: (total[0], total[1] + one[1]), name="count", uid="count")
+
+
+def _times(made: Job, records: int) -> Stream:
+    strategy = WatermarkStrategy.for_monotonous_timestamps(_time_of).with_interval_ns(1_000)
+    streams = []
+    for offset, name in enumerate(("first", "second")):
+        numbers = made.source(SequenceSource(0, records // 2), name=name, uid=name, parallelism=1)
+        clicks = numbers.map(
+            lambda number, offset=offset: _click(2 * number + offset), name=f"{name}-clicks", uid=f"{name}-clicks"
+        )
+        streams.append(clicks.assign_timestamps_and_watermarks(strategy, name=f"{name}-times", uid=f"{name}-times"))
+    return streams[0].union(streams[1])
+
+
+def _click(number: int) -> dict[str, Any]:
+    hour, minute = divmod(number * MINUTES_APART, 60)
+    return {"day": "2020-05-03", "hour": f"{hour:02d}", "minute": minute}
+
+
+def _time_of(click: dict[str, Any]) -> int:
+    return MIDNIGHT_MS + (int(click["hour"]) * 60 + int(click["minute"])) * MINUTE_MS

@@ -1,0 +1,207 @@
+"""Top-n: the n greatest records of each key, as they change (Flink: ``AppendOnlyTopNFunction``,
+``RetractableTopNFunction``).
+
+Rules.
+
+* Records are ordered by their sort key, greatest first, or least first. Equal ones are ordered by their encoding: so the
+  result is a function of the records, and not of the order in which they came.
+* With ranks: ``(kind, (rank, record))``, ranks from 1. A rank that gets another record is updated (``-U`` and ``+U``),
+  one that there was not is inserted, one that is no longer there is deleted; ranks in ascending order.
+* Without: a record that leaves the first n is deleted before the one that takes its place is inserted.
+* Of records that only come (``changes=False``) n are kept per key: what is behind them can never come forward. When
+  records are taken away, too, all are kept; what is taken away and is not there has no effect and is counted
+  (``numUnknownRetractions``).
+
+The n greatest of a window, once and for all, are an aggregate: :func:`greatest`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import Operator
+from operators.functions import AggregateFunction
+from operators.ranking.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds
+from operators.transforms import item_in_hand
+from state_backends.descriptors import ValueStateDescriptor
+from state_backends.encoding import default_codec
+from state_backends.ttl import StateTtlConfig
+
+Entry = tuple[Any, bytes, Any]
+"""Sort key, encoded record, record: compared in this order, and never by the third, for equal bytes are equal records."""
+
+
+def _position(entry: Entry) -> tuple[Any, bytes]:
+    return entry[0], entry[1]
+
+
+class _Descending:
+    """A sort key turned round."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __lt__(self, other: _Descending) -> bool:
+        return bool(other.key < self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and bool(self.key == other.key)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Ranking:
+    """How records are ordered, and the lists of them (a pure machine)."""
+
+    def __init__(self, n: int, by: Callable[[Any], Any], *, ascending: bool, keep_all: bool = False) -> None:
+        if type(n) is not int or n < 1:
+            raise ConfigurationError(f"top_n: n must be a whole number of at least 1, got {n!r}")
+        self._n = n
+        self._by = by
+        self._ascending = ascending
+        self._keep_all = keep_all
+        self._encode = default_codec().encode
+
+    def entry(self, record: Any) -> Entry:
+        """A record with what it is ordered by."""
+        key = self._by(record)
+        return (key if self._ascending else _Descending(key)), self._encode(record, "record"), record
+
+    def entries(self, records: list[Any] | None) -> list[Entry]:
+        """Records from state, which are in order."""
+        return [self.entry(record) for record in records or ()]
+
+    def add(self, entries: list[Entry], record: Any) -> None:
+        """Put a record in its place; the last one leaves when there are too many."""
+        insort(entries, self.entry(record), key=_position)
+        if not self._keep_all:
+            del entries[self._n :]
+
+    def remove(self, entries: list[Entry], record: Any) -> bool:
+        """Take a record away; returns whether it was there."""
+        entry = self.entry(record)
+        at = bisect_left(entries, _position(entry), key=_position)
+        if at == len(entries) or entries[at][1] != entry[1]:
+            return False
+        del entries[at]
+        return True
+
+    def top(self, entries: list[Entry]) -> list[Any]:
+        """The first n records."""
+        return [record for _, _, record in entries[: self._n]]
+
+
+def ranked_changes(before: list[Any], after: list[Any]) -> list[tuple[str, Any]]:
+    """What makes one list of ranked records the other."""
+    out: list[tuple[str, Any]] = []
+    for index in range(max(len(before), len(after))):
+        rank = index + 1
+        if index >= len(after):
+            out.append((DELETE, (rank, before[index])))
+        elif index >= len(before):
+            out.append((INSERT, (rank, after[index])))
+        elif before[index] != after[index]:
+            out += [(UPDATE_BEFORE, (rank, before[index])), (UPDATE_AFTER, (rank, after[index]))]
+    return out
+
+
+def plain_changes(before: list[Any], after: list[Any]) -> list[tuple[str, Any]]:
+    """The same without ranks: what has left, then what has come."""
+    left, come = list(before), []
+    for record in after:
+        if record in left:
+            left.remove(record)
+        else:
+            come.append(record)
+    return [*((DELETE, record) for record in left), *((INSERT, record) for record in come)]
+
+
+class TopNOperator(Operator):
+    """The n greatest (or least) records of each key, as changes."""
+
+    def __init__(
+        self,
+        n: int,
+        by: Callable[[Any], Any],
+        *,
+        ascending: bool = False,
+        with_rank: bool = True,
+        changes: bool = False,
+        ttl_ms: int | None = None,
+    ) -> None:
+        self._ranking = Ranking(n, by, ascending=ascending, keep_all=changes)
+        self._difference = ranked_changes if with_rank else plain_changes
+        self._changes = changes
+        self._ttl = None if ttl_ms is None else StateTtlConfig(ttl_ms)
+
+    def initialize_state(self) -> None:
+        descriptor = ValueStateDescriptor("ranked", None, ttl=self._ttl)
+        self._state = self.context.keyed_backend().value_state(descriptor)
+
+    def process_batch(self, batch: Batch) -> None:
+        keys, stamps = batch.keys, batch.timestamps
+        if not batch:
+            return
+        assert keys is not None, "top_n stands behind key_by"
+        ranking = self._ranking
+        distinct = list(dict.fromkeys(keys))
+        changed: dict[Any, list[Entry]] = {}
+        out: list[Any] = []
+        out_stamps: list[int] = []
+        iterator = iter(batch.values)
+        try:
+            ranked = {
+                key: ranking.entries(kept) for key, kept in zip(distinct, self._state.get_many(distinct), strict=True)
+            }
+            for position, (key, value) in enumerate(zip(keys, iterator, strict=False)):
+                entries = ranked[key]
+                before, were = ranking.top(entries), len(entries)
+                if self._apply(entries, value):
+                    after = ranking.top(entries)
+                    out += self._difference(before, after)
+                    if were != len(entries) or before != after:
+                        changed[key] = entries
+                    if stamps is not None:
+                        out_stamps += [stamps[position]] * (len(out) - len(out_stamps))
+        except Exception as error:
+            raise self.user_error("top_n", item_in_hand(batch.values, iterator), error) from error
+        if changed:
+            kept = [[record for _, _, record in entries] or None for entries in changed.values()]
+            self._state.update_many(list(changed), kept)
+        if out:
+            self.output.emit(Batch(out, None if stamps is None else out_stamps))
+
+    def _apply(self, entries: list[Entry], value: Any) -> bool:
+        """Whether the record has an effect."""
+        ranking = self._ranking
+        if not self._changes:
+            ranking.add(entries, value)
+        elif adds(value):
+            ranking.add(entries, value[1])
+        elif not ranking.remove(entries, value[1]):
+            self.context.metrics.count("numUnknownRetractions")
+            return False
+        return True
+
+
+def greatest(n: int, by: Callable[[Any], Any], *, ascending: bool = False) -> AggregateFunction:
+    """The ``n`` greatest records of a window by ``by(record)`` (or the least), in order; for ``window(...).aggregate``."""
+    ranking = Ranking(n, by, ascending=ascending)
+
+    def add(kept: list[Any], record: Any) -> list[Any]:
+        entries = ranking.entries(kept)
+        ranking.add(entries, record)
+        return ranking.top(entries)
+
+    def merge(first: list[Any], second: list[Any]) -> list[Any]:
+        for record in second:
+            first = add(first, record)
+        return first
+
+    return AggregateFunction(list, add, list, merge)
