@@ -187,6 +187,8 @@ class TimestampsAndWatermarksOperator(Operator):
         self._emitter: WatermarkEmitter | None = None
         self._repeat = False
         self._active = True
+        self._ended = False
+        """Whether the watermark that ends the stream has passed: none may come behind it."""
 
     def initialize_state(self) -> None:
         self._state = self.context.operator_backend().list_state(_STATE)
@@ -230,13 +232,14 @@ class TimestampsAndWatermarksOperator(Operator):
 
     def process_watermark(self, timestamp_ms: int) -> None:
         if timestamp_ms == MAX_TIMESTAMP_MS:
+            self._ended = True
             self.output.emit_watermark(timestamp_ms)
 
     def process_watermark_status(self, idle: bool) -> None:
         """Idleness is decided here, not upstream."""
 
     def on_processing_time_ns(self, time_ns: int) -> None:
-        if self._emitter is not None:
+        if self._emitter is not None and not self._ended:
             self._repeat_last()
             # Where records came in one interval, they are expected in the next one.
             self._emitter.on_time(time_ns, time_ns if self._active else None)
@@ -259,13 +262,13 @@ class TimestampsAndWatermarksOperator(Operator):
             )
 
     def finish(self) -> None:
-        if self._emitter is not None:
+        if self._emitter is not None and not self._ended:
             self._emitter.flush()
 
     def fingerprint(self) -> object:
         if self._emitter is None:
             return None
-        return self._emitter.periodic.fingerprint(self.context.processing_time_ns())
+        return self._ended, self._emitter.periodic.fingerprint(self.context.processing_time_ns())
 
 
 def _least_idle(several: list[Idleness | None]) -> Idleness | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from engine.graph.windowed_stream import WindowedStream
     from operators.columnar_keyed import ColumnAggregate
     from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
+    from operators.patterns.pattern import Pattern
     from operators.windows import WindowAssigner
 
 
@@ -165,13 +166,26 @@ class KeyedStream(Stream):
         factory()  # What makes no sense is said where the job is built.
         return self._transform("top-n", factory, options, requires_key=True)
 
-    def pattern(self, pattern: Pattern, *, event_time: bool = True, order_by: Callable[[Any], Any] | None = None,
-                late_tag: str | None = None, timeout_tag: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
-        """The matches of a pattern in the records of each key: dicts of stage -> list of records (Flink: ``CEP``)."""
+    def pattern(
+        self,
+        pattern: Pattern,
+        *,
+        event_time: bool = True,
+        order_by: Callable[[Any], Any] | None = None,
+        late_tag: str | None = None,
+        timeout_tag: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """The matches of a pattern in the records of each key: a dict from stage to list of records each (Flink: CEP).
+
+        Records are taken in the order of event time, as the watermark passes them, those of the same time by
+        ``order_by(record)`` or as they came; without ``event_time`` as they come. Late ones go to ``late_tag``, matches
+        that were begun and have run out of time to ``timeout_tag``.
+        """
         from operators.patterns.pattern import Pattern
         from operators.patterns.pattern_operator import pattern_operator
 
-        check_instance("pattern", "its argument", pattern, Pattern)
+        check_type("pattern", "its argument", pattern, Pattern)
         factory = pattern_operator(pattern, event_time, order_by, late_tag, timeout_tag)
         return self._transform("pattern", factory, options, requires_key=True)
 

@@ -30,10 +30,17 @@ class Ending:
     words: str
 
 
-def weir(arguments: Sequence[str], log: str, kill_after_s: float | None, prepare: Callable[[], None]) -> Ending:
+def weir(
+    arguments: Sequence[str],
+    log: str,
+    kill_after_s: float | None,
+    prepare: Callable[[], None],
+    meanwhile: Callable[[int, float], None] | None = None,
+) -> Ending:
     """Run ``weir`` with these arguments in a fork; SIGKILL it after so many seconds, if it lives that long.
 
-    ``log``: the file for all that it prints; ``prepare``: called in the fork, before anything else.
+    ``log``: the file for all that it prints; ``prepare``: called in the fork, before anything else; ``meanwhile``:
+    called here again and again while it lives, with its process id and its age in seconds.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,6 +60,8 @@ def weir(arguments: Sequence[str], log: str, kill_after_s: float | None, prepare
             os.kill(process, signal.SIGKILL)
             _, status = os.waitpid(process, 0)
             break
+        if meanwhile is not None:
+            meanwhile(process, lasted_s)
         time.sleep(_LOOK_EVERY_S)
     with open(log, encoding="utf-8", errors="replace") as file:
         words = file.read()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +81,13 @@ def partitions_reader(out: str, target: str) -> View:
     return View(files_reader(out, target).rows, frozenset(complete))
 
 
+def overwritten_reader(out: str, target: str) -> View:
+    """The same of a table that is overwritten: what a reader has listed may be gone when it gets there."""
+    while True:
+        with suppress(FileNotFoundError):
+            return partitions_reader(out, target)
+
+
 def bucketing_reader(out: str, target: str) -> View:
     """Finished files, as far as they are valid."""
     directory = os.path.join(out, TABLE)
@@ -95,7 +104,7 @@ def log_reader(out: str, target: str) -> View:
 
 
 def _query(path: str, table: str, query: str) -> list[tuple[Any, ...]]:
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+    connection = sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=30)
     try:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall():
             return []
@@ -131,7 +140,7 @@ READERS: dict[str, Callable[[str, str], View]] = {
     "bucketing-lengths": bucketing_reader,
     "partitioned": partitions_reader,
     "partitioned-compacting": partitions_reader,
-    "staged": partitions_reader,
+    "staged": overwritten_reader,
     "log": log_reader,
     "sqlite": sqlite_reader,
     "sqlite-upsert": lambda out, target: sqlite_reader(out, target, COUNTS),
@@ -171,7 +180,7 @@ class Watch:
         """What is wrong with this view."""
         rows = frozenset(view.rows)
         if len(rows) != len(view.rows):
-            twice = sorted(row for row in rows if view.rows.count(row) > 1)
+            twice = sorted(row for row, times in Counter(view.rows).items() if times > 1)
             return f"{len(twice)} rows are there twice: {twice[:3]}"
         mine = rows - self._old
         if not mine <= self._expected:

@@ -236,6 +236,19 @@ def test_finish_emits_what_was_reached() -> None:
     assert harness.take() == [("watermark", 7)]
 
 
+def test_nothing_comes_behind_the_watermark_that_ends_the_stream() -> None:
+    """Neither the grid nor the end of the input takes event time back."""
+    harness = Harness(TimestampsAndWatermarksOperator(STRATEGY))
+    harness.process([10])
+    harness.watermark(MAX_TIMESTAMP_MS)
+    harness.take()
+
+    harness.advance_ms(5)
+    harness.finish()
+
+    assert harness.take() == []
+
+
 def test_a_restored_operator_goes_on_at_the_same_place_of_the_grid() -> None:
     """The restored operator repeats its last watermark before the first record and emits the next one after the
     rest of the interval."""

@@ -1,0 +1,178 @@
+"""The automaton that finds the matches of a pattern, one record at a time (a pure machine).
+
+Theory of operation.
+
+* A *partial match* is an ascending sequence of records with their stages, and the *transitions* that are still open from
+  its last record: to the same stage again, and to every stage that may follow (behind it, over optional ones).
+* Each record is shown to each open transition. If its stage takes the record, there is one more partial match. Then the
+  transition closes or not, by its contiguity: strict after one record, relaxed after the first that it took, any never.
+  A partial match without open transitions is forgotten.
+* So each match is made exactly once, from the one partial match that is all of it but its last record.
+* A partial match that is a match is emitted, and may go on; whether it was is told by its stage and count.
+* A match that was emitted prunes, by the skip strategy, what began at or before a number; see :class:`Pattern`.
+* Time: a partial match is given up when a record, or event time itself, is ``within`` or more later than its beginning.
+
+State is plain: a list of partial matches in the order in which they began, each with its records in it. That is more
+than a shared buffer would need, and nothing in it can be wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from operators.patterns.pattern import ANY, NO_SKIP, RELAXED, SKIP_TO_NEXT, STRICT, Pattern
+
+Match = dict[str, list[Any]]
+
+_BEFORE_ALL = -1
+
+
+class Partial(NamedTuple):
+    """``stage``: index of that of the last record; ``count``: how many records that stage has; ``open``: indices of the
+    stages that transitions are open to; ``taken``: (number, stage, record) of each record."""
+
+    start_ms: int
+    stage: int
+    count: int
+    open: tuple[int, ...]
+    taken: tuple[tuple[int, int, Any], ...]
+
+    @property
+    def first(self) -> int:
+        """The number of the first record."""
+        return self.taken[0][0]
+
+    @property
+    def order(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Which of several comes first."""
+        return tuple(number for number, _, _ in self.taken), tuple(stage for _, stage, _ in self.taken)
+
+
+class State(NamedTuple):
+    """All that is known of the records so far. ``pruned``: no match may begin at or before this number any more."""
+
+    next_number: int = 0
+    pruned: int = _BEFORE_ALL
+    partials: tuple[Partial, ...] = ()
+
+    def plain(self) -> list[Any]:
+        """As a value of state."""
+        return [self.next_number, self.pruned, [tuple(partial) for partial in self.partials]]
+
+    @classmethod
+    def of(cls, plain: Any) -> State:
+        """From a value of state; ``None`` is the beginning."""
+        if plain is None:
+            return cls()
+        next_number, pruned, partials = plain
+        return cls(next_number, pruned, tuple(Partial(*partial) for partial in partials))
+
+
+class Nfa:
+    """Finds the matches of ``pattern``."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        pattern.check()
+        self._pattern = pattern
+        self._stages = pattern.stages
+        self._after = [self._reachable(index + 1) for index in range(-1, len(self._stages))]
+        """By the number of a stage, from 1: which may follow it; 0 is before the first."""
+        last = len(self._stages) - 1
+        self._may_end = [
+            all(stage.is_optional for stage in self._stages[index + 1 :]) for index in range(last + 1)
+        ]
+
+    def _reachable(self, index: int) -> tuple[int, ...]:
+        reachable = []
+        while index < len(self._stages):
+            reachable.append(index)
+            if not self._stages[index].is_optional:
+                break
+            index += 1
+        return tuple(reachable)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def on_record(self, state: State, value: Any, time_ms: int) -> tuple[State, list[Match], list[tuple[int, Match]]]:
+        """The next record, at a time that is not before that of the one before: the new state, the matches that it
+        completes, and what it times out as in :meth:`on_time`."""
+        state, timed_out = self.on_time(state, time_ms)
+        number = state.next_number
+        kept: list[Partial] = []
+        found: list[Partial] = []
+        made: list[Partial] = []
+        for partial in state.partials:
+            left = self._show(partial, number, value, made)
+            if left:
+                kept.append(partial if left == partial.open else partial._replace(open=left))
+        for index in self._after[0]:
+            if self._stages[index].takes(value, {}):
+                made.append(self._partial(time_ms, index, 1, ((number, index, value),)))
+        for partial in made:
+            if self._is_match(partial):
+                found.append(partial)
+        kept += [partial for partial in made if partial.open]
+        found.sort(key=lambda partial: partial.order)
+        pruned, matches = state.pruned, []
+        for partial in found:
+            if self._pattern.skip == NO_SKIP:
+                matches.append(self._records(partial))
+            elif partial.first > pruned:
+                matches.append(self._records(partial))
+                pruned = partial.first if self._pattern.skip == SKIP_TO_NEXT else number
+        alive = tuple(sorted((one for one in kept if one.first > pruned), key=lambda one: one.order))
+        return State(number + 1, pruned, alive), matches, timed_out
+
+    def on_time(self, state: State, time_ms: int) -> tuple[State, list[tuple[int, Match]]]:
+        """Event time has come so far: the new state, and what has timed out, with when it did. What was emitted as a
+        match has not."""
+        within_ms = self._pattern.within_ms
+        if within_ms is None:
+            return state, []
+        over = [partial for partial in state.partials if time_ms - partial.start_ms >= within_ms]
+        if not over:
+            return state, []
+        alive = tuple(partial for partial in state.partials if time_ms - partial.start_ms < within_ms)
+        timed_out = [
+            (partial.start_ms + within_ms, self._records(partial)) for partial in over if not self._is_match(partial)
+        ]
+        return state._replace(partials=alive), timed_out
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _show(self, partial: Partial, number: int, value: Any, made: list[Partial]) -> tuple[int, ...]:
+        """Show a record to the open transitions of a partial match; returns which stay open."""
+        matched: Match | None = None
+        left = []
+        for target in partial.open:
+            stage = self._stages[target]
+            is_same = target == partial.stage
+            contiguity = stage.inner if is_same else stage.contiguity
+            if is_same and stage.ends(value):
+                continue
+            if matched is None:
+                matched = self._records(partial)
+            takes = stage.takes(value, matched)
+            if takes:
+                count = partial.count + 1 if is_same else 1
+                made.append(self._partial(partial.start_ms, target, count, (*partial.taken, (number, target, value))))
+            if contiguity == ANY or (contiguity == RELAXED and not takes):
+                left.append(target)
+            else:
+                assert takes or contiguity == STRICT, contiguity
+        return tuple(left)
+
+    def _partial(self, start_ms: int, index: int, count: int, taken: tuple[tuple[int, int, Any], ...]) -> Partial:
+        stage = self._stages[index]
+        again = (index,) if stage.most is None or count < stage.most else ()
+        after = self._after[index + 1] if count >= stage.least else ()
+        return Partial(start_ms, index, count, (*again, *after), taken)
+
+    def _is_match(self, partial: Partial) -> bool:
+        return self._may_end[partial.stage] and partial.count >= self._stages[partial.stage].least
+
+    def _records(self, partial: Partial) -> Match:
+        records: Match = {}
+        for _, stage, value in partial.taken:
+            records.setdefault(self._stages[stage].name, []).append(value)
+        return records

@@ -1,0 +1,188 @@
+"""Patterns: what sequence of records is looked for (Flink CEP: ``Pattern``, ``Quantifier``, ``AfterMatchSkipStrategy``).
+
+A pattern is a value: methods return another one. They speak of the stage that was begun last::
+
+    Pattern.begin("small").where(small).followed_by("big").where(big).times(2).within(60_000)
+
+Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* gives each of an ascending sequence of them a
+stage, such that
+
+1. the stages come in the order of the pattern, each with as many records as its quantifier says, none only if optional;
+2. each record satisfies the condition of its stage, and not its ``until``;
+3. between a record and the next one of the match, with stage *b*, there lies
+
+   * ``next``, ``consecutive``: nothing;
+   * ``followed_by``, and within a stage by default: nothing that *b* would have taken (rule 2);
+   * ``followed_by_any``, ``allow_combinations``: anything;
+
+4. from one record of a stage with ``until`` to the next of the same stage, that one included, none satisfies ``until``;
+5. the time from the first to the last record is less than ``within``.
+
+The contiguity of a stage also holds when optional stages before it are left out. Any record may begin a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.elements.errors import ConfigurationError
+
+STRICT, RELAXED, ANY = "strict", "relaxed", "any"
+NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST_EVENT = "no_skip", "skip_to_next", "skip_past_last_event"
+SKIP_STRATEGIES = (NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST_EVENT)
+
+Condition = Callable[[Any], Any]
+Matched = Mapping[str, list[Any]]
+"""The records of a match so far, by stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage. ``conditions``: alternatives, each a conjunction; ``against``: conditions that look at the match so far;
+    ``contiguity``: what may lie between the stage before and this one; ``inner``: between two records of it."""
+
+    name: str
+    contiguity: str
+    conditions: tuple[tuple[Condition, ...], ...] = ((),)
+    against: tuple[Callable[[Any, Matched], Any], ...] = ()
+    least: int = 1
+    most: int | None = 1
+    inner: str = RELAXED
+    is_optional: bool = False
+    until: Condition | None = None
+
+    def ends(self, value: Any) -> bool:
+        """Whether a record satisfies ``until``."""
+        return self.until is not None and bool(self.until(value))
+
+    def takes(self, value: Any, matched: Matched) -> bool:
+        """Whether a record may be one of this stage, behind what was matched so far."""
+        return (
+            any(all(condition(value) for condition in together) for together in self.conditions)
+            and not self.ends(value)
+            and all(condition(value, matched) for condition in self.against)
+        )
+
+
+def _check_ms(value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(f"pattern: within takes a whole number of ms of at least 1, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A sequence of stages; see the module for what it means. Begun with :meth:`begin`."""
+
+    stages: tuple[Stage, ...]
+    within_ms: int | None = None
+    skip: str = NO_SKIP
+
+    @classmethod
+    def begin(cls, name: str, *, skip: str = NO_SKIP) -> Pattern:
+        """The first stage. ``skip`` says which matches are left out once one was found:
+
+        ``no_skip``                none;
+        ``skip_to_next``           those that begin with the same record as the one found, or before it;
+        ``skip_past_last_event``   those that begin before it or inside it.
+
+        Of matches that end with the same record those that begin earlier are found first, of these those that are less,
+        as a list of numbers and then of stages.
+        """
+        if skip not in SKIP_STRATEGIES:
+            raise ConfigurationError(f"pattern: skip must be one of {', '.join(SKIP_STRATEGIES)}, got {skip!r}")
+        return cls((), skip=skip)._then(name, RELAXED)
+
+    def next(self, name: str) -> Pattern:
+        """A stage right behind the one before."""
+        return self._then(name, STRICT)
+
+    def followed_by(self, name: str) -> Pattern:
+        """A stage that begins with the next record that suits it."""
+        return self._then(name, RELAXED)
+
+    def followed_by_any(self, name: str) -> Pattern:
+        """A stage that begins with any later record that suits it."""
+        return self._then(name, ANY)
+
+    def where(self, condition: Condition) -> Pattern:
+        """Take only records for which ``condition(record)`` is true; further conditions must be true as well."""
+        last = self.stages[-1]
+        *before, together = last.conditions
+        return self._with(conditions=(*before, (*together, _callable("where", condition))))
+
+    def or_where(self, condition: Condition) -> Pattern:
+        """Take also records for which ``condition(record)`` is true."""
+        return self._with(conditions=(*self.stages[-1].conditions, (_callable("or_where", condition),)))
+
+    def where_matched(self, condition: Callable[[Any, Matched], Any]) -> Pattern:
+        """Take only records for which ``condition(record, matched)`` is true, where ``matched`` has the records of the
+        match so far by stage (Flink: ``IterativeCondition``)."""
+        return self._with(against=(*self.stages[-1].against, _callable("where_matched", condition)))
+
+    def times(self, least: int, most: int | None = None) -> Pattern:
+        """So many records; with two numbers, from the one to the other."""
+        most = least if most is None else most
+        if type(least) is not int or type(most) is not int or not 1 <= least <= most:
+            raise ConfigurationError(f"pattern: times({least!r}, {most!r}) is no number of records; optional() allows none")
+        return self._with(least=least, most=most)
+
+    def times_or_more(self, least: int) -> Pattern:
+        """So many records, or more."""
+        return replace(self.times(least)._with(most=None))
+
+    def one_or_more(self) -> Pattern:
+        """One record or more."""
+        return self._with(least=1, most=None)
+
+    def optional(self) -> Pattern:
+        """Or none."""
+        return self._with(is_optional=True)
+
+    def consecutive(self) -> Pattern:
+        """Nothing may lie between the records of the stage."""
+        return self._with(inner=STRICT)
+
+    def allow_combinations(self) -> Pattern:
+        """Anything may lie between the records of the stage, others that suit it included."""
+        return self._with(inner=ANY)
+
+    def until(self, condition: Condition) -> Pattern:
+        """A stage of any number of records ends before the first record for which ``condition(record)`` is true."""
+        if self.stages[-1].most is not None:
+            raise ConfigurationError("pattern: until ends a stage that may go on for ever; call one_or_more() before it")
+        return self._with(until=_callable("until", condition))
+
+    def within(self, duration_ms: int) -> Pattern:
+        """From the first record to the last less than so many ms may pass."""
+        _check_ms(duration_ms)
+        return replace(self, within_ms=duration_ms)
+
+    def check(self) -> None:
+        """Refuse a pattern that can match nothing at all: raises :class:`ConfigurationError`."""
+        if all(stage.is_optional for stage in self.stages):
+            raise ConfigurationError("pattern: every stage is optional, so that no record at all would be a match")
+
+    def text(self) -> str:
+        """The stages without their conditions: what must be the same for partial matches of a checkpoint to go on."""
+        return f"{self.skip} {self.within_ms} " + " ".join(
+            f"{stage.contiguity}:{stage.name}[{stage.least},{stage.most}]{stage.inner}{'?' * stage.is_optional}"
+            for stage in self.stages
+        )
+
+    def _then(self, name: str, contiguity: str) -> Pattern:
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"pattern: the name of a stage is a str that is not empty, got {name!r}")
+        if any(stage.name == name for stage in self.stages):
+            raise ConfigurationError(f"pattern: two stages have the name {name!r}; give each its own")
+        return replace(self, stages=(*self.stages, Stage(name, contiguity)))
+
+    def _with(self, **changes: Any) -> Pattern:
+        return replace(self, stages=(*self.stages[:-1], replace(self.stages[-1], **changes)))
+
+
+def _callable(method: str, condition: Any) -> Any:
+    if not callable(condition):
+        raise ConfigurationError(f"pattern: {method} takes a function, got {condition!r}")
+    return condition

@@ -1,0 +1,427 @@
+"""A campaign of kills for every sink: real processes, SIGKILL, a database server that dies too, and a reader.
+
+``python -m tests.crash.sinks_campaign --kills 500 --seed 7 [--sink postgres]`` goes on until that many processes have
+been killed. Each job writes to one sink, is killed and resumed, killed while it recovers, resumed with another
+parallelism, finds its disk full now and then, and loses its database. All the time another process reads the output, as
+somebody downstream would: what it sees is part of the reference output, holds nothing twice, never shrinks, and is all
+of it in the end; a partition that is said to be complete is.
+
+A process is struck at a drawn instant, or in front of a drawn change to the sink's files, or around a drawn call to its
+database (:mod:`tests.crash.strikes`). What fails keeps its directory, with what each process printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import SqliteMetastore
+from operators.databases.postgres_database import PostgresSession
+from operators.databases.sqlite_database import SqliteSession
+from state_backends.faulty_filesystem import FaultKind, FaultRule
+from state_backends.filesystem import LocalFileSystem
+from state_backends.storage import CheckpointStorage
+from tests.crash import sinks_job
+from tests.crash.campaign import IN_MEMORY, REFUSALS, CampaignFailedError
+from tests.crash.databases import KilledServer
+from tests.crash.forked import Ending, weir
+from tests.crash.poller import Poller, Sighting
+from tests.crash.processes import DESCRIPTOR
+from tests.crash.readers import OLD_FILE, OLD_ROWS, READERS, View, files_reader, watch_for
+from tests.crash.sinks_job import LOG, METASTORE, SINKS, TABLE
+from tests.crash.strikes import CALLS, CHANGES, CallStrike, FileStrike, prepare_calls, prepare_files
+from tests.postgres_server import binaries
+from tests.scenarios.live_files import check_live_files
+
+MODES = ("aligned", "aligned", "unaligned", "aligned-timeout")
+NUMBERS = (2, 2, 1, 3)
+"""Parallelism of a start."""
+STORAGE_FAULTS = (
+    (FaultKind.DISK_FULL, "*"),
+    (FaultKind.DISK_FULL, "write"),
+    (FaultKind.TORN_WRITE, "write"),
+    (FaultKind.ERROR_BEFORE, "rename"),
+    (FaultKind.ERROR_AFTER, "rename"),
+    (FaultKind.ERROR_BEFORE, "fsync"),
+    (FaultKind.ERROR_BEFORE, "delete"),
+)
+LEFT_BEHIND = (".staged-commit-", "_part")
+"""How hidden files begin that sinks leave for good: who committed a table, and how much of a part is valid."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One job: its sink, how it is run, and what is done to it besides killing. ``log``: it reads this log instead."""
+
+    sink: str
+    records: int
+    options: tuple[str, ...]
+    share_of_faults: float = 0.0
+    share_of_rescales: float = 0.0
+    share_of_server_kills: float = 0.0
+    log: str = ""
+
+    @property
+    def job_name(self) -> str:
+        """What the job calls itself."""
+        return "relayed" if self.log else "killed"
+
+
+def drawn_order(draw: random.Random, sink: str, *, faults: bool = True) -> Order:
+    """A job with options drawn."""
+    options = ["--mode", draw.choice(MODES), "--batch-size", str(draw.choice((16, 50, 128)))]
+    options += ["--checkpoint-interval", f"{draw.choice((300, 500, 900))}rec", "--retain", str(draw.choice((1, 2, 3)))]
+    options += ["--seed", str(draw.randrange(1_000)), "--restart", "fixed:20:10ms"]
+    return Order(
+        sink,
+        draw.choice((4_000, 6_000)),
+        tuple(options),
+        share_of_faults=draw.choice((0.0, 0.3)) if faults else 0.0,
+        share_of_rescales=draw.choice((0.0, 0.3)),
+        share_of_server_kills=0.4 if sink.startswith("postgres") else 0.0,
+    )
+
+
+@dataclass
+class Tally:
+    """What the campaign has done."""
+
+    jobs: int = 0
+    processes: int = 0
+    kills: int = 0
+    kills_of_resumes: int = 0
+    exact_kills: int = 0
+    server_kills: int = 0
+    server_kills_before_commit: int = 0
+    restored: int = 0
+    rescaled: int = 0
+    storage_faults: int = 0
+    refusals: int = 0
+    looks: int = 0
+    views: int = 0
+    rows: int = 0
+
+    def line(self, seed: str, seconds: float) -> str:
+        """One line of ``name=value``."""
+        values = {"seed": seed, **vars(self), "seconds": round(seconds, 1)}
+        return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+class KilledSinkJob:
+    """One job in a directory of its own, from its start to its end, and the process that reads its output."""
+
+    def __init__(
+        self, order: Order, directory: Path, draw: random.Random, tally: Tally, typical_s: float, server: KilledServer | None
+    ) -> None:
+        self._order, self._directory, self._draw, self._tally = order, directory, draw, tally
+        self._typical_s, self._server = typical_s, server
+        self._out = directory / "out"
+        self._storage = directory / "state-0"
+        self._from: Path | None = None
+        self._parallelism = 2
+        self._rescales = self._number = 0
+        self._target = "" if server is None else server.new_database()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """What has to be there before the job."""
+        sink, table = self._order.sink, self._out / TABLE
+        if sink.startswith("partitioned"):
+            self._out.mkdir()
+            SqliteMetastore(str(self._out / METASTORE)).create_table(TABLE, ("hour",))
+        if sink == "staged":
+            for row in OLD_ROWS:
+                place = table / f"hour={row.hour}"
+                place.mkdir(parents=True)
+                old = {"number": row.number, "key": row.key, "seen": row.seen}
+                (place / OLD_FILE).write_text(json.dumps(old) + "\n", encoding="utf-8")
+
+    def _poller(self) -> Poller:
+        order = self._order
+        read = files_reader if order.log else READERS.get(order.sink, files_reader)
+        watch = watch_for("rows" if order.log else order.sink, sinks_job.expected_rows(order.records))
+        out, target = str(self._out), self._target
+
+        def look() -> View:
+            return read(out, target)
+
+        return Poller(look, watch)
+
+    def to_its_end(self, most_kills: int) -> None:
+        """Start, kill and resume until a process has ended by itself; at most so many kills."""
+        kills, poller = 0, self._poller()
+        try:
+            while True:
+                ending = self._process(may_kill=kills < most_kills)
+                self._check(poller.look())
+                if ending.killed:
+                    kills += 1
+                    self._maybe_rescale()
+                elif ending.exit_code == 0:
+                    break
+            sighting = poller.end()
+            self._check(sighting)
+        finally:
+            poller.close()
+        self._tally.looks += sighting.looks
+        self._tally.views += sighting.changes
+        self._tally.rows += sighting.rows
+        self._judge()
+
+    def _check(self, sighting: Sighting) -> None:
+        if sighting.problem is not None:
+            raise CampaignFailedError(f"behind process {self._number} a reader saw: {sighting.problem}")
+
+    def _maybe_rescale(self) -> None:
+        """The next process goes on from the newest checkpoint with another parallelism, in a storage of its own."""
+        checkpoints = self._storage.glob(f"{self._order.job_name}/chk-*/_metadata")
+        if self._draw.random() < self._order.share_of_rescales and any(checkpoints):
+            self._rescales += 1
+            self._tally.rescaled += 1
+            self._from, self._storage = self._storage, self._directory / f"state-{self._rescales}"
+            self._parallelism = self._draw.choice(NUMBERS)
+
+    # --- one process ----------------------------------------------------------------------------------------
+
+    def _process(self, *, may_kill: bool) -> Ending:
+        tally, draw, order = self._tally, self._draw, self._order
+        resumes = (self._storage / DESCRIPTOR).exists() or self._from is not None
+        rules: tuple[FaultRule, ...] = ()
+        files: FileStrike | None = None
+        call: CallStrike | None = None
+        kill_after_s = None
+        server_dies = may_kill and draw.random() < order.share_of_server_kills
+        if may_kill:
+            if draw.random() < order.share_of_faults:
+                rules = _drawn_rules(draw)
+            if draw.random() < 0.5:
+                files, call = _drawn_strike(draw, order.sink, server_dies)
+            if files is None and call is None:
+                kill_after_s = _drawn_instant(draw) * self._typical_s
+        meanwhile = None
+        assault = None
+        if server_dies and self._server is not None:
+            assault = Assault(self._server, draw, None if call else draw.uniform(0, 1) * self._typical_s)
+            meanwhile = assault.look
+        self._number += 1
+        log = str(self._directory / f"process-{self._number}.txt")
+        with open(f"{log}.plan", "w", encoding="utf-8") as plan:
+            print(shlex.join(self._arguments()), rules, files, call, kill_after_s, server_dies, file=plan)
+
+        def prepare() -> None:
+            prepare_files(files, rules)
+            if call is not None:
+                prepare_calls(call, SqliteSession if order.sink.startswith("sqlite") else PostgresSession)
+
+        ending = weir(self._arguments(), log, kill_after_s, prepare, meanwhile)
+        struck = assault.finish() if assault is not None else 0
+        tally.server_kills += struck
+        tally.server_kills_before_commit += bool(struck and call)
+        tally.processes += 1
+        tally.storage_faults += bool(rules)
+        tally.restored += "restored checkpoint" in ending.words
+        if ending.killed:
+            tally.kills += 1
+            tally.kills_of_resumes += resumes
+            tally.exact_kills += kill_after_s is None
+        elif ending.exit_code:
+            if not (rules or struck) or ending.exit_code not in REFUSALS:
+                raise CampaignFailedError(f"process {self._number}: exit code {ending.exit_code}\n{ending.words}")
+            tally.refusals += 1
+        return ending
+
+    def _arguments(self) -> list[str]:
+        if (self._storage / DESCRIPTOR).exists():
+            return ["resume", str(self._storage)]
+        order = self._order
+        params = {"sink": order.sink, "records": order.records, "target": self._target, "log": order.log}
+        command = ["run", sinks_job.__file__, "--storage", str(self._storage), "--out", str(self._out), *order.options]
+        command += [part for name, value in params.items() for part in ("--param", f"{name}={value}")]
+        if self._from is not None:
+            command += ["--from", str(self._from), "--parallelism", str(self._parallelism)]
+        return command
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        order = self._order
+        hidden = [path for path in self._out.rglob(".*") if path.is_file()]
+        left = sorted(path.name for path in hidden if not path.name.startswith(LEFT_BEHIND))
+        if left:
+            raise CampaignFailedError(f"left in the output: {left}")
+        if self._server is not None:
+            waiting = self._server.prepared(self._target)
+            if waiting:
+                raise CampaignFailedError(f"left in the server: {waiting}")
+        try:
+            storage = CheckpointStorage(LocalFileSystem(), str(self._storage), order.job_name)
+            check_live_files(LocalFileSystem(), storage)
+        except AssertionError as error:
+            raise CampaignFailedError(f"left in storage: {error}") from error
+
+
+class Assault:
+    """Kills the server while a process runs: after so many seconds, or when the process is found stopped."""
+
+    def __init__(self, server: KilledServer, draw: random.Random, after_s: float | None) -> None:
+        self._server, self._after_s = server, after_s
+        self._down_s = draw.choice((0.0, draw.uniform(0, 0.4)))
+        self._then_kill = draw.random() < 0.4
+        self._killed_at: float | None = None
+        self._is_back = False
+
+    def look(self, process: int, age_s: float) -> None:
+        """Called while the process lives."""
+        if self._killed_at is None:
+            if self._after_s is None:
+                if _is_stopped(process):
+                    self._kill(age_s)
+                    os.kill(process, signal.SIGKILL if self._then_kill else signal.SIGCONT)
+            elif age_s >= self._after_s:
+                self._kill(age_s)
+        elif not self._is_back and age_s - self._killed_at >= self._down_s:
+            self._is_back = True
+            self._server.begin()
+
+    def _kill(self, age_s: float) -> None:
+        self._server.kill9()
+        self._killed_at = age_s
+
+    def finish(self) -> int:
+        """When the process has ended: the server is up again. How often it was killed."""
+        if self._killed_at is None:
+            return 0
+        if not self._is_back:
+            self._server.begin()
+        self._server.wait_until_ready()
+        return 1
+
+
+def _is_stopped(process: int) -> bool:
+    with open(f"/proc/{process}/stat", encoding="utf-8") as status:
+        return status.read().rpartition(")")[2].split()[0] == "T"
+
+
+def _drawn_instant(draw: random.Random) -> float:
+    # Every third kill comes early: while the process recovers, or has hardly begun.
+    return draw.uniform(0, 0.3) if draw.random() < 0.33 else draw.uniform(0, 1.1)
+
+
+def _drawn_strike(
+    draw: random.Random, sink: str, server_dies: bool
+) -> tuple[FileStrike | None, CallStrike | None]:
+    # As often among the first few as among hundreds.
+    number = round(4.0 ** draw.uniform(0, 4.5))
+    if sink.startswith(("sqlite", "postgres")):
+        calls = ("take_over", "upsert") if sink.endswith("upsert") else CALLS[:-1]
+        call = "commit" if server_dies and not sink.endswith("upsert") else draw.choice(calls)
+        limit = {"take_over": 2, "abort": 2}.get(call, 12)
+        return None, CallStrike(draw.randint(1, limit), call, draw.random() < 0.5 and not server_dies, server_dies)
+    operations = draw.choice((CHANGES, ("rename",), ("fsync", "fsync_dir"), ("delete", "truncate", "rename")))
+    return FileStrike(number, operations), None
+
+
+def _drawn_rules(draw: random.Random) -> tuple[FaultRule, ...]:
+    kind, operation = draw.choice(STORAGE_FAULTS)
+    # Once, or from then on for good: a disk that is full stays full.
+    at_call = None if draw.random() < 0.2 else draw.randrange(1, 120)
+    return (FaultRule(kind, operation, "*", at_call, keep_bytes=draw.randrange(40)),)
+
+
+# --- the campaign -------------------------------------------------------------------------------------------
+
+
+def sinks_to_try(names: list[str]) -> list[str]:
+    """All that can be tried on this machine, or those."""
+    return [name for name in names or SINKS if not name.startswith("postgres") or binaries() is not None]
+
+
+def campaign(
+    kills: int, seed: str, directory: Path, sinks: list[str], *, faults: bool = True, most_kills: int = 10,
+    adjust: Callable[[Order], Order] = lambda order: order,
+) -> Tally:  # fmt: skip
+    """Kill so many processes, sink after sink. Raises :class:`CampaignFailedError` at the first job that came to another
+    end, or showed something wrong; its directory is kept."""
+    draw, tally = random.Random(seed), Tally()
+    typical_s: dict[str, float] = {}
+    with ExitStack() as stack:
+        server = None
+        if any(sink.startswith("postgres") for sink in sinks):
+            server = stack.enter_context(KilledServer.running())
+        while tally.kills < kills:
+            for sink in sinks:
+                order = adjust(drawn_order(draw, sink, faults=faults))
+                mine = server if sink.startswith("postgres") else None
+                place = directory / f"job-{tally.jobs}-{sink}"
+                if sink not in typical_s:
+                    typical_s[sink] = _timed(order, directory / f"calm-{sink}", mine)
+                _one(order, place, draw, tally, typical_s[sink], mine, draw.randint(1, most_kills))
+                if sink == "log":
+                    relay = Order(sink, order.records, order.options, order.share_of_faults, log=str(place / "out" / LOG))
+                    _one(relay, directory / f"relay-{tally.jobs}", draw, tally, typical_s[sink], None, draw.randint(1, 5))
+                shutil.rmtree(place)
+                tally.jobs += 1
+    return tally
+
+
+def _timed(order: Order, place: Path, server: KilledServer | None) -> float:
+    """How long it takes when nobody is killed."""
+    place.mkdir()
+    alone = KilledSinkJob(order, place, random.Random(0), Tally(), 0.0, server)
+    started = time.monotonic()
+    alone.to_its_end(0)
+    shutil.rmtree(place)
+    return time.monotonic() - started
+
+
+def _one(
+    order: Order, place: Path, draw: random.Random, tally: Tally, typical_s: float, server: KilledServer | None, kills: int
+) -> None:
+    place.mkdir()
+    job = KilledSinkJob(order, place, draw, tally, typical_s, server)
+    try:
+        job.to_its_end(kills)
+    except CampaignFailedError as failed:
+        raise CampaignFailedError(f"sink {order.sink}, kept in {place}: {failed}") from failed
+    if order.log:
+        shutil.rmtree(place)
+
+
+def main() -> int:
+    """The command line; exit code 1 when something was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.sinks_campaign", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--kills", type=int, default=100, help="how many processes to kill [100]")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--sink", action="append", default=[], choices=list(SINKS), help="repeatable [all]")
+    parser.add_argument("--no-storage-faults", action="store_true", help="only kills")
+    parser.add_argument("--directory", help="where [a temporary directory in memory]")
+    options = parser.parse_args()
+    parent = options.directory or (str(IN_MEMORY) if IN_MEMORY.is_dir() else None)
+    directory = Path(tempfile.mkdtemp(prefix="weir-sinks-", dir=parent))
+    started = time.monotonic()
+    try:
+        tally = campaign(
+            options.kills, options.seed, directory, sinks_to_try(options.sink), faults=not options.no_storage_faults
+        )
+    except CampaignFailedError as failed:
+        print(failed)
+        return 1
+    print(tally.line(options.seed, time.monotonic() - started))
+    shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
