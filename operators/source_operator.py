@@ -22,37 +22,14 @@ from engine.elements.columns import ColumnBatch, concatenated
 from engine.elements.errors import ConfigurationError, JobChangedError
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import Source, SplitReader
+from operators.source_context import CompletedPositions, OperatorSourceContext
 from operators.watermark_generators import Idleness
 from operators.watermarks import WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
-from state_backends.filesystem import FileSystem
 
 DEFAULT_RECORDS_PER_TURN = 256
 
 _STATE = "splits"
 _STARTED = "source-started"
-
-
-class _SourceContext:
-    """What the source sees of its operator."""
-
-    __slots__ = ("_operator", "attempt", "name")
-
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
-        self.name = operator.context.name
-        self.attempt = operator.context.attempt
-
-    def file_system(self) -> FileSystem:
-        return self._operator.context.file_system()
-
-    def emit_side(self, tag: str, batch: Batch) -> None:
-        self._operator.output.emit_side(tag, batch)
-
-    def count(self, name: str, amount: int = 1) -> None:
-        self._operator.context.metrics.count(name, amount)
-
-    def report_backlog(self, is_backlog: bool) -> None:
-        self._operator.context.report_backlog(is_backlog)
 
 
 class _Saved(NamedTuple):
@@ -114,6 +91,7 @@ class SourceOperator(Operator):
         self._turn = 0
         self._emitter: WatermarkEmitter | None = None
         self._repeat_watermark = False
+        self._completed = CompletedPositions()
         self.on_read: Callable[[str], None] | None = None
         """Told of which split records are, before they are emitted, if anybody wants to know."""
         self.begin_at: Mapping[str, tuple[Any, bool]] = {}
@@ -128,7 +106,7 @@ class SourceOperator(Operator):
         self._started = backend.union_list_state(_STARTED)
 
     def open(self) -> None:
-        self._source_context = _SourceContext(self)
+        self._begin_source()
         ids = self._source.splits(self._source_context)
         saved = [_Saved(*element) for element in self._state.get()] or self._begun(ids)
         # What all subtasks of the checkpoint had read together; nothing if this operator was not in it.
@@ -145,6 +123,10 @@ class SourceOperator(Operator):
         self._open_turns()
         if self._strategy is not None and self._strategy.emits:
             self._open_watermarks(self._strategy, saved)
+
+    def _begin_source(self) -> None:
+        self._source_context = OperatorSourceContext(self)
+        self._completed = CompletedPositions(self._source, self._source_context)
 
     def _begun(self, ids: Sequence[str]) -> list[_Saved]:
         """The splits of this subtask with a position that is not from a checkpoint; and those that nobody has."""
@@ -195,8 +177,16 @@ class SourceOperator(Operator):
         return [split.id for split in self._unfinished]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        self._state.update([tuple(self._save(split)) for split in self._splits])
-        self._started.update([[split.id for split in self._splits]])
+        saved = [self._save(split) for split in self._splits]
+        self._state.update([tuple(one) for one in saved])
+        self._started.update([[one.id for one in saved]])
+        self._completed.note(checkpoint_id, ((one.id, one.position) for one in saved))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._completed.completed(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self._completed.aborted(checkpoint_id)
 
     def _save(self, split: _Split) -> _Saved:
         position = split.position if split.reader is None else split.reader.position()
@@ -216,6 +206,7 @@ class SourceOperator(Operator):
         )
 
     def close(self) -> None:
+        self._completed.close()
         for split in self._splits:
             if split.reader is not None:
                 split.reader.close()
@@ -231,7 +222,7 @@ class SourceOperator(Operator):
             for split in self._splits
         ]
         watermarks = None if self._emitter is None else self._emitter.periodic.fingerprint(now_ns)
-        return tuple(splits), watermarks
+        return tuple(splits), watermarks, self._completed.fingerprint()
 
     # --- reading ------------------------------------------------------------------------------------------
 

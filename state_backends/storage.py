@@ -282,13 +282,14 @@ class CheckpointStorage:
         """
         return self._read_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, 0)
 
-    def next_incarnation(self) -> int:
+    def next_incarnation(self, behind: int = 0) -> int:
         """Raise the incarnation durably and return it. Call it first, at each start and resume.
 
+        :param behind: used up elsewhere, by a run that this one goes on from
         :raises StorageNotWritableError: when the directory cannot be written
         :raises CorruptStateError: when the present number cannot be read
         """
-        number = self.incarnation() + 1
+        number = max(self.incarnation(), behind) + 1
         try:
             self._write_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, number)
         except OSError as problem:

@@ -13,6 +13,7 @@ import engine
 from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.descriptor import OUTPUT_NAME, JobDescriptor, write_descriptor
 from engine.cli.driver import RunOrder, check_orders, drive
+from engine.cli.incarnations import used_incarnations
 from engine.cli.job_file import load_job
 from engine.cli.options import RunOptions, config_options, parse_params, run_options
 from engine.cli.places import is_url, place
@@ -131,7 +132,8 @@ def command(
         if storage is None:
             stack.enter_context(hold_claimed(start))
             output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out, continues)
-            return _drive(replace(order, output_dir=output_dir))
+            incarnation = used_incarnations(start, output_dir, loaded.job.name) + 1
+            return _drive(replace(order, output_dir=output_dir, incarnation=incarnation))
         (file_system, directory), name = place(storage), loaded.job.name
         stack.enter_context(hold_directory(file_system, directory))
         refuse_taken(file_system, directory, name)
@@ -143,7 +145,11 @@ def command(
             output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out, continues)
         opened = stack.enter_context(
             open_storage(
-                directory, name, inline_state_bytes=config.inline_state_bytes, file_system=file_system
+                directory,
+                name,
+                inline_state_bytes=config.inline_state_bytes,
+                file_system=file_system,
+                behind=used_incarnations(start, output_dir, name),
             )
         )
         descriptor = JobDescriptor.of(

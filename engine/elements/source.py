@@ -6,7 +6,7 @@ opened at that position returns exactly the records that the first one had not r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
@@ -21,6 +21,9 @@ class SourceContext(Protocol):
 
     def file_system(self) -> FileSystem:
         """The file system of the job."""
+
+    def processing_time_ns(self) -> int:
+        """Virtual time."""
 
     def emit_side(self, tag: str, batch: Batch) -> None:
         """Side output of the source (malformed lines)."""
@@ -58,3 +61,18 @@ class Source(Protocol):
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """Open ``split`` at ``position`` (``None`` = its beginning)."""
+
+
+class SourceCheckpointListener(Protocol):
+    """Hears, for the splits of one subtask, which positions completed checkpoints hold: for others to see, outside of
+    the job. The state alone says where a restored job goes on; so whatever goes wrong here must not end the job.
+
+    A source that wants one offers ``checkpoint_listener(context) -> SourceCheckpointListener``.
+    """
+
+    def notify_checkpoint_complete(self, checkpoint_id: int, positions: Mapping[str, Any]) -> None:
+        """``positions``, by split, are those of this checkpoint; splits of which nothing was read are not among
+        them."""
+
+    def close(self) -> None:
+        """Release what it holds."""

@@ -60,9 +60,10 @@ class FileOutput:
         prefix = f"{self.directory}/"
         return path.startswith(prefix) and not posixpath.basename(path).startswith(".")
 
-    def left_behind(self, files: FileSystem) -> list[str]:
-        """Files that must be gone when the job has finished."""
-        if not files.exists(self.directory):
+    def left_behind(self, files: FileSystem, *, was_disturbed: bool) -> list[str]:
+        """Files that must be gone when the job has finished; ``was_disturbed``: whether an attempt of it has failed."""
+        if not files.exists(self.directory) or (was_disturbed and isinstance(self.sink, BucketingSink)):
+            # What crashed attempts of a bucketing sink have left is deleted by nobody, as in Flink.
             return []
         is_unfinished = _unfinished(self.sink)
         return [path for path in files.walk_files(self.directory) if is_unfinished(path)]

@@ -1,30 +1,35 @@
-"""Faults of systems outside: transactional logs whose requests and answers get lost, and sources that forget where a
-reader stood.
+"""Faults of systems outside: transactional logs and databases whose requests and answers get lost, and sources that
+forget where a reader stood.
 
 A request to a log comes by under its name, ``KIND TRANSACTIONAL-ID[ TOPIC-PARTITION]``, for instance
-``commit out/0/1.1/0`` or ``append out/0/1.1/0 rows-1``; targets are patterns over that name, or the kind alone::
+``commit out/0/1.1/0`` or ``append out/0/1.1/0 rows-1``; one to a database as ``KIND TRANSACTION`` or
+``KIND WRITER/SUBTASK``, for instance ``prepare orders:out/0/2/1.1/0`` or ``upsert customers:table/1``. Targets are
+patterns over that name, or the kind alone::
 
     answer-lost:commit#2             the second commit is carried out, but nobody hears of it
     request-lost:append out/1/*#5    the fifth append of subtask 1 of the sink out never arrives
     expire:append#3                  the log gives the transaction up right before the third append
     fence:prepare*#1                 somebody else takes the producer's name right before
     late-marker:commit#1             the first commit arrives again while the next transaction of its name is open
+    answer-lost:upsert customers:*   rows of a table are replaced, but the sink does not know
     rewind:numbers/*#1=-3            a split is opened three records before the position that was restored
 
-What strikes by chance is only what a correct sink survives: a log that gives up a transaction which is *prepared* loses
+What strikes by chance is only what a correct sink survives: whoever gives up a transaction which is *prepared* loses
 data that no sink can save, so that ``expire`` and ``fence`` befall prepared transactions only when asked for exactly.
+(A database that is taken over by somebody else keeps what is prepared; its ``fence`` befalls upserts, too.)
 ``rewind`` breaks what every protocol builds on, and is never drawn.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck
+from operators.databases.memory_database import MemoryDatabase
 from operators.log.disk_log import DiskLog
 from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 from operators.log.memory_transaction_log import MemoryTransactionLog as Log
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan, OperatorPlan
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
+    from operators.databases.memory_database import DatabaseRequest
     from operators.log.transaction_log import Request
 
 _REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
@@ -48,8 +54,18 @@ _POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "prepare": _BEFORE_PREPARE,
     "commit": (*_ANYWHERE, LATE_MARKER),
     "abort": (*_ANYWHERE, LATE_MARKER),
+    "take-over": _ANYWHERE,
+    "write": _BEFORE_PREPARE,
+    "upsert": (*_ANYWHERE, FENCE),
+    "retract": _ANYWHERE,
+    "forget": _ANYWHERE,
 }
-"""By kind of request: what may befall it by chance."""
+"""By kind of request to a log or a database: what may befall it by chance."""
+
+
+def fates_by_chance(request: str) -> tuple[str, ...]:
+    """What may befall a kind of request by chance."""
+    return _POSSIBLE[request]
 
 
 def requests_befallen_by(kind: str) -> tuple[str, ...]:
@@ -58,9 +74,15 @@ def requests_befallen_by(kind: str) -> tuple[str, ...]:
 
 
 def requests_to(sinks: Mapping[str, Any]) -> Mapping[str, int]:
-    """How many requests the logs of sinks have had, by kind."""
-    logs = [getattr(sink, "log", None) for sink in sinks.values()]
-    return Counter(one.request.kind for log in logs if isinstance(log, Log | DiskLog) for one in log.history)
+    """How many requests the logs and databases of sinks have had, by kind."""
+    asked: Counter[str] = Counter()
+    for sink in sinks.values():
+        log, database = getattr(sink, "log", None), getattr(sink, "database", None)
+        if isinstance(log, Log | DiskLog):
+            asked.update(one.request.kind for one in log.history)
+        if isinstance(database, MemoryDatabase):
+            asked.update(one.request.kind for one in database.history)
+    return asked
 
 
 class ExternalFaults:
@@ -73,6 +95,7 @@ class ExternalFaults:
         self._rewinds = Opportunities(("rewind",), faults, nothing_by_chance, struck)
         self._clock: _VirtualClock | None = None
         self._logs: list[Log | DiskLog] = []
+        self._come_by: Callable[[], None] | None = None
 
     @property
     def is_armed(self) -> bool:
@@ -84,12 +107,20 @@ class ExternalFaults:
         """Exact faults whose opportunity has not come yet."""
         return self._exact.unused + self._rewinds.unused
 
-    def attach(self, sinks: Mapping[str, Any]) -> None:
-        """Stand between the sinks of a world and their logs; once per process, before it runs."""
-        logs = [getattr(sink, "log", None) for _, sink in sorted(sinks.items())]
+    def attach(self, sinks: Mapping[str, Any], come_by: Callable[[], None] | None = None) -> None:
+        """Stand between the sinks of a world and their logs and databases; once per process, before it runs.
+        ``come_by`` is called ahead of each request."""
+        self._come_by = come_by
+        found = [sink for _, sink in sorted(sinks.items())]
+        logs = [getattr(sink, "log", None) for sink in found]
+        databases = [getattr(sink, "database", None) for sink in found]
         self._logs = [log for log in logs if isinstance(log, Log | DiskLog)]
+        is_armed = self._exact.is_armed or self._by_chance.is_armed or come_by is not None
         for log in self._logs:
-            log.gate = self.fate if self._exact.is_armed or self._by_chance.is_armed else None
+            log.gate = self.fate if is_armed else None
+        for database in databases:
+            if isinstance(database, MemoryDatabase):
+                database.gate = self.fate if is_armed else None
 
     def started(self, kernel: Kernel) -> None:
         """A process begins, on this kernel. The logs go by true time: a task's clock may be wrong, not theirs."""
@@ -100,8 +131,11 @@ class ExternalFaults:
         """The same, with an execution."""
         self.started(execution.kernel)
 
-    def fate(self, request: Request) -> str:
-        """What becomes of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog`."""
+    def fate(self, request: Request | DatabaseRequest) -> str:
+        """What becomes of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog` and
+        :mod:`operators.databases.memory_database`."""
+        if self._come_by is not None:
+            self._come_by()
         name = request.name
         fault = self._exact.strike(name) if self._exact.is_armed else None
         if fault is None and self._by_chance.is_armed:

@@ -24,6 +24,7 @@ from engine.faults.opportunities import Struck
 from engine.faults.probing_filesystem import OutputFileSystem, ProbingFileSystem
 from engine.faults.process import ProcessFaults
 from engine.faults.storage import MAY_END_THE_JOB, StorageFaults
+from engine.observe.points import BEFORE
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.interference import ZOMBIE, StruckDown
 
@@ -108,7 +109,7 @@ class FaultInjector:
         """The plan of a process in a world, whose sinks' external systems may fail from now on. Whoever starts the
         process may be mistaken; the process itself does not run yet."""
         self.errors.before_process(plan, world.checkpoints, CHECKPOINTS_DIR)
-        self.external.attach(world.sinks)
+        self.external.attach(world.sinks, self._request)
         return self.external.in_plan(plan)
 
     def install(self, execution: Execution) -> None:
@@ -179,6 +180,11 @@ class FaultInjector:
     def watermark_delay_ns(self, task: str) -> int:
         """See :class:`engine.runtime.interference.Interference`."""
         return self.clock.watermark_delay_ns(task)
+
+    def _request(self) -> None:
+        """Whoever came by last asks an external system for something."""
+        if self._actor is not None:
+            self.at("sink.request", BEFORE, self._actor)
 
     # -- what the file system asks ------------------------------------------------------------------------------------
 

@@ -117,8 +117,8 @@ class ConnectedStreams:
         """All pairs of records with the same key, whenever they come, as changes ``(kind, (left, right))``.
 
         ``kind`` is ``inner``, ``left``, ``right`` or ``full``: an outer join gives ``(left, None)`` for what has met
-        nothing yet, and takes it back later. ``condition(left, right)`` says which records of a key meet. Both sides are
-        kept for ever, or ``ttl_ms`` of processing time. With ``changes`` the inputs are changes themselves.
+        nothing yet, and takes it back later. ``condition(left, right)`` says which records of a key meet. Both sides
+        are kept for ever, or ``ttl_ms`` of processing time. With ``changes`` the inputs are changes themselves.
         """
         from operators.joins.regular_join import RegularJoinOperator
 

@@ -35,8 +35,8 @@ class JoinedStreams:
             check_type(method, "its argument", stream, Stream)
             if isinstance(stream, KeyedStream):
                 raise JobGraphError(
-                    f"{method}: {stream!r} has a key already\n  fix: leave key_by out; where(...) and equal_to(...) name "
-                    "the keys"
+                    f"{method}: {stream!r} has a key already\n"
+                    "  fix: leave key_by out; where(...) and equal_to(...) name the keys"
                 )
         first._check_same_job(method, second)
         self._first = first

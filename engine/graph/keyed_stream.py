@@ -134,8 +134,8 @@ class KeyedStream(Stream):
         """One record for each key: the ``first`` or the ``last`` by ``processing`` or ``event`` time.
 
         The first by processing time is emitted as it is. What may still be replaced is emitted as changes
-        ``(kind, record)``; with ``append_only`` the first by event time waits for the watermark, and is emitted as it is.
-        Keys are forgotten ``ttl_ms`` of processing time after their last write, if that is given.
+        ``(kind, record)``; with ``append_only`` the first by event time waits for the watermark, and is emitted as it
+        is. Keys are forgotten ``ttl_ms`` of processing time after their last write, if that is given.
         """
         from operators.ranking.deduplication import deduplicator
 

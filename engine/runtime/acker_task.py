@@ -2,6 +2,11 @@
 
 It ticks at whole multiples of the timeout since the start of the run, and only while it holds entries: to rotate an
 empty map changes nothing, and a job in which nothing is left to happen is found out by that.
+
+Its network may deliver a message twice. An INIT that comes again is thrown away: with it the value of a root could be 0
+while tuples are still on their way, and a record be lost. (In Storm messages come over TCP, once.) An ACK that comes
+again does no such harm: a sum in which INIT is counted once is 0 only if every message was counted an odd number of
+times, for each edge is in two of them. It keeps the root from being complete, and that times out.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.observe.events import TaskState
 from engine.observe.points import AFTER, BEFORE
 from engine.protocols.acking.acker import Acker
+from engine.protocols.acking.messages import Init
 from engine.runtime.interference import WORKER
 
 if TYPE_CHECKING:
@@ -55,6 +61,8 @@ class AckerTask:
 
     def _take(self, message: AckerMessage) -> None:
         run, statistics = self._run, self._run.statistics
+        if isinstance(message, Init) and self._machine.knows_spout_of(message.root):
+            return
         reply = self._machine.receive(message)
         entries = len(self._machine)
         statistics.max_acker_entries = max(statistics.max_acker_entries, entries + (reply is not None))

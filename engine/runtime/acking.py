@@ -5,6 +5,9 @@ Theory of operation.
 * Every task tells the acker of a root what it has done to its tree, over a network that takes as long as that between
   tasks; the acker tells the source. :mod:`engine.protocols.acking` holds the rules, and whoever is named here only
   carries messages.
+* Any of these messages may get lost, be late or come twice, without anybody being told: ``acker_init``,
+  ``acker_ack``, ``acker_fail``, ``acker_reset`` and ``acker_reply``, each under the name of the task that says or hears
+  it. What is lost, or an ACK that comes twice, keeps a root from ever being complete; it times out.
 * A task that dies is deployed anew alone, with nothing in its state. What was on its channels is lost, and sent again
   by the sources once it has timed out. Tasks that live keep their state, and see what comes again a second time.
 * Sources commit, per split, the position before the lowest record that is not acknowledged: at most once in each
@@ -25,6 +28,7 @@ from engine.protocols.acking.acker import acker_for
 from engine.protocols.acking.messages import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acker_task import ACKER, AckerTask
+from engine.runtime.interference import DELIVERED
 from state_backends.encoding import default_codec
 from state_backends.errors import StateBackendError
 from state_backends.filesystem_port import write_atomically
@@ -103,17 +107,24 @@ class AckingRun:
     def send(self, sender: str, latency_ns: int, message: AckerMessage) -> None:
         """A task, or a source, has something to say about a root."""
         acker = self.ackers[acker_for(message.root, len(self.ackers))]
-        self._count(KIND_NAMES[type(message)], sender, acker.name, message.root)
-        self.kernel.schedule(self.kernel.now_ns + latency_ns, "receive", acker, message)
+        kind = KIND_NAMES[type(message)]
+        self._count(kind, sender, acker.name, message.root)
+        now_ns = self.kernel.now_ns
+        if self.interference is None:
+            self.kernel.schedule(now_ns + latency_ns, "receive", acker, message)
+        else:
+            for delay_ns in self.interference.fates(f"acker_{kind}", sender):
+                self.kernel.schedule(now_ns + latency_ns + delay_ns, "receive", acker, message)
 
     def answer(self, acker: str, latency_ns: int, reply: Reply) -> None:
         """An acker tells a source what has become of a root. Who is dead by then never hears of it."""
         self._count("reply", acker, reply.task, reply.root)
         task = self._tasks(reply.task)
         if task is not None:
-            self.kernel.schedule(
-                self.kernel.now_ns + latency_ns, "receive_mail", task, ("acker_reply", (reply,))
-            )
+            delays_ns = DELIVERED if self.interference is None else self.interference.fates("acker_reply", task.name)
+            for delay_ns in delays_ns:
+                at_ns = self.kernel.now_ns + latency_ns + delay_ns
+                self.kernel.schedule(at_ns, "receive_mail", task, ("acker_reply", (reply,)))
 
     def _count(self, kind: str, sender: str, receiver: str, root: int) -> None:
         self.statistics.control[kind] += 1

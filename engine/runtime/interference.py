@@ -65,8 +65,8 @@ class Interference(Protocol):
         """
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """When a message between the job manager and ``task`` arrives, as delays in ns: ``(0,)`` as usual, ``()``
-        never, ``(0, 0)`` twice."""
+        """When a message between the job manager, or an acker, and ``task`` arrives, as delays in ns: ``(0,)`` as
+        usual, ``()`` never, ``(0, 0)`` twice."""
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         """How much longer than usual an element (``records`` or the class of an event) is under way on a channel

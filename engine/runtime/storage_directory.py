@@ -30,8 +30,9 @@ def open_storage(
     *,
     inline_state_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
     file_system: FileSystem | None = None,
+    behind: int = 0,
 ) -> Iterator[OpenedStorage]:
-    """Lock the job's storage below ``directory`` and begin the next incarnation there.
+    """Lock the job's storage below ``directory`` and begin the next incarnation there, one behind ``behind`` at least.
 
     Raises :class:`StorageError` when the directory is in use by another run, or cannot be written.
     """
@@ -50,7 +51,7 @@ def open_storage(
     try:
         try:
             # First of all, and durably: whatever this run names carries the number.
-            incarnation = storage.next_incarnation()
+            incarnation = storage.next_incarnation(behind)
             leftovers = tuple(storage.discard_leftovers())
         except (StorageNotWritableError, CorruptStateError) as error:
             raise StorageError(str(error)) from error

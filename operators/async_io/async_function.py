@@ -7,7 +7,7 @@ takes; the operator lets that much virtual time pass. (Flink: ``AsyncFunction``,
 Rules of retries, as in Flink.
 
 * ``max_attempts`` counts further attempts behind the first.
-* An answer that ``retry_on_result`` dislikes, or an error that ``retry_on_error`` likes, is tried again after the delay.
+* An answer that ``retry_on_result`` picks, or an error that ``retry_on_error`` picks, is tried again after the delay.
   When no attempt is left, the last answer counts as it is, and the last error fails the job.
 * The delay of attempt *n* is fixed, or ``initial * multiplier^(n-1)``, at most the greatest one.
 """
@@ -64,13 +64,13 @@ class AsyncContext(NamedTuple):
 class AsyncFunction(Protocol):
     """A service outside of the job.
 
-    It is asked once per record and attempt, and again after every restore: the requests in flight are in the checkpoint,
-    the answers are not. So it may see a record more often than its answer takes effect. It must answer the same to the
-    same question, for a run to be repeatable; it keeps no state.
+    It is asked once per record and attempt, and again after every restore: the requests in flight are in the
+    checkpoint, the answers are not. So it may see a record more often than its answer takes effect. It must answer the
+    same to the same question, for a run to be repeatable; it keeps no state.
     """
 
     def invoke(self, record: Any, context: AsyncContext) -> AsyncResult:
-        """How the request for ``record`` ends. An exception out of here fails the job at once, as no retry would help."""
+        """How the request for ``record`` ends. An exception out of here fails the job: no retry helps."""
 
 
 class FixedLatency:
@@ -125,7 +125,7 @@ class AsyncRetryStrategy:
         _check_positive("max_attempts of a retry strategy", self.max_attempts)
         _check_positive("delay_ns of a retry strategy", self.delay_ns, 0)
         if not self.multiplier >= 1.0:
-            raise ConfigurationError(f"async_map: multiplier of a retry strategy must be at least 1, got {self.multiplier}")
+            raise ConfigurationError(f"async_map: multiplier of retries must be at least 1, got {self.multiplier}")
         if self.max_delay_ns is not None:
             _check_positive("max_delay_ns of a retry strategy", self.max_delay_ns, self.delay_ns)
 

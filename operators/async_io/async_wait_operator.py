@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError, shorten
@@ -33,6 +33,9 @@ from operators.async_io.async_function import (
     FixedLatency,
 )
 from operators.async_io.element_queue import ElementQueue, Entry
+
+if TYPE_CHECKING:
+    from engine.observe.provenance import Lineage
 
 _STATE = "_async_wait_operator_state_"
 _RETRY, _TIMEOUT = "retry", "timeout"
@@ -87,6 +90,9 @@ class AsyncWaitOperator(Operator):
 
     def process_batch(self, batch: Batch) -> None:
         put, stamps = self._queue.put, batch.timestamps
+        if self.lineage is not None:
+            for value in batch.values:
+                self.lineage.waits(1, repr(value))
         if stamps is None:
             self._waiting.extend([put(value, None) for value in batch.values])
         else:
@@ -203,6 +209,9 @@ class AsyncWaitOperator(Operator):
         for element in self._queue.leaving():
             if isinstance(element, Entry):
                 self._begun -= 1
+                if self.lineage is not None:
+                    self._emit_as(self.lineage, element)
+                    continue
                 out.extend(element.answer)
                 stamps.extend([element.timestamp_ms] * len(element.answer))
                 continue
@@ -214,6 +223,12 @@ class AsyncWaitOperator(Operator):
             else:
                 self.output.emit_watermark_status(argument)
         self._emit(out, stamps)
+
+    def _emit_as(self, lineage: Lineage, entry: Entry) -> None:
+        # An answer comes from its record, wherever and whenever that is asked for again: so the record names it.
+        lineage.emitting(None, repr(entry.value))
+        self._emit(list(entry.answer), [entry.timestamp_ms] * len(entry.answer))
+        lineage.emitted()
 
     def _emit(self, out: list[Any], stamps: list[int | None]) -> None:
         if out:
@@ -250,7 +265,7 @@ def async_operator(
     """What makes the operators of ``Stream.async_map``. Raises :class:`ConfigurationError` for what makes no sense."""
     if callable(getattr(function, "invoke", None)) and not isinstance(function, type):
         if latency_ns is not None:
-            raise ConfigurationError("async_map: latency_ns= is for a plain function; an AsyncFunction says after_ns itself")
+            raise ConfigurationError("async_map: latency_ns= is for a plain function; an AsyncFunction says after_ns")
     elif callable(function) and not isinstance(function, type):
         if latency_ns is None:
             raise ConfigurationError(
@@ -260,7 +275,7 @@ def async_operator(
         function = FixedLatency(function, latency_ns)
     else:
         raise ConfigurationError(
-            f"async_map: function must be an object with invoke(record, context), or a function, not {shorten(function)}"
+            f"async_map: give an object with invoke(record, context), or a function, not {shorten(function)}"
         )
     if retries is not None and not isinstance(retries, AsyncRetryStrategy):
         raise ConfigurationError(f"async_map: retries must be an AsyncRetryStrategy, not {shorten(retries)}")

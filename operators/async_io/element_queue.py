@@ -5,8 +5,8 @@ Rules (Flink: ``OrderedStreamElementQueue``, ``UnorderedStreamElementQueue``).
 * Ordered: whatever came first leaves first; an answer that is there waits for those before it.
 * Unordered: answers leave as they come, but an event (watermark, watermark status) is a fence: what came before it
   leaves before it, what came behind it behind it.
-* A record counts until it has left, answered or not. In a snapshot there are the records that have not left, in the order
-  in which they came; their answers are not: they are asked for again. Events are not either: they come again.
+* A record counts until it has left, answered or not. In a snapshot there are the records that have not left, in the
+  order in which they came; their answers are not: they are asked for again. Events are not either: they come again.
 """
 
 from __future__ import annotations

@@ -4,13 +4,18 @@ It keeps every rule of :mod:`operators.databases.session`, with the choice that 
 what is not prepared stays when its session is gone, and has to be found and taken back. One suite of tests holds it
 against SQLite and PostgreSQL.
 
-A ``gate`` decides what becomes of each request: delivered, lost on its way, or carried out with its answer lost. Only
-requests that change something come by.
+A ``gate`` decides what becomes of each request; only those that change something come by:
+
+* it is delivered, lost on its way, or carried out with its answer lost;
+* ``expire``: somebody rolls the transaction back right before, prepared or not, as only administrators can;
+* ``fence``: somebody else takes the subtask over right before. Its prepared transactions wait on;
+* ``late-marker``: a commit or abort arrives a second time, right before the subtask's next request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from operators.databases.session import (
     Committed,
@@ -22,11 +27,64 @@ from operators.databases.session import (
     TransactionGoneError,
     TransactionName,
 )
+from operators.log.transaction_coordinator import (
+    ANSWER_LOST,
+    DELIVERED,
+    EXPIRE,
+    FATES,
+    FENCE,
+    LATE_MARKER,
+    REQUEST_LOST,
+)
+from operators.log.transaction_log import LOST, OK, REFUSED, REFUSED_AS_FENCED, REPEATED, UNHEARD
 
-DELIVERED, REQUEST_LOST, ANSWER_LOST = "delivered", "request-lost", "answer-lost"
+__all__ = [
+    "ANSWER_LOST",
+    "DELIVERED",
+    "EXPIRE",
+    "FENCE",
+    "LATE_MARKER",
+    "REQUEST_LOST",
+    "DatabaseExchange",
+    "DatabaseRequest",
+    "MemoryDatabase",
+    "MemorySession",
+    "UnansweredError",
+]
 
-Gate = Callable[[str, TransactionName | None], str]
-"""``(kind of request, transaction)`` -> what becomes of it."""
+
+class DatabaseRequest(NamedTuple):
+    """What a database is asked for. ``kind``: a method of :class:`operators.databases.session.SinkSession` (with a
+    hyphen: ``take-over``), or ``late`` for a commit or abort that arrives again; ``subtask`` is ``None`` for
+    ``retract`` and ``forget``; ``note``: the checkpoint of a ``prepare``."""
+
+    kind: str
+    writer: str
+    subtask: int | None = None
+    transaction: TransactionName | None = None
+    note: int | None = None
+
+    @property
+    def name(self) -> str:
+        """How faults call it: ``commit orders:table/0/2/1.2/0``, ``take-over orders:table/0``, ``forget
+        orders:table``."""
+        if self.transaction is not None:
+            return f"{self.kind} {self.transaction}"
+        return f"{self.kind} {self.writer}{'' if self.subtask is None else f'/{self.subtask}'}"
+
+
+class DatabaseExchange(NamedTuple):
+    """One request in the history of a database, with its fate and its result (those of
+    :mod:`operators.log.transaction_log`)."""
+
+    number: int
+    request: DatabaseRequest
+    fate: str
+    result: str
+
+
+Gate = Callable[[DatabaseRequest], str]
+"""What becomes of a request: one of ``FATES``."""
 
 _OPEN, _PREPARED = "open", "prepared"
 
@@ -38,19 +96,24 @@ class UnansweredError(DatabaseError):
 class _Staged:
     """A transaction that is not over."""
 
-    __slots__ = ("checkpoint_id", "rows", "state")
+    __slots__ = ("checkpoint_id", "rows", "state", "table")
 
-    def __init__(self) -> None:
+    def __init__(self, table: str) -> None:
+        self.table = table
         self.state = _OPEN
         self.rows: list[Row] = []
         self.checkpoint_id: int | None = None
 
 
 class MemoryDatabase:
-    """Tables, ledger and epochs; lives on while sessions come and go."""
+    """Tables, ledger and epochs; lives on while sessions come and go. ``history``: every request that came by the
+    gate."""
 
     def __init__(self) -> None:
         self.gate: Gate | None = None
+        self.history: list[DatabaseExchange] = []
+        self._late: list[DatabaseRequest] = []
+        """Commits and aborts that will arrive a second time."""
         self._tables: dict[str, list[tuple[TransactionName, Row]]] = {}
         self._keyed: dict[str, dict[Row, Row]] = {}
         self._staged: dict[TransactionName, _Staged] = {}
@@ -88,7 +151,61 @@ class MemoryDatabase:
             [(name, one.state, one.checkpoint_id, repr(one.rows)) for name, one in sorted(self._staged.items())],
             sorted(self._ledger),
             sorted(self._epochs.items()),
+            tuple(self._late),
         )
+
+    # --- what befalls requests ----------------------------------------------------------------------------
+
+    def record(self, request: DatabaseRequest, fate: str, result: str) -> None:
+        """Add to the history."""
+        self.history.append(DatabaseExchange(len(self.history), request, fate, result))
+
+    def fate_of(self, request: DatabaseRequest) -> str:
+        """Everything that comes before a request; returns what becomes of it."""
+        if self._late:
+            self._deliver_late(request)
+        if self.gate is None:
+            return DELIVERED
+        fate = self.gate(request)
+        assert fate in FATES, fate
+        if fate == EXPIRE and request.transaction is not None:
+            self._staged.pop(request.transaction, None)
+        elif fate == FENCE and request.subtask is not None:
+            key = (request.writer, request.subtask)
+            self._epochs[key] = self._epochs.get(key, 0) + 1
+        return fate
+
+    def arrives_again(self, request: DatabaseRequest) -> None:
+        """A commit or abort that was carried out will come late, too."""
+        self._late.append(request)
+
+    def _deliver_late(self, trigger: DatabaseRequest) -> None:
+        for late in [one for one in self._late if (one.writer, one.subtask) == (trigger.writer, trigger.subtask)]:
+            name = late.transaction
+            assert name is not None, late
+            if name == trigger.transaction:
+                continue
+            self._late.remove(late)
+            result = self.end(name, late.kind)
+            self.record(late._replace(kind="late"), LATE_MARKER, result)
+
+    def end(self, name: TransactionName, kind: str) -> str:
+        """Carry out a ``commit`` or ``abort``; returns the result."""
+        if name in self._ledger:
+            return REPEATED if kind == "commit" else REFUSED
+        staged = self._staged.get(name)
+        if kind == "abort":
+            self._staged.pop(name, None)
+            return OK if staged is not None else REPEATED
+        if staged is None or staged.state != _PREPARED:
+            return LOST
+        del self._staged[name]
+        self._tables.setdefault(staged.table, []).extend((name, row) for row in staged.rows)
+        self._ledger[name] = Committed(name, staged.checkpoint_id, len(staged.rows))
+        return OK
+
+
+_REFUSALS: dict[type[DatabaseError], str] = {FencedError: REFUSED_AS_FENCED, TransactionGoneError: LOST}
 
 
 class MemorySession:
@@ -99,15 +216,31 @@ class MemorySession:
         self._database, self._description = database, description
         self._open = True
 
-    def _request(self, kind: str, name: TransactionName | None, carry_out: Callable[[], None]) -> None:
+    def _request(
+        self,
+        kind: str,
+        who: TransactionName | EpochHolder | None,
+        carry_out: Callable[[], str | None],
+        note: int | None = None,
+    ) -> None:
         assert self._open, f"{kind} by a session that is closed"
-        gate = self._database.gate
-        fate = DELIVERED if gate is None else gate(kind, name)
+        name = who if isinstance(who, TransactionName) else None
+        request = DatabaseRequest(kind, self._description.writer, None if who is None else who.subtask, name, note)
+        database = self._database
+        fate = database.fate_of(request)
+        result, error = UNHEARD, None
         if fate != REQUEST_LOST:
-            carry_out()
-        if fate != DELIVERED:
-            what = f"{kind}{'' if name is None else f' of {name}'}"
-            raise UnansweredError(f"{self.place}: no answer came to {what}")
+            try:
+                result = carry_out() or OK
+            except DatabaseError as raised:
+                result, error = _REFUSALS.get(type(raised), REFUSED), raised
+        database.record(request, fate, result)
+        if fate == LATE_MARKER and kind in ("commit", "abort") and result == OK:
+            database.arrives_again(request)
+        if fate in (REQUEST_LOST, ANSWER_LOST):
+            raise UnansweredError(f"{self.place}: no answer came to {request.name}")
+        if error is not None:
+            raise error
 
     def _check_epoch(self, holder: TransactionName | EpochHolder) -> None:
         writer = self._description.writer
@@ -119,24 +252,22 @@ class MemorySession:
         self._database._tables.setdefault(self._description.table, [])
 
     def take_over(self, subtask: int, parallelism: int) -> int:
-        database, writer = self._database, self._description.writer
-        mine = [
-            one for one in database._epochs if one[0] == writer and one[1] % parallelism == subtask % parallelism
-        ]
-        epoch = 1 + max((database._epochs[one] for one in mine), default=0)
+        epochs, writer = self._database._epochs, self._description.writer
 
         def raise_epochs() -> None:
+            mine = [one for one in epochs if one[0] == writer and one[1] % parallelism == subtask % parallelism]
+            epoch = 1 + max((epochs[one] for one in mine), default=0)
             for one in (*mine, (writer, subtask)):
-                database._epochs[one] = epoch
+                epochs[one] = epoch
 
-        self._request("take-over", None, raise_epochs)
-        return epoch
+        self._request("take-over", EpochHolder(subtask, 0), raise_epochs)
+        return epochs[writer, subtask]
 
     def begin(self, name: TransactionName) -> None:
         def begin() -> None:
             self._check_epoch(name)
             assert name not in self._database._ledger, f"{name} is used twice"
-            self._database._staged.setdefault(name, _Staged())
+            self._database._staged.setdefault(name, _Staged(self._description.table))
 
         self._request("begin", name, begin)
 
@@ -158,32 +289,23 @@ class MemorySession:
                 raise DatabaseError(f"{self.place}: {name} cannot be prepared; another attempt has ended it")
             staged.state, staged.checkpoint_id = _PREPARED, checkpoint_id
 
-        self._request("prepare", name, prepare)
+        self._request("prepare", name, prepare, checkpoint_id)
 
     def commit(self, name: TransactionName) -> bool:
-        database = self._database
-        was_committed = name in database._ledger
+        was_committed = name in self._database._ledger
 
-        def commit() -> None:
-            if was_committed:
-                return
-            staged = database._staged.get(name)
-            if staged is None or staged.state != _PREPARED:
+        def commit() -> str:
+            result = self._database.end(name, "commit")
+            if result == LOST:
                 raise TransactionGoneError(f"{self.place}: {name} is neither prepared nor in the ledger")
-            del database._staged[name]
-            rows = database._tables.setdefault(self._description.table, [])
-            rows.extend((name, row) for row in staged.rows)
-            database._ledger[name] = Committed(name, staged.checkpoint_id, len(staged.rows))
+            return result
 
         self._request("commit", name, commit)
         return not was_committed
 
     def abort(self, name: TransactionName) -> bool:
-        self._request("abort", name, lambda: self._drop_staged(name))
+        self._request("abort", name, lambda: self._database.end(name, "abort"))
         return name not in self._database._ledger
-
-    def _drop_staged(self, name: TransactionName) -> None:
-        self._database._staged.pop(name, None)
 
     def unfinished(self) -> list[TransactionName]:
         return [name for name in self._database.unfinished() if name.writer == self._description.writer]
@@ -234,7 +356,7 @@ class MemorySession:
                 if version is None or not is_older(key, row[version]):
                     table[key] = row
 
-        self._request("upsert", None, upsert)
+        self._request("upsert", holder, upsert)
 
     def close(self) -> None:
         self._open = False

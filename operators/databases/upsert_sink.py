@@ -110,8 +110,8 @@ class UpsertSink:
         return repr(row_of(record, self.row, tuple(self.columns)))
 
     def fingerprint(self) -> object:
-        """Everything that decides what readers see next."""
-        return self.committed_rows()
+        """Everything that decides what readers see next; of a database outside, what is in its table."""
+        return self.database.fingerprint() if isinstance(self.database, MemoryDatabase) else self.committed_rows()
 
 
 class UpsertSinkOperator(SinkOperator):

@@ -33,7 +33,7 @@ from operators.files.split_coordinator import (
     FileSplitCoordinator,
     plain_splits,
 )
-from operators.source_operator import SourceOperator, _Saved, _SourceContext, _Split
+from operators.source_operator import SourceOperator, _Saved, _Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ class EnumeratedSourceOperator(SourceOperator):
         self._state = self.context.operator_backend().list_state(_STATE)
 
     def open(self) -> None:
-        self._source_context = _SourceContext(self)
+        self._begin_source()
         saved = [_Saved(*element) for element in self._state.get()]
         self._splits = [_Split(one.id, one.position) for one in saved if one.id != _NO_SPLIT]
         self._unfinished = list(self._splits)
@@ -124,6 +124,7 @@ class EnumeratedSourceOperator(SourceOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         saved = [self._save(split) for split in self._unfinished]
+        self._completed.note(checkpoint_id, ((one.id, one.position) for one in saved))
         if not saved and self._emitter is not None:
             saved = [self._save(_Split(_NO_SPLIT))]
         self._state.update([tuple(one) for one in saved])

@@ -6,8 +6,8 @@ Rules, for a left record at *l* and a right record at *r*.
 * A record is late iff its time is below the watermark (one at the watermark is not): it is joined with nothing and goes
   to the side output of its side, or is dropped and counted (``numLateRecordsDropped``).
 * A pair leaves at once, when the second of the two comes, with the greater of both times. So every pair leaves once.
-* A left record is forgotten when the watermark reaches ``l + upper`` (``l`` if ``upper`` is not above 0), a right one at
-  ``r - lower`` (``r`` if ``lower`` is not below 0): nothing in time can meet it any more. This state is per key, side and
+* A left record is forgotten when the watermark reaches ``l + upper`` (``l`` if ``upper`` is not above 0), a right one
+  at ``r - lower`` (``r`` if ``lower`` is not below 0): nothing in time can meet it any more. State is per key, side and
   millisecond; timers clean it up.
 """
 
@@ -36,7 +36,9 @@ class Interval(NamedTuple):
     upper_ms: int
 
     @classmethod
-    def of(cls, lower_ms: int, upper_ms: int, *, lower_inclusive: bool = True, upper_inclusive: bool = True) -> Interval:
+    def of(
+        cls, lower_ms: int, upper_ms: int, *, lower_inclusive: bool = True, upper_inclusive: bool = True
+    ) -> Interval:
         """Check the bounds, and make them inclusive. Raises :class:`ConfigurationError` when nothing lies between."""
         for bound in (lower_ms, upper_ms):
             if type(bound) is not int:
@@ -65,7 +67,7 @@ class PairContext:
 
 
 class _Side(NamedTuple):
-    """One input: its records, those of the other one, where these lie relative to it, and when its own are forgotten."""
+    """One input: its records, those of the other one, and where these lie relative to it in time."""
 
     name: str
     own: MapState
@@ -148,7 +150,8 @@ class IntervalJoinOperator(TwoInputOperator):
         first_ms, last_ms = stamp + side.lower_ms, stamp + side.upper_ms
         ctx, process, is_left = self._ctx, self._process, side.name == _LEFT
         # In the order of time, which the encoding of the state does not promise.
-        for other_ms in sorted([other_ms for other_ms in side.other.keys() if first_ms <= other_ms <= last_ms]):
+        others = side.other.keys()
+        for other_ms in sorted([other_ms for other_ms in others if first_ms <= other_ms <= last_ms]):
             ctx.left_timestamp_ms, ctx.right_timestamp_ms = (stamp, other_ms) if is_left else (other_ms, stamp)
             ctx.timestamp_ms = result_ms = max(stamp, other_ms)
             for other in side.other.get(other_ms):

@@ -1,4 +1,6 @@
-"""Regular join: all records of two streams that have the same key, whenever they come (Flink: ``StreamingJoinOperator``).
+"""Regular join: all records of two streams that have the same key, whenever they come.
+
+(Flink: ``StreamingJoinOperator``.)
 
 Rules.
 
@@ -31,8 +33,8 @@ KINDS = (INNER, LEFT, RIGHT, FULL)
 
 
 class _Side(NamedTuple):
-    """One input. ``rows``: number of arrival -> (row, how many rows of the other side it has met); ``is_outer``: whether
-    its rows leave even if they meet nothing."""
+    """One input. ``rows``: number of arrival -> (row, how many rows of the other side it has met); ``is_outer``:
+    whether its rows leave even if they meet nothing."""
 
     rows: MapState
     is_outer: bool

@@ -7,7 +7,7 @@ Rules.
 * ``co_group``: for each key and window with a record of either side, the function gets both lists; one may be empty, so
   that outer joins can be made of it.
 * ``join``: the function gets every pair of the two lists, left by left. A key with one side only gives nothing.
-* Results carry the last millisecond of the window. A window that fires again for a late record gives all its pairs again.
+* Results carry the last millisecond of the window. One that fires again for a late record gives all its pairs again.
 * In the lists, records of one side are in the order in which they came; what the two sides have to do with each other
   in time does not show.
 """

@@ -2,8 +2,9 @@
 
 Rules.
 
-* One split per partition, assigned, never subscribed: the state says where to go on, and no group does. Nothing is
-  committed to a group.
+* One split per partition, assigned, never subscribed: the state says where to go on, and no group does. With a
+  ``group`` the offsets of completed checkpoints are committed to it, for whoever watches the job from outside; a commit
+  that fails is counted (``commitsFailed``), and the job goes on.
 * Where to begin is found out once, when a split is opened for the first time, and so is where a bounded source ends:
   both are part of the position. The high watermark counts ends of transactions too, so a bounded split has ended when
   the broker says that nothing follows, or with the first record at or behind its end.
@@ -18,13 +19,14 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, UserFunctionError
-from engine.elements.source import SourceContext, SplitReader
+from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
+from operators.log.consumer_groups import COMMITS_FAILED, COMMITS_SUCCEEDED
 from operators.log.kafka_client import check_settings, client_library, kafka_errors, translated
 from operators.log.log_source import EARLIEST, LATEST
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED
 
 _GROUP = "weir-source"
-"""The client wants one; nothing is ever committed to it."""
+"""The client wants one; nothing is committed to this one."""
 
 
 class KafkaSource:
@@ -35,6 +37,7 @@ class KafkaSource:
     ``start``      ``"earliest"``, ``"latest"``, or offsets by partition (others begin with the earliest);
     ``bounded``    whether it ends with what is there when a split is opened first;
     ``wait_ms``    how long a read waits for records, in real time; ``answer_timeout_ms``: for other answers;
+    ``group``      to which offsets are committed, ``None`` = to none;
     ``settings``   of the client library (security, ...).
     """
 
@@ -49,6 +52,7 @@ class KafkaSource:
         bounded: bool = False,
         wait_ms: int = 100,
         answer_timeout_ms: int = 30_000,
+        group: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._settings = dict(settings or {})
@@ -60,6 +64,9 @@ class KafkaSource:
         for what, number in (("wait_ms", wait_ms), ("answer_timeout_ms", answer_timeout_ms)):
             if type(number) is not int or number < 1:
                 raise ConfigurationError(f"{what} is {number!r}; it must be a whole number above 0")
+        if group is not None and (not isinstance(group, str) or not group):
+            raise ConfigurationError(f"group is {group!r}; it must be the name of a consumer group, or None")
+        self._group = group
         self._servers, self._topic, self._value = bootstrap_servers, topic, value
         self._isolation, self._start, self._is_bounded = isolation, start, bounded
         self._wait_s, self._timeout_s = wait_ms / 1000, answer_timeout_ms / 1000
@@ -69,7 +76,7 @@ class KafkaSource:
             {
                 **self._settings,
                 "bootstrap.servers": self._servers,
-                "group.id": _GROUP,
+                "group.id": _GROUP if self._group is None else self._group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
@@ -77,6 +84,10 @@ class KafkaSource:
                 "isolation.level": self._isolation,
             }
         )
+
+    def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
+        """Commits offsets to the group, if there is one."""
+        return None if self._group is None else _GroupCommits(self, context)
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""
@@ -115,6 +126,34 @@ class KafkaSource:
         if isinstance(self._start, str):
             return low if self._start == EARLIEST else high
         return self._start.get(number, low)
+
+
+class _GroupCommits:
+    """Commits what completed checkpoints hold, by a consumer that reads nothing: those of splits end with them."""
+
+    def __init__(self, spec: KafkaSource, context: SourceContext) -> None:
+        self._spec, self._context = spec, context
+        self._consumer: Any = None
+
+    def notify_checkpoint_complete(self, checkpoint_id: int, positions: Mapping[str, Any]) -> None:
+        client, topic = client_library(), self._spec._topic
+        try:
+            if self._consumer is None:
+                self._consumer = self._spec._consumer(client)
+            places = [
+                client.TopicPartition(topic, int(split.rpartition("-")[2]), offset)
+                for split, (offset, *_) in positions.items()
+            ]
+            committed = self._consumer.commit(offsets=places, asynchronous=False)
+        except client.KafkaException:
+            self._context.count(COMMITS_FAILED)
+            return
+        failed = any(place.error is not None for place in committed or ())
+        self._context.count(COMMITS_FAILED if failed else COMMITS_SUCCEEDED)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
 
 
 class _KafkaReader:

@@ -12,6 +12,8 @@ Rules.
   loss of data: no restart helps.
 * Records carry the time at which they were appended, in ms, as their timestamp; a watermark strategy with a function of
   its own replaces it. Watermarks are per split.
+* With a ``group`` the offsets of completed checkpoints are committed to it, for whoever watches the job from outside
+  (:mod:`operators.log.consumer_groups`). They are never read.
 * Partitions that a topic has gained are found when the job starts again, and read from their beginning.
 """
 
@@ -22,7 +24,8 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError
-from engine.elements.source import SourceContext, SplitReader
+from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
+from operators.log.consumer_groups import GroupOffsets, check_group_name
 from operators.log.disk_log import DiskLog, check_log_path
 from operators.log.log_reader import Extent, PartitionReader, extent_of
 from operators.log.topics import check_topic_name, partition_directory, partitions_of, topics_of
@@ -42,7 +45,8 @@ class LogSource:
                     with the earliest);
     ``start_at_ms`` instead of ``start``: with the first batch that was appended at this time or later;
     ``bounded``     whether it ends with what is there when a split is opened first; else it asks again every
-                    ``poll_ms`` of virtual time, for ever.
+                    ``poll_ms`` of virtual time, for ever;
+    ``group``       to which offsets are committed, ``None`` = to none.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class LogSource:
         start_at_ms: int | None = None,
         bounded: bool = True,
         poll_ms: int = DEFAULT_POLL_MS,
+        group: str | None = None,
     ) -> None:
         path = log.path if isinstance(log, DiskLog) else log
         check_log_path(path)
@@ -65,6 +70,9 @@ class LogSource:
         _check_start(start, start_at_ms)
         if type(poll_ms) is not int or poll_ms < 1:
             raise ConfigurationError(f"poll_ms is {poll_ms!r}; it must be a whole number above 0")
+        if group is not None:
+            check_group_name(group)
+        self._group = group
         self.path, self.topic, self._isolation = path, topic, isolation
         self._partitions = None if partitions is None else tuple(partitions)
         self._start = start if isinstance(start, str) else dict(start)
@@ -87,6 +95,10 @@ class LogSource:
                 f"source {context.name!r}: topic {self.topic!r} has partitions 0 to {count - 1}, and no {missing[0]}"
             )
         return [f"{self.topic}-{number}" for number in self._partitions or range(count)]
+
+    def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
+        """Commits offsets to the group, if there is one."""
+        return None if self._group is None else GroupOffsets(context, self.path, self.topic, self._group)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader of a partition; a position is ``(offset, checksum, where it ends)``.

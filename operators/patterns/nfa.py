@@ -2,8 +2,8 @@
 
 Theory of operation.
 
-* A *partial match* is an ascending sequence of records with their stages, and the *transitions* that are still open from
-  its last record: to the same stage again, and to every stage that may follow (behind it, over optional ones).
+* A *partial match* is an ascending sequence of records with their stages, and the *transitions* that are still open
+  from its last record: to the same stage again, and to every stage that may follow (behind it, over optional ones).
 * Each record is shown to each open transition. If its stage takes the record, there is one more partial match. Then the
   transition closes or not, by its contiguity: strict after one record, relaxed after the first that it took, any never.
   A partial match without open transitions is forgotten.
@@ -28,12 +28,12 @@ _BEFORE_ALL = -1
 
 
 class Partial(NamedTuple):
-    """``stage``: index of that of the last record; ``count``: how many records that stage has; ``open``: indices of the
-    stages that transitions are open to; ``taken``: (number, stage, record) of each record."""
+    """``stage``: index of that of the last record; ``size``: how many records that stage has; ``open``: indices of the
+    stages to which transitions are open; ``taken``: (number, stage, record) of each record."""
 
     start_ms: int
     stage: int
-    count: int
+    size: int
     open: tuple[int, ...]
     taken: tuple[tuple[int, int, Any], ...]
 
@@ -154,7 +154,7 @@ class Nfa:
                 matched = self._records(partial)
             takes = stage.takes(value, matched)
             if takes:
-                count = partial.count + 1 if is_same else 1
+                count = partial.size + 1 if is_same else 1
                 made.append(self._partial(partial.start_ms, target, count, (*partial.taken, (number, target, value))))
             if contiguity == ANY or (contiguity == RELAXED and not takes):
                 left.append(target)
@@ -169,7 +169,7 @@ class Nfa:
         return Partial(start_ms, index, count, (*again, *after), taken)
 
     def _is_match(self, partial: Partial) -> bool:
-        return self._may_end[partial.stage] and partial.count >= self._stages[partial.stage].least
+        return self._may_end[partial.stage] and partial.size >= self._stages[partial.stage].least
 
     def _records(self, partial: Partial) -> Match:
         records: Match = {}

@@ -1,11 +1,13 @@
-"""Patterns: what sequence of records is looked for (Flink CEP: ``Pattern``, ``Quantifier``, ``AfterMatchSkipStrategy``).
+"""Patterns: which sequence of records is looked for.
+
+(Flink CEP: ``Pattern``, ``Quantifier``, ``AfterMatchSkipStrategy``.)
 
 A pattern is a value: methods return another one. They speak of the stage that was begun last::
 
     Pattern.begin("small").where(small).followed_by("big").where(big).times(2).within(60_000)
 
-Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* gives each of an ascending sequence of them a
-stage, such that
+Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* gives each of an ascending sequence of them
+a stage, such that
 
 1. the stages come in the order of the pattern, each with as many records as its quantifier says, none only if optional;
 2. each record satisfies the condition of its stage, and not its ``until``;
@@ -40,8 +42,8 @@ Matched = Mapping[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage. ``conditions``: alternatives, each a conjunction; ``against``: conditions that look at the match so far;
-    ``contiguity``: what may lie between the stage before and this one; ``inner``: between two records of it."""
+    """One stage. ``conditions``: alternatives, each a conjunction; ``against``: conditions that look at the match so
+    far; ``contiguity``: what may lie between the stage before and this one; ``inner``: between two records of it."""
 
     name: str
     contiguity: str
@@ -125,7 +127,7 @@ class Pattern:
         """So many records; with two numbers, from the one to the other."""
         most = least if most is None else most
         if type(least) is not int or type(most) is not int or not 1 <= least <= most:
-            raise ConfigurationError(f"pattern: times({least!r}, {most!r}) is no number of records; optional() allows none")
+            raise ConfigurationError(f"pattern: times({least!r}, {most!r}) is no number of records; for none: optional()")
         return self._with(least=least, most=most)
 
     def times_or_more(self, least: int) -> Pattern:
@@ -151,7 +153,7 @@ class Pattern:
     def until(self, condition: Condition) -> Pattern:
         """A stage of any number of records ends before the first record for which ``condition(record)`` is true."""
         if self.stages[-1].most is not None:
-            raise ConfigurationError("pattern: until ends a stage that may go on for ever; call one_or_more() before it")
+            raise ConfigurationError("pattern: until ends a stage that may go on for ever; call one_or_more() first")
         return self._with(until=_callable("until", condition))
 
     def within(self, duration_ms: int) -> Pattern:
@@ -172,7 +174,7 @@ class Pattern:
         )
 
     def _then(self, name: str, contiguity: str) -> Pattern:
-        if not isinstance(name, str) or not name:
+        if type(name) is not str or not name:
             raise ConfigurationError(f"pattern: the name of a stage is a str that is not empty, got {name!r}")
         if any(stage.name == name for stage in self.stages):
             raise ConfigurationError(f"pattern: two stages have the name {name!r}; give each its own")

@@ -6,8 +6,8 @@ Rules.
   ``order_by``, and as they came where that does not decide.
 * One whose time the watermark has reached already is late: it goes to the side output for late records, or is dropped
   and counted (``numLateRecordsDropped``).
-* Before the records of a time, what this time ends is timed out; a timer for the end of every beginning sees to it where
-  no record follows. A match carries the time of its last record; what was timed out the time at which that was.
+* Before the records of a time, what this time ends is timed out; a timer for the end of every beginning sees to it
+  where no record follows. A match carries the time of its last record; what was timed out the time at which that was.
 * By processing time (``event_time=False``) records are handled as they come, and time is the virtual clock.
 * A restore with another pattern under the same uid is refused: partial matches know their stages by number.
 """
@@ -87,8 +87,9 @@ class PatternFunction(KeyedProcessFunction):
             state, found, late = self._nfa.on_record(state, value, time_ms)
             assert not late, "time does not pass between records of the same time"
             matches += found
-        if state != before:
-            self._state.update(state.plain())
+        if state.partials or before.partials:
+            # Without partial matches the numbers mean nothing: such a key has no state.
+            self._state.update(state.plain() if state.partials else None)
         if self._within_ms is not None and any(one.start_ms == time_ms for one in state.partials):
             register = ctx.register_event_time_timer if self._event_time else ctx.register_processing_time_timer
             register(time_ms + self._within_ms)
@@ -113,7 +114,8 @@ class PatternOperator(KeyedProcessOperator):
         for text in self._spec_state.get():
             if text != self._text:
                 raise JobChangedError(
-                    f"operator {self.context.name!r} has the pattern\n    {self._text}\n  its checkpoint has\n    {text}\n"
+                    f"operator {self.context.name!r} has the pattern\n    {self._text}\n"
+                    f"  its checkpoint has\n    {text}\n"
                     "  restore with the pattern as it was, or give the operator another uid to begin anew"
                 )
 
@@ -129,5 +131,5 @@ def pattern_operator(
     late_tag: str | None,
     timeout_tag: str | None,
 ) -> Callable[[], PatternOperator]:
-    """What makes the operators of ``KeyedStream.pattern``. Raises :class:`ConfigurationError` for a pattern that cannot be."""
+    """What makes the operators of ``KeyedStream.pattern``. Raises :class:`ConfigurationError` for what cannot match."""
     return bind(PatternOperator, pattern, PatternFunction(pattern, event_time, order_by, late_tag, timeout_tag))

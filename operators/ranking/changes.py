@@ -40,5 +40,7 @@ def materialize(changes: Iterable[Change]) -> list[Any]:
             # The newest one: rows that are equal cannot be told apart.
             del rows[len(rows) - 1 - rows[::-1].index(change[1])]
         else:
-            raise StateError(f"{shorten(change)} takes away a row that is not there: changes are missing or out of order")
+            raise StateError(
+                f"{shorten(change)} takes away a row that is not there: changes are missing or out of order"
+            )
     return rows

@@ -157,8 +157,17 @@ class FirstByWatermarkOperator(_Deduplicate):
                 gone.append(key)
         if out:
             self._kept.update_many(gone, [(True, None, None)] * len(gone))
-            self.output.emit(Batch(out, out_stamps))
+            self._emit(gone, out, out_stamps)
         self.output.emit_watermark(self._clock.watermark_ms)
+
+    def _emit(self, keys: list[Any], out: list[Any], stamps: list[int]) -> None:
+        if self.lineage is None:
+            self.output.emit(Batch(out, stamps))
+            return
+        for key, value, stamp in zip(keys, out, stamps, strict=True):
+            self.lineage.emitting(key)
+            self.output.emit(Batch([value], [stamp]))
+            self.lineage.emitted()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._clock.snapshot()
@@ -168,7 +177,7 @@ class FirstByWatermarkOperator(_Deduplicate):
 
 
 def deduplicator(keep: str, time: str, append_only: bool, ttl_ms: int | None) -> Callable[[], Operator]:
-    """What makes the operators of ``KeyedStream.deduplicate``. Raises :class:`ConfigurationError` for what there is not."""
+    """What makes the operators of ``KeyedStream.deduplicate``. Raises :class:`ConfigurationError` for what is not."""
     if keep not in (FIRST, LAST):
         raise ConfigurationError(f"deduplicate: keep must be 'first' or 'last', got {keep!r}")
     if time not in (PROCESSING, EVENT):

@@ -3,8 +3,8 @@
 
 Rules.
 
-* Records are ordered by their sort key, greatest first, or least first. Equal ones are ordered by their encoding: so the
-  result is a function of the records, and not of the order in which they came.
+* Records are ordered by their sort key, greatest first, or least first. Equal ones are ordered by their encoding: so
+  the result is a function of the records, and not of the order in which they came.
 * With ranks: ``(kind, (rank, record))``, ranks from 1. A rank that gets another record is updated (``-U`` and ``+U``),
   one that there was not is inserted, one that is no longer there is deleted; ranks in ascending order.
 * Without: a record that leaves the first n is deleted before the one that takes its place is inserted.
@@ -32,7 +32,7 @@ from state_backends.encoding import default_codec
 from state_backends.ttl import StateTtlConfig
 
 Entry = tuple[Any, bytes, Any]
-"""Sort key, encoded record, record: compared in this order, and never by the third, for equal bytes are equal records."""
+"""Sort key, encoded record, record: compared by the first two, for equal bytes are equal records."""
 
 
 def _position(entry: Entry) -> tuple[Any, bytes]:
@@ -191,7 +191,7 @@ class TopNOperator(Operator):
 
 
 def greatest(n: int, by: Callable[[Any], Any], *, ascending: bool = False) -> AggregateFunction:
-    """The ``n`` greatest records of a window by ``by(record)`` (or the least), in order; for ``window(...).aggregate``."""
+    """The ``n`` greatest records of a window by ``by(record)``, or the least; for ``window(...).aggregate``."""
     ranking = Ranking(n, by, ascending=ascending)
 
     def add(kept: list[Any], record: Any) -> list[Any]:

@@ -57,8 +57,8 @@ STORAGE_FAULTS = (
     (FaultKind.ERROR_BEFORE, "fsync"),
     (FaultKind.ERROR_BEFORE, "delete"),
 )
-LEFT_BEHIND = (".staged-commit-", "_part")
-"""How hidden files begin that sinks leave for good: who committed a table, and how much of a part is valid."""
+LEFT_BEHIND = (".staged-commit-", ".table.parts-")
+"""How hidden files begin that sinks leave for good: journals of what was committed."""
 
 
 @dataclass(frozen=True)

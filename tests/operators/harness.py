@@ -133,7 +133,7 @@ class FakeContext:
         self.fs = fs
         self.restored = restored
         key_groups = key_group_range_for_index(MAX_PARALLELISM, parallelism, subtask)
-        self.keyed = HeapKeyedStateBackend(key_type, MAX_PARALLELISM, key_groups)
+        self.keyed = HeapKeyedStateBackend(key_type, MAX_PARALLELISM, key_groups, now_ms=self.processing_time_ms)
         self.operator = OperatorStateBackend()
         if restored is not None:
             restored.restore_keyed(self.keyed)

@@ -24,6 +24,7 @@ from engine.explore.invariants.rescaling import WholeAfterRestore
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
 from engine.explore.invariants.transactions import CommitOnCompletion, Fencing, LogChecks
+from engine.explore.invariants.visible_rows import CoveredRows
 
 __all__ = [
     "CATALOGUE",
@@ -56,6 +57,7 @@ _CLASSES: tuple[type[Watcher], ...] = (
     Liveness,
     Quiescence,
     Sometimes,
+    CoveredRows,
     Assertions,
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.explore.invariants.base import Shared, Watcher, faults_possible, shown
+from engine.explore.invariants.databases import databases_of, left_in
 from engine.explore.invariants.snapshots import Snapshot, read_metadata, storage_of
 from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
@@ -159,7 +160,8 @@ class Quiescence(Watcher):
             return
         world = self.view.world
         for uid, output in sorted(world.file_outputs.items()):
-            hidden = output.left_behind(world.files)
+            was_disturbed = self.view.incarnation > 1 or self.view.execution.manager.attempt > 1
+            hidden = output.left_behind(world.files, was_disturbed=was_disturbed)
             if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
                 # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
                 last = (self.view.incarnation, self.view.execution.manager.attempt)
@@ -168,6 +170,10 @@ class Quiescence(Watcher):
                 yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
 
     def _transactions(self) -> Iterator[str]:
+        for uid, database in databases_of(self.view.world):
+            unfinished = left_in(database)
+            if unfinished:
+                yield f"unfinished transactions of sink {uid!r}: {shown(unfinished)}"
         # Kinds that end or fence what a producer has begun leave something behind that only times out.
         if any(FAULT_KINDS[kind].group == "external" for kind in faults_possible(self.view)):
             return

@@ -1,8 +1,9 @@
 """V7, V8 and V9: what is committed and when, by whom, and what a log in between keeps of it.
 
-Two kinds of sinks tell of their transactions. One in memory offers ``transactions()``: the subtask and checkpoint of
+Three kinds of sinks tell of their transactions. One in memory offers ``transactions()``: the subtask and checkpoint of
 each that was committed, in the order of commits. One that writes to a transactional log has it as ``log``, whose
-history of requests and entries are read. Of every other sink only the rows are seen, by V1 and V2.
+history of requests and entries are read; one that writes to a database has it as ``database``, with a history alone. Of
+every other sink only the rows are seen, by V1 and V2.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.explore.invariants.base import DAMAGE, NONE, Shared, Watcher, faults_possible, promise_of
+from engine.explore.invariants.databases import ToldDatabase, databases_of
 from engine.observe.events import (
     AttemptStarted,
     CheckpointCompleted,
@@ -61,13 +63,15 @@ def logs_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog]]:
             yield uid, log
 
 
-def histories_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog | DiskLog]]:
-    """The same with logs on disk, of which the history alone is known here: a power cut may take what nobody was
-    promised."""
+def histories_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog | DiskLog | ToldDatabase]]:
+    """The same with databases, and with logs on disk, of which the history alone is known here: a power cut may take
+    what nobody was promised."""
     for uid, sink in sorted(world.sinks.items()):
         log = getattr(sink, "log", None)
         if isinstance(log, MemoryTransactionLog | DiskLog):
             yield uid, log
+    for uid, database in databases_of(world):
+        yield uid, ToldDatabase(uid, database)
 
 
 class CommitOnCompletion(Watcher):
@@ -173,7 +177,7 @@ class CommitOnCompletion(Watcher):
         for uid, log in histories_of(self.view.world):
             self._judge(uid, log, case)
 
-    def _judge(self, uid: str, log: MemoryTransactionLog | DiskLog, case: FinishedCase) -> None:
+    def _judge(self, uid: str, log: MemoryTransactionLog | DiskLog | ToldDatabase, case: FinishedCase) -> None:
         prepared: dict[Producer, int] = {}
         covered: set[Producer] = set()
         gone: set[Producer] = set()
@@ -207,7 +211,7 @@ class CommitOnCompletion(Watcher):
         self.violated(
             f"sink {uid!r} commits transaction {exchange.request.transactional_id}, {what}, but no checkpoint that"
             " holds it is complete",
-            exchange.request.at_ns,
+            exchange.request.at_ns or None,
             uid=uid,
             checkpoint_id=note,
         )
@@ -291,16 +295,19 @@ class Fencing(Watcher):
         """What logs have taken from whom."""
         for uid, log in histories_of(self.view.world):
             newest: dict[tuple[str, int], tuple[int, int]] = {}
+            place = f"{'database' if isinstance(log, ToldDatabase) else 'log'} of sink {uid!r}"
             for exchange in log.history:
-                self._judge(uid, exchange, newest)
+                self._judge(place, uid, exchange, newest)
 
-    def _judge(self, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]) -> None:
+    def _judge(
+        self, place: str, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]
+    ) -> None:
         request = exchange.request
         if request.kind == "late" and exchange.result == OK:
             self.violated(
-                f"log of sink {uid!r}: the end of transaction {request.transactional_id} (epoch {request.epoch}), come"
+                f"{place}: the end of transaction {request.transactional_id} (epoch {request.epoch}), come"
                 " late, has ended the one that is open now",
-                request.at_ns,
+                request.at_ns or None,
                 uid=uid,
             )
         owner = owner_of(request.transactional_id or "")
@@ -310,9 +317,9 @@ class Fencing(Watcher):
         if when < newest.get(who, when):
             incarnation, attempt = newest[who]
             self.violated(
-                f"log of sink {uid!r}: {request.name} is taken from an attempt that is over; the subtask writes in"
+                f"{place}: {request.name} is taken from an attempt that is over; the subtask writes in"
                 f" attempt {attempt} of process {incarnation}",
-                request.at_ns,
+                request.at_ns or None,
                 uid=uid,
             )
         newest[who] = max(when, newest.get(who, when))

@@ -71,6 +71,11 @@ class Acker:
         pending.remove(root)
         return Reply(kind, entry.task, root)
 
+    def knows_spout_of(self, root: int) -> bool:
+        """Whether an INIT of ``root`` has come, and it is still pending."""
+        entry = self._pending.get(root)
+        return entry is not None and entry.task is not None
+
     def tick(self) -> tuple[int, ...]:
         """A timeout is over: forget what nothing was heard of. Returns those roots; nobody is told."""
         return tuple(self._pending.rotate())

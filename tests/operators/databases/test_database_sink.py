@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, OutputAheadError, StorageError, UserFunctionError
+from engine.faults.external import fates_by_chance
 from operators.databases import memory_database as memory
 from operators.databases.database_sink import DatabaseSink, DatabaseSinkOperator, PostgresSink, SqliteSink, writer_name
-from operators.databases.memory_database import MemoryDatabase
+from operators.databases.memory_database import DatabaseRequest, MemoryDatabase
 from operators.databases.session import MAX_WRITER_BYTES, DatabaseError, FencedError, SinkDatabase, TransactionName
 from tests.operators.databases.cluster import Cluster
 from tests.operators.harness import Harness
@@ -423,9 +424,8 @@ def test_a_lost_request_or_answer_fails_the_task_and_the_next_attempt_makes_it_g
     world = _World(Cluster(database, batch_rows=1))
     left = [1]
 
-    def gate(requested: str, name: TransactionName | None) -> str:
-        del name
-        if requested != kind or not left[0]:
+    def gate(request: DatabaseRequest) -> str:
+        if request.kind != kind or not left[0]:
             return memory.DELIVERED
         left[0] -= 1
         return fate
@@ -439,6 +439,8 @@ def test_a_lost_request_or_answer_fails_the_task_and_the_next_attempt_makes_it_g
     assert left == [0]
     assert world.rows_in_the_end() == list(range(world.position))
 
+
+SURVIVABLE = {kind: fates_by_chance(kind) for kind in ("take-over", "begin", "write", "prepare", "commit", "abort")}
 
 STEPS = st.lists(
     st.sampled_from(["write", "snapshot", "checkpoint", "notify", "crash", "die-in-recovery", "zombie", "rescale"]),
@@ -455,13 +457,13 @@ def test_any_mixture_leaves_every_row_once(steps: list[str], batch_rows: int, fa
     countdown = iter(fates)
     left = [next(countdown, 0)]
 
-    def gate(kind: str, name: TransactionName | None) -> str:
-        del kind, name
+    def gate(request: DatabaseRequest) -> str:
         left[0] -= 1
         if left[0] != 0:
             return memory.DELIVERED
         left[0] = next(countdown, 0)
-        return memory.ANSWER_LOST if left[0] % 2 else memory.REQUEST_LOST
+        survivable = SURVIVABLE[request.kind]
+        return survivable[left[0] % len(survivable)]
 
     database.gate = gate
     for step in steps:

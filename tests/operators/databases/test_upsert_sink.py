@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from operators.databases.memory_database import ANSWER_LOST, DELIVERED, MemoryDatabase, UnansweredError
-from operators.databases.session import FencedError, RowRefusedError, SinkDatabase, TransactionName
+from operators.databases.memory_database import (
+    ANSWER_LOST,
+    DELIVERED,
+    DatabaseRequest,
+    MemoryDatabase,
+    UnansweredError,
+)
+from operators.databases.session import FencedError, RowRefusedError, SinkDatabase
 from operators.databases.upsert_sink import UpsertSink
 from tests.operators.harness import Harness
 
@@ -166,9 +172,8 @@ def test_whatever_happens_the_end_is_that_of_an_undisturbed_run(
     snapshots: list[int] = []
     fates = [DELIVERED]
 
-    def gate(kind: str, name: TransactionName | None) -> str:
-        del name
-        return fates.pop() if len(fates) > 1 and kind == "upsert" else DELIVERED
+    def gate(request: DatabaseRequest) -> str:
+        return fates.pop() if len(fates) > 1 and request.kind == "upsert" else DELIVERED
 
     database.gate = gate
     for cut in [*cuts, "crash"]:

@@ -87,6 +87,8 @@ class Broker:
     topics: dict[str, list[list[Stored]]] = field(default_factory=lambda: {"out": [[]]})
     epochs: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
+    group_offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    consumers: int = 0
     deleted_below: int = 0
     fail: Callable[[str], Any] = lambda request: None
     requests: list[str] = field(default_factory=list)
@@ -202,6 +204,7 @@ class FakeClient:
         class Consumer:
             def __init__(self, settings: dict[str, Any]) -> None:
                 self.settings, self.place, self.told_end = settings, TopicPartition("", 0), False
+                broker.consumers += 1
 
             def consumer_group_metadata(self) -> str:
                 return str(self.settings["group.id"])
@@ -210,6 +213,17 @@ class FakeClient:
                 offset = broker.offsets.get(self.settings["group.id"], -1001)
                 ask("committed", lambda: None)
                 return [TopicPartition(places[0].topic, 0, offset)]
+
+            def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+                def carry_out() -> list[TopicPartition]:
+                    for place in offsets:
+                        key = (self.settings["group.id"], place.topic, place.partition)
+                        broker.group_offsets[key] = place.offset
+                    return offsets
+
+                assert not asynchronous
+                answered: list[TopicPartition] = ask("commit-offsets", carry_out)
+                return answered
 
             def list_topics(self, topic: str, timeout: float) -> Any:
                 known = broker.topics.get(topic)
@@ -243,6 +257,6 @@ class FakeClient:
                 return found
 
             def close(self) -> None:
-                pass
+                broker.consumers -= 1
 
         self.Producer, self.Consumer = Producer, Consumer

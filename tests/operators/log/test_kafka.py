@@ -357,6 +357,33 @@ def test_offsets_that_are_not_there_are_lost_data(broker: Broker) -> None:
         read(source(checkpoint))
 
 
+def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> None:
+    """Not those that were read since; a commit that fails is counted, and reading goes on; without a group there is
+    none."""
+    fill(broker, *["committed"] * 5)
+    task = source(group="watched")
+    assert read(task, count=2, turns=1) == [b"0", b"1"]
+    task.snapshot(1)
+    assert read(task, count=1, turns=1) == [b"2"]
+    assert broker.group_offsets == {}
+    task.complete(1)
+    assert broker.group_offsets == {("watched", "out", 0): 2}
+    task.snapshot(2)
+    broker.fail = lambda request: KafkaError("COORDINATOR_NOT_AVAILABLE") if request == "commit-offsets" else None
+    task.complete(2)
+    assert (task.counter("commitsSucceeded"), task.counter("commitsFailed")) == (1, 1)
+    assert read(task, count=1, turns=1) == [b"3"]
+    task.close()
+    assert broker.consumers == 0
+    quiet = source()
+    read(quiet, count=1, turns=1)
+    quiet.snapshot(1)
+    quiet.complete(1)
+    assert list(broker.group_offsets.values()) == [2]
+    with pytest.raises(ConfigurationError, match="group is ''"):
+        source(group="")
+
+
 def test_a_topic_that_does_not_exist_is_named(broker: Broker) -> None:
     """When the job starts."""
     del broker.topics["out"]
@@ -443,12 +470,21 @@ def test_records_go_through_the_real_client(mock_cluster: str, delivery: str) ->
     task.finish()
     task.close()
 
-    operator = SourceOperator(KafkaSource(mock_cluster, "out", bounded=True, settings=quiet))
+    operator = SourceOperator(KafkaSource(mock_cluster, "out", bounded=True, group="watched", settings=quiet))
     reader = Harness(operator)
     for _ in range(200):
         if operator.emit_next(10) is None:
             break
         reader.advance_ms(200)
     assert sorted(reader.take_values()) == [b"0", b"1", b"2", b"3"]
+    reader.snapshot(1)
+    reader.complete(1)
+    assert reader.counter("commitsSucceeded") == 1
+    kafka = pytest.importorskip("confluent_kafka")
+    watcher = kafka.Consumer({"bootstrap.servers": mock_cluster, "group.id": "watched", "log_level": 0})
+    committed = watcher.committed([kafka.TopicPartition("out", number) for number in range(3)], timeout=10)
+    positions = {int(split[-1]): position[0] for split, (position, _) in operator.positions().items()}
+    assert {place.partition: place.offset for place in committed} == positions
+    watcher.close()
     with suppress(Exception):
         reader.close()

@@ -1,0 +1,137 @@
+"""V17: how many rows readers of a sink of files may see: those that its newest completed checkpoint covers.
+
+The tasks that a sink's writers are in receive so many records; what they had received when they took their snapshots
+of a checkpoint is what that covers. A row more than that was committed before its time, even if nothing ever fails: V2
+would notice only when the row is gone after a failure, or is another one.
+
+A record must be one row, so tables that are filled at the end are left to V1 and V2; and all tasks must restart
+together, or nobody knows what the others count from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import StorageError
+from engine.explore.invariants.base import Shared, Watcher
+from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken
+from operators.table.staged_sink import StagedFileSink
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView, FinishedCase
+
+_FULL = "full"
+
+
+class CoveredRows(Watcher):
+    """V17."""
+
+    name = "V17"
+    title = "Readers of files never see more rows than the newest completed checkpoint covers."
+    reason = "A row that is shown before its checkpoint is complete has to be taken back if it never is."
+    source = "Flink TwoPhaseCommitSinkFunction and StreamingFileSink: pending files wait for the notification"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._writers: dict[int, str] = {}
+        """By channel: the task that receives from it, if it writes to files."""
+        self._tasks: dict[str, tuple[str, ...]] = {}
+        """By uid of a sink: the tasks of its writers."""
+        self._received: dict[str, int] = {}
+        """By task: records in this attempt."""
+        self._at_snapshot: dict[int, dict[str, int]] = {}
+        self._base: dict[str, int] = {}
+        """By uid: what the checkpoint covers that this attempt began from."""
+        self._covered: dict[int, dict[str, int]] = {0: {}}
+        """By checkpoint: the same."""
+        self._newest = 0
+        self._there: dict[str, int] | None = None
+        """By uid: rows that were there before the first process."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What is received, and when that counts."""
+        return {
+            AttemptStarted: self._on_attempt,
+            Receive: self._on_receive,
+            SnapshotTaken: self._on_snapshot,
+            CheckpointCompleted: self._on_completed,
+        }
+
+    def process_started(self, view: CaseView) -> None:
+        """Which tasks there are now."""
+        super().process_started(view)
+        plan, outputs = view.plan, view.world.file_outputs
+        is_judged = view.config.failover == _FULL and view.config.protocol.takes_checkpoints
+        wanted = {uid for uid, one in outputs.items() if is_judged and not isinstance(one.sink, StagedFileSink)}
+        names = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
+        tasks: dict[str, list[str]] = {}
+        for (vertex, _), name in names.items():
+            head = plan.vertices[vertex].operators[0].uid
+            if head in wanted:
+                tasks.setdefault(head, []).append(name)
+        self._tasks = {uid: tuple(mine) for uid, mine in tasks.items()}
+        writing = {task for mine in tasks.values() for task in mine}
+        receivers = {one.index: names[one.receiver_vertex, one.receiver_subtask] for one in plan.channels}
+        self._writers = {channel: task for channel, task in receivers.items() if task in writing}
+        self._at_snapshot.clear()
+        if self._there is None:
+            self._there = {uid: self._seen(uid) for uid in self._tasks}
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        restored = event.restored_checkpoint or 0
+        if restored not in self._covered:
+            # It became durable without anybody having seen it complete.
+            self._cover(restored)
+        self._newest = restored
+        self._base = self._covered[restored]
+        self._received = {}
+        self._at_snapshot.clear()
+
+    def _on_receive(self, event: Receive) -> None:
+        task = self._writers.get(event.channel)
+        if task is not None and event.records:
+            self._received[task] = self._received.get(task, 0) + event.records
+
+    def _on_snapshot(self, event: SnapshotTaken) -> None:
+        self._at_snapshot.setdefault(event.checkpoint_id, {})[event.task] = self._received.get(event.task, 0)
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        self._cover(event.checkpoint_id)
+        self._newest = max(self._newest, event.checkpoint_id)
+
+    def _cover(self, checkpoint_id: int) -> None:
+        snapshots = self._at_snapshot.get(checkpoint_id, {})
+        self._covered[checkpoint_id] = {
+            # A task without a snapshot has finished before: it receives nothing more.
+            uid: self._base.get(uid, 0) + sum(snapshots.get(task, self._received.get(task, 0)) for task in mine)
+            for uid, mine in self._tasks.items()
+        }
+
+    def files_changed(self) -> None:
+        """Count, at every change."""
+        assert self._there is not None, "a process has started"
+        for uid in self._tasks:
+            covered = self._covered[self._newest].get(uid, 0)
+            seen = self._seen(uid) - self._there.get(uid, 0)
+            if seen > covered:
+                newest = f"the newest completed checkpoint is {self._newest}" if self._newest else "none is completed"
+                self.violated(
+                    f"readers of sink {uid!r} see {seen} rows, but {newest}, which covers {covered}",
+                    self.view.execution.kernel.now_ns,
+                    uid=uid,
+                    checkpoint_id=self._newest,
+                )
+
+    def _seen(self, uid: str) -> int:
+        world = self.view.world
+        try:
+            return sum(map(len, world.file_outputs[uid].rows(world.files).values()))
+        except StorageError:
+            # A file that is torn is V2's to find.
+            return 0
+
+    def finished(self, case: FinishedCase) -> None:
+        """Say what could not be judged."""
+        if not self._tasks:
+            self.skipped = "no sink writes rows to files, or its tasks do not restart together"

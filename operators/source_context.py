@@ -1,0 +1,90 @@
+"""What a source has of its operator: a context, and news of completed checkpoints.
+
+Rules (Flink: ``SourceReader.notifyCheckpointComplete``, ``KafkaSourceReader``).
+
+* A listener hears of a completed checkpoint with the positions that are in *that* checkpoint, not with those of now;
+  splits that have ended are among them.
+* News may be lost or come late: what belongs to an older checkpoint than the one that is complete is forgotten with it,
+  and an older one that comes behind a newer one says nothing new.
+* A restart forgets everything. The listener hears of the next checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from engine.elements.source import Source, SourceCheckpointListener
+from state_backends.filesystem import FileSystem
+
+
+class OperatorSourceContext:
+    """What the source sees of its operator."""
+
+    __slots__ = ("_operator", "attempt", "name")
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self.name = operator.context.name
+        self.attempt = operator.context.attempt
+
+    def file_system(self) -> FileSystem:
+        """See :class:`engine.elements.source.SourceContext`, as for the other methods."""
+        return self._operator.context.file_system()
+
+    def processing_time_ns(self) -> int:
+        """Of the job's clock."""
+        return self._operator.context.processing_time_ns()
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """To a side output of the source."""
+        self._operator.output.emit_side(tag, batch)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        self._operator.context.metrics.count(name, amount)
+
+    def report_backlog(self, is_backlog: bool) -> None:
+        """A backlog begins or ends."""
+        self._operator.context.report_backlog(is_backlog)
+
+
+class CompletedPositions:
+    """Keeps the positions of checkpoints until they are complete, for the listener of a source; does nothing for a
+    source that has none."""
+
+    def __init__(self, source: Source | None = None, context: OperatorSourceContext | None = None) -> None:
+        make = getattr(source, "checkpoint_listener", None)
+        self._listener: SourceCheckpointListener | None = None if make is None else make(context)
+        self._waiting: dict[int, dict[str, Any]] = {}
+
+    def note(self, checkpoint_id: int, positions: Iterable[tuple[str, Any]]) -> None:
+        """These are in the snapshot for a checkpoint. ``None`` as a position: nothing has been read of the split."""
+        if self._listener is not None:
+            self._waiting[checkpoint_id] = {split: position for split, position in positions if position is not None}
+
+    def completed(self, checkpoint_id: int) -> None:
+        """Tell the listener."""
+        if self._listener is None:
+            return
+        positions = self._waiting.get(checkpoint_id)
+        self._waiting = {number: one for number, one in self._waiting.items() if number > checkpoint_id}
+        if positions:
+            self._listener.notify_checkpoint_complete(checkpoint_id, positions)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """It will never be complete."""
+        self._waiting.pop(checkpoint_id, None)
+
+    def close(self) -> None:
+        """Let go of what the listener holds."""
+        listener, self._listener = self._listener, None
+        self._waiting.clear()
+        if listener is not None:
+            listener.close()
+
+    def fingerprint(self) -> object:
+        """What decides what the listener will hear."""
+        return [(number, sorted(positions.items())) for number, positions in sorted(self._waiting.items())]

@@ -1,0 +1,264 @@
+"""The automaton of patterns, against every sequence of records that the definition of a match allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.elements.errors import ConfigurationError
+from operators.patterns.nfa import Match, Nfa, State
+from operators.patterns.pattern import ANY, NO_SKIP, RELAXED, SKIP_STRATEGIES, SKIP_TO_NEXT, STRICT, Pattern
+
+Taken = tuple[tuple[int, int], ...]
+"""(number, stage) of each record of a match."""
+
+
+# --- the definition, word by word: enumerate everything, then judge it ------------------------------------------------
+
+
+def assignments(pattern: Pattern, indices: Sequence[int]) -> list[Taken]:
+    """Every way to give stages to these records that rule 1 allows."""
+    found: list[Taken] = []
+
+    def extend(stage: int, rest: Sequence[int], taken: Taken) -> None:
+        if stage == len(pattern.stages):
+            if not rest:
+                found.append(taken)
+            return
+        one = pattern.stages[stage]
+        counts = [count for count in range(one.least, len(rest) + 1) if one.most is None or count <= one.most]
+        for count in [0, *counts] if one.is_optional else counts:
+            extend(stage + 1, rest[count:], (*taken, *((number, stage) for number in rest[:count])))
+
+    extend(0, indices, ())
+    return found
+
+
+def is_match(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) -> bool:
+    """Rules 2 to 5."""
+    names = [stage.name for stage in pattern.stages]
+
+    def matched(count: int) -> Match:
+        records: Match = {}
+        for number, stage in taken[:count]:
+            records.setdefault(names[stage], []).append(events[number][0])
+        return records
+
+    for at, (number, index) in enumerate(taken):
+        stage = pattern.stages[index]
+        if not stage.takes(events[number][0], matched(at)):
+            return False
+        if not at:
+            continue
+        before, before_index = taken[at - 1]
+        between = range(before + 1, number)
+        contiguity = stage.inner if before_index == index else stage.contiguity
+        if contiguity == STRICT and between:
+            return False
+        if contiguity == RELAXED and any(stage.takes(events[other][0], matched(at)) for other in between):
+            return False
+        if before_index == index and stage.until is not None:
+            if any(stage.until(events[other][0]) for other in range(before + 1, number + 1)):
+                return False
+    duration = events[taken[-1][0]][1] - events[taken[0][0]][1]
+    return pattern.within_ms is None or duration < pattern.within_ms
+
+
+def brute_force(pattern: Pattern, events: Sequence[tuple[Any, int]]) -> list[Taken]:
+    """All matches, in the order in which they are found, skipped ones left out."""
+    every = [
+        taken
+        for size in range(1, len(events) + 1)
+        for indices in combinations(range(len(events)), size)
+        for taken in assignments(pattern, indices)
+        if is_match(pattern, events, taken)
+    ]
+    every.sort(key=lambda taken: (taken[-1][0], [number for number, _ in taken], [stage for _, stage in taken]))
+    if pattern.skip == NO_SKIP:
+        return every
+    kept, pruned = [], -1
+    for taken in every:
+        if taken[0][0] > pruned:
+            kept.append(taken)
+            pruned = taken[0][0] if pattern.skip == SKIP_TO_NEXT else taken[-1][0]
+    return kept
+
+
+def records_of(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) -> Match:
+    records: Match = {}
+    for number, stage in taken:
+        records.setdefault(pattern.stages[stage].name, []).append(events[number][0])
+    return records
+
+
+def run(pattern: Pattern, events: Sequence[tuple[Any, int]]) -> tuple[list[Match], list[tuple[int, Match]]]:
+    """What the automaton finds and times out, its state written down and read back before every record."""
+    nfa, state = Nfa(pattern), State()
+    found: list[Match] = []
+    timed_out: list[tuple[int, Match]] = []
+    for value, time_ms in events:
+        state, matches, late = nfa.on_record(State.of(state.plain()), value, time_ms)
+        found += matches
+        timed_out += late
+    return found, timed_out
+
+
+def is_one_of(letters: str) -> Any:
+    return lambda value: value[0] in letters
+
+
+LETTERS = st.sampled_from(["a", "b", "c", "ab", "abc", "bc"])
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> Pattern:
+    """Up to three stages of every kind."""
+    pattern: Pattern | None = None
+    for name in "xyz"[: draw(st.integers(1, 3))]:
+        if pattern is None:
+            pattern = Pattern.begin(name, skip=draw(st.sampled_from(SKIP_STRATEGIES)))
+        else:
+            pattern = draw(st.sampled_from([pattern.next, pattern.followed_by, pattern.followed_by_any]))(name)
+        pattern = pattern.where(is_one_of(draw(LETTERS)))
+        if draw(st.booleans()):
+            pattern = draw(
+                st.sampled_from([
+                    pattern.one_or_more(), pattern.times(2), pattern.times(1, 2), pattern.times_or_more(2),
+                    pattern.optional(), pattern.one_or_more().until(is_one_of("c")),
+                    pattern.where_matched(lambda value, matched: len(matched) < 2 or value[0] != "b"),
+                    pattern.or_where(is_one_of("c")),
+                ])
+            )  # fmt: skip
+            if draw(st.booleans()):
+                pattern = draw(st.sampled_from([pattern.consecutive, pattern.allow_combinations, pattern.optional]))()
+    assert pattern is not None
+    if all(stage.is_optional for stage in pattern.stages):
+        pattern = pattern.followed_by("last").where(is_one_of("a"))
+    return pattern if draw(st.booleans()) else pattern.within(draw(st.integers(1, 6)))
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=7)
+
+
+def timed(drawn: list[tuple[str, int]]) -> list[tuple[Any, int]]:
+    """Records that can be told apart, each so much later than the one before."""
+    time_ms, events = 0, []
+    for number, (letter, later) in enumerate(drawn):
+        time_ms += later
+        events.append(((letter, number), time_ms))
+    return events
+
+
+@settings(max_examples=120)
+@given(patterns(), EVENTS)
+def test_every_match_of_the_definition_is_found_once_and_in_order(
+    pattern: Pattern, drawn: list[tuple[str, int]]
+) -> None:
+    """The automaton finds what an enumeration of all sequences finds."""
+    events = timed(drawn)
+    found, _ = run(pattern, events)
+    assert found == [records_of(pattern, events, taken) for taken in brute_force(pattern, events)]
+
+
+@given(EVENTS, st.integers(1, 5))
+def test_what_has_begun_is_matched_or_timed_out(drawn: list[tuple[str, int]], within_ms: int) -> None:
+    """Each a that is not followed by a b in time is timed out once, at its time plus the duration."""
+    pattern = Pattern.begin("x").where(is_one_of("a")).followed_by("y").where(is_one_of("b")).within(within_ms)
+    events = timed(drawn)
+    nfa = Nfa(pattern)
+    found, timed_out = run(pattern, [*events, (("c", -1), 1_000)])
+    begun = {value: time_ms for value, time_ms in events if value[0] == "a"}
+    matched = [match["x"][0] for match in found]
+
+    assert sorted(matched + [match["x"][0] for _, match in timed_out]) == sorted(begun)
+    assert all(time_ms == begun[match["x"][0]] + within_ms for time_ms, match in timed_out)
+    assert nfa.on_time(State(), 10**9) == (State(), [])
+
+
+def letters(text: str) -> list[tuple[Any, int]]:
+    return [((letter, number), number) for number, letter in enumerate(text)]
+
+
+def matches(pattern: Pattern, text: str) -> list[str]:
+    """The matches as text: stages apart by a bar, records by their numbers."""
+    found, _ = run(pattern, letters(text))
+    return ["|".join("".join(str(number) for _, number in records) for records in match.values()) for match in found]
+
+
+A_B = Pattern.begin("a").where(is_one_of("a"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        (A_B.next("b").where(is_one_of("b")), []),
+        (A_B.followed_by("b").where(is_one_of("b")), ["0|2"]),
+        (A_B.followed_by_any("b").where(is_one_of("b")), ["0|2", "0|3"]),
+    ],
+)
+def test_what_may_lie_between_two_stages(pattern: Pattern, wanted: list[str]) -> None:
+    """In a c b1 b2, next finds nothing, followed_by the first b, followed_by_any both."""
+    assert matches(pattern, "acbb") == wanted
+
+
+@pytest.mark.parametrize(
+    ("inner", "wanted"),
+    [
+        (lambda pattern: pattern, ["023|4", "02|4", "0|4"]),
+        (lambda pattern: pattern.consecutive(), ["0|4"]),
+        (lambda pattern: pattern.allow_combinations(), ["023|4", "02|4", "03|4", "0|4"]),
+    ],
+)
+def test_what_may_lie_between_two_records_of_a_stage(inner: Any, wanted: list[str]) -> None:
+    """In a1 c a2 a3 b, from a1 on: the next a always, only at once, or any."""
+    pattern = inner(A_B.one_or_more()).followed_by("b").where(is_one_of("b"))
+    found = [one for one in matches(pattern, "acaab") if one.startswith("0")]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("skip", "wanted"),
+    [("no_skip", ["0", "01", "1", "012", "12", "2"]), ("skip_to_next", ["0", "1", "2"]),
+     ("skip_past_last_event", ["0", "1", "2"])],
+)  # fmt: skip
+def test_skipping(skip: str, wanted: list[str]) -> None:
+    """Of a+ in a1 a2 a3, skipping leaves one match for each beginning."""
+    assert matches(Pattern.begin("a", skip=skip).where(is_one_of("a")).one_or_more(), "aaa") == wanted
+
+
+def test_skipping_inside_and_behind_differ() -> None:
+    """Of a followed by any b in a1 a2 b1 b2, the next beginning is inside the first match, not behind it."""
+    for skip, wanted in (("skip_to_next", ["0|2", "1|2"]), ("skip_past_last_event", ["0|2"])):
+        pattern = Pattern.begin("a", skip=skip).where(is_one_of("a")).followed_by_any("b").where(is_one_of("b"))
+        assert matches(pattern, "aabb") == wanted
+
+
+def test_contiguities_are_all_there_are() -> None:
+    """The enumeration knows every contiguity that a stage can have."""
+    made = A_B.next("b").followed_by("c").followed_by_any("d")
+    assert [stage.contiguity for stage in made.stages[1:]] == [STRICT, RELAXED, ANY]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Nfa(Pattern.begin("a").optional()), "every stage is optional"),
+        (lambda: Pattern.begin(""), "not empty"),
+        (lambda: Pattern.begin("a", skip="some"), "skip must be one of"),
+        (lambda: Pattern.begin("a").next("a"), "two stages"),
+        (lambda: Pattern.begin("a").where(3), "takes a function"),  # type: ignore[arg-type]
+        (lambda: Pattern.begin("a").times(0), "no number of records"),
+        (lambda: Pattern.begin("a").times(3, 2), "no number of records"),
+        (lambda: Pattern.begin("a").until(bool), "one_or_more"),
+        (lambda: Pattern.begin("a").within(0), "at least 1"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_refused(make: Any, message: str) -> None:
+    """Each is refused where it is written, with what is wrong."""
+    with pytest.raises(ConfigurationError, match=message):
+        make()
