@@ -51,6 +51,13 @@ if TYPE_CHECKING:
     from engine.runtime.cost import CostModel
     from engine.runtime.execution import ExecutionResult, run
     from operators import aggregates
+    from operators.async_io.async_function import (
+        AsyncContext,
+        AsyncFunction,
+        AsyncResult,
+        AsyncRetryStrategy,
+        AsyncTimeoutError,
+    )
     from operators.column_sources import ColumnGeneratorSource, ColumnSource
     from operators.columnar_keyed import ColumnAggregate, max_of, min_of, record_count, sum_of
     from operators.continuous_triggers import (
@@ -106,6 +113,9 @@ if TYPE_CHECKING:
     from operators.log.kafka_source import KafkaSource
     from operators.log.log_sink import LogSink
     from operators.log.log_source import LogSource
+    from operators.patterns.pattern import Pattern
+    from operators.ranking.changes import materialize
+    from operators.ranking.top_n import greatest
     from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
     from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
@@ -189,6 +199,14 @@ __all__ = [
     "AggregateFunction",
     "ProcessFunction",
     "ProcessContext",
+    "AsyncContext",
+    "AsyncFunction",
+    "AsyncResult",
+    "AsyncRetryStrategy",
+    "AsyncTimeoutError",
+    "Pattern",
+    "greatest",
+    "materialize",
     "KeyedProcessFunction",
     "KeyedProcessContext",
     "Operator",
@@ -339,6 +357,16 @@ __all__ = [
 _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.elements.batch": ("Batch",),
     "engine.elements.columns": ("ColumnBatch",),
+    "operators.async_io.async_function": (
+        "AsyncContext",
+        "AsyncFunction",
+        "AsyncResult",
+        "AsyncRetryStrategy",
+        "AsyncTimeoutError",
+    ),
+    "operators.patterns.pattern": ("Pattern",),
+    "operators.ranking.changes": ("materialize",),
+    "operators.ranking.top_n": ("greatest",),
     "operators.column_sources": ("ColumnGeneratorSource", "ColumnSource"),
     "operators.columnar_keyed": ("ColumnAggregate", "max_of", "min_of", "record_count", "sum_of"),
     "engine.elements.errors": (

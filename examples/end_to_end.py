@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import CheckpointInterval, ConfigurationError, Job, RunConfig, SequenceSource
+from engine.elements.errors import MissingDependencyError, WeirError
 from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunStarted, Send, TaskState, TraceEvent
@@ -36,9 +37,11 @@ CRASH = "crash:table[0]@before:user.commit#4"
 """A writer that has heard of a completed checkpoint, before it does anything about it."""
 CRASHES = {
     "compacting": "crash:table-committer[0]@before:user.commit#4",
+    **dict.fromkeys(("partitions", "partitions-compacted", "table-by-options"), "crash:table[0]@before:user.notify#4"),
     OVERWRITE: "crash:table finalizer[0]@before:sink.rename#5",
 }
-"""Of sinks where another task publishes; the last one does it at the end, and dies in the middle of that."""
+"""Where another task publishes, or others come behind the writer. The last one publishes everything at the end, and
+dies in the middle of that."""
 CONFIG = RunConfig(checkpoint_interval=CheckpointInterval(records=40), batch_size=10)
 _SEES = "    a reader sees"
 COLUMNS = ("expected", "found", "twice", "early", "gone", "wrong")
@@ -177,7 +180,13 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{'sink':<22}" + "".join(f"{column:>9}" for column in COLUMNS))
     for name in names:
         with tempfile.TemporaryDirectory() as directory:
-            reader = watched(name, directory, options.dsn)
+            try:
+                reader = watched(name, directory, options.dsn)
+            except MissingDependencyError as error:
+                print(f"{name:<22}  left out: {error}")
+                continue
+            except WeirError as error:
+                raise SystemExit(f"{name}: {error}") from error
             print(f"{name:<22}" + "".join(f"{count:>9}" for count in reader.books().values()))
         if options.sink:
             print("\n" + "\n".join(reader.notes) + "\n")

@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from engine import (
     partition_path,
     table_sink,
 )
+from engine.elements.errors import StorageError
 from operators.log.log_reader import committed_records
 from state_backends import LocalFileSystem
 
@@ -92,7 +93,7 @@ class Target:
 # -- readers --------------------------------------------------------------------------------------------------------
 
 
-def visible_files(directory: str, _dsn: str = "") -> Iterable[dict[str, Any]]:
+def visible_files(directory: str, _dsn: str = "") -> Iterator[dict[str, Any]]:
     """Rows of all files whose names, and whose directories' names, start with neither ``.`` nor ``_``."""
     for place, names, files in os.walk(os.path.join(directory, "rows")):
         names[:] = [name for name in names if name[0] not in "._"]
@@ -123,8 +124,8 @@ def _read(path: str) -> Iterable[dict[str, Any]]:
 
 def log(directory: str, _dsn: str) -> Iterable[dict[str, Any]]:
     """Committed records of the topic, up to the last stable offset."""
-    for partition in committed_records(LocalFileSystem(), f"{directory}/log", "rows"):
-        yield from (record.value for record in partition)
+    partitions: Any = committed_records(LocalFileSystem(), f"{directory}/log", "rows")
+    return [record.value for partition in partitions for record in partition]
 
 
 def sqlite(directory: str, _dsn: str) -> Iterable[dict[str, Any]]:
@@ -142,7 +143,11 @@ def postgres(_directory: str, dsn: str) -> Iterable[dict[str, Any]]:
     """The table in the server."""
     import psycopg
 
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    try:
+        connection = psycopg.connect(dsn, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise StorageError(f"PostgreSQL cannot be reached: {error}") from error
+    with connection:
         if connection.execute("SELECT to_regclass('rows')").fetchone() == (None,):
             return []
         found = connection.execute("SELECT number, key, seen FROM rows").fetchall()

@@ -149,12 +149,12 @@ TAKES_DICTS = ("parquet", "partitions", "partitions-compacted", "staged", "overw
 BY_TIME = ("partition-time", "partition-time-compacted")
 
 
-def job(sink: str = "files", records: str = str(RECORDS)) -> Job:
-    """``sink``: one of :data:`SINKS`; ``records``: of both sources together."""
+def job(sink: str = "files", records: str = str(RECORDS), parallelism: int | None = None) -> Job:
+    """``sink``: one of :data:`SINKS`; ``records``: of both sources together; ``parallelism``: of counters and sink."""
     make = SINKS.get(sink)
     if make is None:
         raise ConfigurationError(f"sink is {sink!r}; it must be one of {', '.join(SINKS)}")
-    made = Job(f"sink-{sink}", parallelism=2, max_parallelism=8)
+    made = Job(f"sink-{sink}", parallelism=parallelism or 2, max_parallelism=8)
     stream = _times(made, int(records)) if sink in BY_TIME else _counts(made, int(records))
     if sink in TAKES_DICTS:
         stream = stream.map(_as_dict, name="dict", uid="dict")

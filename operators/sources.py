@@ -122,7 +122,15 @@ class _CollectionReader:
 
 
 def _next_pause(items: list[Any], start: int) -> int:
-    return next((at for at in range(start, len(items)) if isinstance(items[at], Pause)), len(items))
+    # By the types in it, stretch by stretch, which is many times faster than looking at each item. Stretches grow,
+    # so that a collection of many pauses is not looked at over and over.
+    size = 16
+    while start < len(items):
+        stretch = items[start : start + size]
+        if any(issubclass(kind, Pause) for kind in dict.fromkeys(map(type, stretch))):
+            return start + next(at for at, item in enumerate(stretch) if isinstance(item, Pause))
+        start, size = start + size, min(2 * size, 4096)
+    return len(items)
 
 
 class SequenceSource:

@@ -3,6 +3,9 @@ any other server of the machine.
 
 Root may not run PostgreSQL, so as root the server runs as the user ``postgres``, who comes with Debian's package.
 Without the binaries the tests that need a server are skipped, except under continuous integration, where they fail.
+
+No server outlives the process that has started it, however that dies: the kernel stops it then (Linux; elsewhere, and
+for what it leaves on the disk, whoever starts the next server looks for directories whose owner is gone).
 """
 
 from __future__ import annotations
@@ -13,14 +16,19 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 USER = "weir"
+_PREFIX = "weir-postgres-"
+_OWNER = "owner"
+"""The file in a server's directory that says which process has started it."""
 MISSING = (
     "no PostgreSQL server was found (initdb and postgres, in PATH or under /usr/lib/postgresql/*/bin); "
     "Debian, Ubuntu: apt-get install postgresql"
@@ -41,13 +49,6 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-def as_server_user() -> list[str]:
-    """What a command begins with that must not run as root."""
-    if os.geteuid() != 0:
-        return []
-    return ["runuser", "-u", "postgres", "--"] if shutil.which("runuser") else ["su", "postgres", "-c"]
-
-
 def needs_server() -> None:
     """Skip the test, or fail under continuous integration, when there is no server to start."""
     if binaries() is None:
@@ -60,6 +61,7 @@ def needs_server() -> None:
 def running_server(*, max_prepared_transactions: int = 64, fsync: bool = True) -> Iterator[PostgresServer]:
     """A server while the block runs; skips, or fails, where there is none to start."""
     needs_server()
+    remove_orphans()
     server = PostgresServer(max_prepared_transactions=max_prepared_transactions, fsync=fsync)
     try:
         server.start()
@@ -76,7 +78,8 @@ class PostgresServer:
         assert found is not None, MISSING
         self._binaries = found
         # Not below pytest's directories, which only their owner may enter.
-        self.directory = Path(tempfile.mkdtemp(prefix="weir-postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        (self.directory / _OWNER).write_text(_identity(os.getpid()) or "")
         self.port = _free_port()
         self._settings = {
             "port": self.port,
@@ -108,28 +111,28 @@ class PostgresServer:
         """How to reach a database of this server."""
         return f"host=127.0.0.1 port={self.port} user={USER} dbname={database}"
 
-    def _command(self, program: str, *arguments: str) -> list[str]:
-        prefix = as_server_user()
-        command = [str(self._binaries / program), *arguments]
-        return [*prefix, " ".join(command)] if prefix[:1] == ["su"] else [*prefix, *command]
-
     def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._binaries / program), *arguments]
         done = subprocess.run(
-            self._command(program, *arguments), cwd="/", capture_output=True, text=True, check=False, timeout=60
+            command, cwd="/", capture_output=True, text=True, check=False, timeout=60, **_as_server_user()
         )
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        # A "fast" shutdown when this process dies. What counts is the thread, and only the main one lives as long.
+        is_main = threading.current_thread() is threading.main_thread()
+        bound = ["setpriv", "--pdeathsig", "INT", "--"] if is_main and shutil.which("setpriv") else []
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command("postgres", "-D", str(self.data), *settings),
+                [*bound, str(self._binaries / "postgres"), "-D", str(self.data), *settings],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **_as_server_user(),
             )
         self.wait_until_ready()
 
@@ -190,6 +193,46 @@ class PostgresServer:
         with psycopg.connect(self.dsn(database), autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description is not None else []
+
+
+def _as_server_user() -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {}
+    return {"user": "postgres", "group": "postgres", "extra_groups": []}
+
+
+def _identity(process: int) -> str | None:
+    """A process, and when it was started, for numbers are used again; ``None`` when there is none."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else f"{process} {fields[19]}"
+
+
+def remove_orphans(temporary: Path | None = None) -> list[Path]:
+    """Stop servers whose owner is gone, and delete their directories, which are returned."""
+    removed = []
+    for directory in sorted((temporary or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*")):
+        try:
+            owner = (directory / _OWNER).read_text()
+        except OSError:
+            # It is just being made, or deleted.
+            continue
+        if not owner or _identity(int(owner.split()[0])) == owner:
+            continue
+        _kill_server_of(directory / "data")
+        shutil.rmtree(directory, ignore_errors=True)
+        removed.append(directory)
+    return removed
+
+
+def _kill_server_of(data: Path) -> None:
+    with suppress(OSError, ValueError, IndexError):
+        postmaster = int((data / "postmaster.pid").read_text().split()[0])
+        # By its directory: the number may be somebody else's by now.
+        if str(data) in Path(f"/proc/{postmaster}/cmdline").read_text().split("\0"):
+            os.kill(postmaster, signal.SIGKILL)
 
 
 def _children(parent: int) -> list[int]:

@@ -16,10 +16,14 @@ RowFunction = Callable[[Any], Sequence[Any]]
 
 
 def row_of(record: Any, function: RowFunction | None, columns: Sequence[str]) -> Row:
-    """Raises whatever ``function`` raises, and :class:`ValueError` or :class:`KeyError` for what is no such row."""
+    """Raises whatever ``function`` raises, and :class:`ValueError` for what is no such row."""
     if function is not None:
         row = tuple(function(record))
     elif isinstance(record, dict):
+        missing = [name for name in columns if name not in record]
+        if missing:
+            has = ", ".join(map(repr, record)) or "nothing"
+            raise ValueError(f"the record has no column {', '.join(map(repr, missing))}; it has {has}")
         row = tuple([record[name] for name in columns])
     elif isinstance(record, tuple | list):
         row = tuple(record)
@@ -63,4 +67,5 @@ class RecordsToRows:
         try:
             return row_of(value, self._function, self._columns)
         except Exception as error:
-            raise self._operator.user_error("row function", value, error) from error
+            what = "columns" if self._function is None else "row function"
+            raise self._operator.user_error(what, value, error) from error

@@ -101,7 +101,8 @@ class FunctionBucketAssigner(BucketAssigner):
         except Exception as error:
             raise RecordError(len(ids), batch.values[len(ids)], error) from error
         try:
-            new = [bucket for bucket in dict.fromkeys(ids) if bucket not in known]
+            distinct = dict.fromkeys(ids)
+            new = [bucket for bucket in distinct if bucket not in known]
             for bucket in new:
                 check_bucket_id(bucket)
         except (TypeError, ValueError) as error:
@@ -110,7 +111,7 @@ class FunctionBucketAssigner(BucketAssigner):
         if len(known) > _MAX_KNOWN:
             known.clear()
         known.update(dict.fromkeys(new))
-        return ids
+        return ids if len(distinct) > 1 else ids[0]
 
 
 _MAX_KNOWN = 10_000

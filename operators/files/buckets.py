@@ -86,11 +86,10 @@ class Buckets:
     def write_each(self, bucket_ids: Sequence[str], rows: Rows, records: list[Any] | None, now_ms: int) -> None:
         """Write each row to its bucket."""
         assert len(bucket_ids) == len(rows), (len(bucket_ids), len(rows))
-        distinct = dict.fromkeys(bucket_ids)
-        if len(distinct) == 1:
-            self.write(bucket_ids[0], rows, records, now_ms)
+        if self._settings.event_rule.never:
+            self._write_between(0, len(bucket_ids), bucket_ids, rows, records, now_ms)
             return
-        new = [] if self._settings.event_rule.never else [one for one in distinct if one not in self.active]
+        new = [one for one in dict.fromkeys(bucket_ids) if one not in self.active]
         # A new bucket starts at the greatest counter there is, which grows when other parts roll before it comes.
         cuts = sorted(first for first in map(bucket_ids.index, new) if first)
         for start, stop in pairwise([0, *cuts, len(bucket_ids)]):

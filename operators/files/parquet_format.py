@@ -31,6 +31,9 @@ from state_backends.filesystem import FileSystem
 
 DEFAULT_ROW_GROUP_ROWS = 1 << 16
 
+_STRETCH_ROWS = 1 << 12
+"""So many rows are looked at, time and again, while they are in the processor's cache. It changes no result."""
+
 _PYTHON_TYPES: dict[type, str] = {
     bool: "bool", int: "int64", float: "float64", str: "string", bytes: "binary", datetime.date: "date32",
     datetime.datetime: "timestamp[us]",
@@ -119,11 +122,26 @@ class ParquetFormat:
     def encode_batch(self, batch: Batch) -> Any:
         """The records of a batch as a ``pyarrow.RecordBatch``. Raises ``RecordError``."""
         if isinstance(batch, ColumnBatch):
-            columns: list[Any] = self._columns_of(batch)
+            arrays = self._arrays(self._columns_of(batch), batch)
+        elif len(batch.values) <= _STRETCH_ROWS:
+            arrays = self._arrays(self._fields_of(batch.values), batch)
         else:
-            columns = self._fields_of(batch.values)
-        arrays = [self._array(position, column, batch) for position, column in enumerate(columns)]
+            arrays = self._arrays_by_stretches(batch.values)
         return self._arrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _arrays_by_stretches(self, rows: list[Any]) -> list[Any]:
+        stretches: list[list[Any]] = []
+        for at in range(0, len(rows), _STRETCH_ROWS):
+            stretch = Batch(rows[at : at + _STRETCH_ROWS])
+            try:
+                stretches.append(self._arrays(self._fields_of(stretch.values), stretch))
+            except RecordError as error:
+                error.position += at
+                raise
+        return [self._arrow.concat_arrays(column) for column in zip(*stretches, strict=True)]
+
+    def _arrays(self, columns: list[Any], batch: Batch) -> list[Any]:
+        return [self._array(position, column, batch) for position, column in enumerate(columns)]
 
     def _columns_of(self, batch: ColumnBatch) -> list[Any]:
         found = batch.columns

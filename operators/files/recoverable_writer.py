@@ -124,6 +124,7 @@ class RecoverableWriter:
     ) -> None:
         self.fs = fs
         self._directory = directory
+        self._prefix = posixpath.join(directory, "")
         self._unique = unique
         self._replaces = replaces
         self._resumes = resumes
@@ -148,7 +149,7 @@ class RecoverableWriter:
 
     def path(self, relative: str) -> str:
         """The path of a file or bucket of the sink."""
-        return posixpath.join(self._directory, relative) if relative else self._directory
+        return self._prefix + relative if relative else self._directory
 
     def exists(self, relative: str) -> bool:
         """Whether there is such a file."""
@@ -240,12 +241,12 @@ class RecoverableWriter:
         """
         temporary, target, size_bytes = pending
         path = self.path(temporary)
-        if not self.fs.exists(path):
+        found_bytes = self._size_if_there(path)
+        if found_bytes is None:
             raise StorageError(
                 f"{path} was to be committed as {target!r} but is gone\n"
                 "  something else deletes files in the sink's directory"
             )
-        found_bytes = self.fs.size(path)
         if found_bytes != size_bytes:
             raise _wrong_size(path, target, size_bytes, found_bytes)
         self._publish(temporary, target)
@@ -258,15 +259,22 @@ class RecoverableWriter:
         """
         temporary, target, size_bytes = pending
         path = self.path(temporary)
-        if not self.fs.exists(path):
+        found_bytes = self._size_if_there(path)
+        if found_bytes is None:
             return self.exists(target)
-        found_bytes = self.fs.size(path)
         if found_bytes > size_bytes:
             self.fs.truncate(path, size_bytes)
         elif found_bytes < size_bytes and not self._commits_short_files:
             raise _wrong_size(path, target, size_bytes, found_bytes)
         self._publish(temporary, target)
         return True
+
+    def _size_if_there(self, path: str) -> int | None:
+        # One question instead of two: a commit may be of very many files.
+        try:
+            return self.fs.size(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _publish(self, temporary: str, target: str) -> None:
         if not self._replaces and self.exists(target):

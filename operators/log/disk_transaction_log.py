@@ -252,6 +252,7 @@ class DiskTransactionLog(ReadableLog):
             yield
         except OSError as error:
             self._broken = str(error)
+            self._interrupted()
             raise TransactionLogError(
                 f"log {self.directory} {what}: {error}\n  what was written last is not known; the log is not used any"
                 " more until it has been opened again"

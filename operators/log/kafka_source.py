@@ -64,8 +64,8 @@ class KafkaSource:
         for what, number in (("wait_ms", wait_ms), ("answer_timeout_ms", answer_timeout_ms)):
             if type(number) is not int or number < 1:
                 raise ConfigurationError(f"{what} is {number!r}; it must be a whole number above 0")
-        if group is not None and (not isinstance(group, str) or not group):
-            raise ConfigurationError(f"group is {group!r}; it must be the name of a consumer group, or None")
+        if group == "":
+            raise ConfigurationError("group is ''; it must be the name of a consumer group, or None")
         self._group = group
         self._servers, self._topic, self._value = bootstrap_servers, topic, value
         self._isolation, self._start, self._is_bounded = isolation, start, bounded

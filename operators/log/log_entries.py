@@ -38,6 +38,13 @@ def decided(entries: Sequence[Entry], end: int) -> Iterator[Entry]:
     )
 
 
+def stable_offset(entries: Sequence[Entry], end: int) -> int:
+    """The offset of the first record whose transaction has no marker yet, or ``end``."""
+    marked = {entry.producer for entry in entries if entry.kind != DATA}
+    undecided = (one.offset for one in entries if one.producer is not None and one.producer not in marked)
+    return next(undecided, end)
+
+
 def validate_names(names: Mapping[str, Name]) -> None:
     """What must always hold of names; an ``AssertionError`` says what does not."""
     for key, name in names.items():

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from engine.elements.errors import DataLossError
-from operators.log.log_entries import decided
+from operators.log.log_entries import decided, stable_offset
 from operators.log.log_segments import Segment, base_offsets, has_preamble
 from operators.log.partition_transactions import PartitionTransactions
 from operators.log.record_batches import SEGMENT_PREAMBLE, BadBatch, RecordBatch, read_batches
@@ -79,7 +79,13 @@ class PartitionScan:
                 self._base = self.next_offset = bases[0]
             if self._base not in bases:
                 raise OffsetOutOfRangeError(self._where, self.next_offset, bases[0] if bases else 0, self.next_offset)
-            batches, bad = self._read_segment(self._base)
+            try:
+                batches, bad = self._read_segment(self._base)
+            except FileNotFoundError:
+                if self._base in base_offsets(self._fs, self._directory):
+                    # It is there, and its end must not be taken for the end of the partition.
+                    raise
+                continue
             if batches:
                 return batches
             following = [base for base in bases if base > self._base]
@@ -92,11 +98,7 @@ class PartitionScan:
 
     def _read_segment(self, base: int) -> tuple[list[RecordBatch], BadBatch | None]:
         path = Segment(base, 0).path(self._directory)
-        try:
-            file = self._fs.open_random(path)
-        except FileNotFoundError:
-            # Deleted since it was listed; the next listing says so.
-            return [], None
+        file = self._fs.open_random(path)
         try:
             if file.size < self._position > _PREAMBLE_BYTES:
                 return [], BadBatch(file.size, "the file is shorter than what was read of it")
@@ -257,6 +259,16 @@ class PartitionReader:
         )
 
 
+def entries_of(fs: FileSystem, log: str, topic: str, partition: int) -> list[Entry]:
+    """Everything that is in a partition now, markers and what is undecided included."""
+    where = f"{topic}-{partition} of log {log}"
+    scan, entries = PartitionScan(fs, partition_directory(log, topic, partition), where), list[Entry]()
+    while batches := scan.more():
+        for batch in batches:
+            entries += batch.entries(where)
+    return entries
+
+
 def committed_records(fs: FileSystem, log: str, topic: str, *, waits: bool = True) -> list[list[LogRecord]]:
     """By partition: what is committed, as anybody can read it; nothing if there is no such topic.
 
@@ -264,13 +276,8 @@ def committed_records(fs: FileSystem, log: str, topic: str, *, waits: bool = Tru
     """
     result = []
     for number in range(partitions_of(fs, log, topic) or 0):
-        where = f"{topic}-{number} of log {log}"
-        scan = PartitionScan(fs, partition_directory(log, topic, number), where)
-        transactions, entries = PartitionTransactions(), list[Entry]()
-        while batches := scan.more():
-            for batch in batches:
-                transactions.take(batch)
-                entries += batch.entries(where)
-        end = transactions.stable_offset(scan.next_offset) if waits else scan.next_offset
-        result.append([LogRecord(one.offset, one.value, one.producer) for one in decided(entries, end)])
+        entries = entries_of(fs, log, topic, number)
+        end = entries[-1].offset + 1 if entries else 0
+        chosen = decided(entries, stable_offset(entries, end) if waits else end)
+        result.append([LogRecord(one.offset, one.value, one.producer) for one in chosen])
     return result

@@ -104,6 +104,8 @@ class LogSink:
         self.delivery, self.retries, self.newer_commits = delivery, retries, newer_commits
         self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
         self.ignores_timeouts = ignore_failures_after_transaction_timeout
+        if log is not None and not hasattr(log, "create_topic") and not isinstance(log, DiskLog):
+            raise ConfigurationError(f"log is {log!r}; for a log in files give log=DiskLog('path')")
         self.log: TransactionLog | DiskLog = MemoryTransactionLog() if log is None else log
         if isinstance(self.log, DiskLog):
             check_topic_name(topic)
@@ -168,15 +170,22 @@ class LogSink:
             self.log.keeps_history = True
             self._world = (files, output_dir)
 
+    @property
+    def place(self) -> tuple[FileSystem, str] | None:
+        """The files and the directory of a log on disk that lives in a world of its own."""
+        if self._world is None or not isinstance(self.log, DiskLog):
+            return None
+        files, output_dir = self._world
+        return files, posixpath.join(output_dir, self.log.path)
+
     def committed_rows(self) -> list[str]:
         """What is committed, as text: partition by partition, in the order of offsets. An open transaction hides
         nothing behind it: sooner or later it is over."""
         log, topic = self.log, self.topic
         if isinstance(log, DiskLog):
-            if self._world is None:
+            if self.place is None:
                 raise ConfigurationError(f"the rows of topic {topic!r} are in log {log.path!r}: read its files")
-            files, output_dir = self._world
-            by_partition = committed_records(files, posixpath.join(output_dir, log.path), topic, waits=False)
+            by_partition = committed_records(*self.place, topic, waits=False)
             return [repr(record.value) for records in by_partition for record in records]
         if not isinstance(log, MemoryTransactionLog):
             return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]

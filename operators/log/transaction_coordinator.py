@@ -26,6 +26,7 @@ from operators.log.transaction_log import (
     ENDED_BY_OTHERS,
     EXPIRED,
     FENCED,
+    INTERRUPTED,
     LOST,
     OK,
     OPEN,
@@ -84,6 +85,8 @@ class TransactionCoordinator(Generic[P]):
         self._now_ns = 0
         self._next_expiry_ns = _NEVER_NS
         """No transaction is given up before."""
+        self._in_hand: Request | None = None
+        """What is being carried out."""
         self._late: list[Request] = []
         """Ends of transactions that will arrive a second time."""
 
@@ -279,6 +282,7 @@ class TransactionCoordinator(Generic[P]):
         if self._late:
             self._deliver_late(request)
         if self.gate is None:
+            self._in_hand = request
             return DELIVERED
         fate = self.gate(request)
         assert fate in FATES, fate
@@ -288,7 +292,13 @@ class TransactionCoordinator(Generic[P]):
         name = self._names.get(request.transactional_id or "")
         if name is not None and fate in (EXPIRE, FENCE):
             self._strike(request, name, fate)
+        self._in_hand = request
         return fate
+
+    def _interrupted(self) -> None:
+        """What is being carried out will not be answered: nobody knows how much of it was done."""
+        if self._in_hand is not None:
+            self._record(self._in_hand, DELIVERED, INTERRUPTED)
 
     def _strike(self, request: Request, name: Name, fate: str) -> None:
         assert request.transactional_id is not None
@@ -305,6 +315,8 @@ class TransactionCoordinator(Generic[P]):
             raise LogTimeoutError(f"no answer to: {request.name}")
 
     def _record(self, request: Request, fate: str, result: str) -> None:
+        if request is self._in_hand:
+            self._in_hand = None
         if self._keeps_history:
             self.history.append(Exchange(len(self.history), request, fate, result))
 

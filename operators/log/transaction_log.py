@@ -88,9 +88,11 @@ class Request(NamedTuple):
         return f"{self.kind} {self.transactional_id or '-'}{where}"
 
 
-OK, REPEATED, REFUSED_AS_FENCED, LOST, REFUSED, UNHEARD = "ok", "repeated", "fenced", "lost", "refused", "unheard"
+OK, REPEATED, REFUSED_AS_FENCED, LOST, REFUSED, UNHEARD, INTERRUPTED = (
+    "ok", "repeated", "fenced", "lost", "refused", "unheard", "interrupted",
+)
 """Results of a request: done; done before; from an older epoch; its transaction ended otherwise than asked; against the
-rules; never arrived."""
+rules; never arrived; carried out in part, or as a whole, when the log failed."""
 
 
 class Exchange(NamedTuple):

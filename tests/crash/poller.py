@@ -1,6 +1,6 @@
 """A process that reads a sink's output all the time, while other processes write it, are killed, and go on.
 
-It is forked, as they are, and talks to whoever has started it over two pipes: a letter down, one line of JSON back. In
+It is forked, as they are, and talks to whoever has started it over two pipes: one line of JSON down, one back. In
 between it looks, rests for a moment, and looks again; it stops at the first view that is wrong, and remembers it.
 """
 
@@ -10,7 +10,7 @@ import json
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -18,7 +18,10 @@ from typing import NoReturn
 from tests.crash.readers import UnreachableError, View, Watch
 
 _REST_S = 0.002
-_LOOK, _END = b"l", b"e"
+_END = "end"
+
+Covered = Callable[[str], Mapping[int, int] | None]
+"""Directory of a checkpoint, or nothing -> key -> how many of its rows; ``None``: cannot be told."""
 
 
 @dataclass
@@ -34,22 +37,23 @@ class Sighting:
 
 
 class Poller:
-    """Owns the process. ``read`` looks once; ``watch`` judges."""
+    """Owns the process. ``read`` looks once; ``watch`` judges; ``covered`` says how many rows of each key a checkpoint
+    covers."""
 
-    def __init__(self, read: Callable[[], View], watch: Watch) -> None:
+    def __init__(self, read: Callable[[], View], watch: Watch, covered: Covered) -> None:
         command_read, self._commands = os.pipe()
         self._answers, answer_write = os.pipe()
         self._process = os.fork()
         if not self._process:
             os.close(self._commands)
             os.close(self._answers)
-            _run(_Loop(read, watch), command_read, answer_write)
+            _run(_Loop(read, watch, covered), command_read, answer_write)
         os.close(command_read)
         os.close(answer_write)
 
-    def look(self) -> Sighting:
-        """Look once more, now."""
-        return self._ask(_LOOK)
+    def look(self, checkpoint: str) -> Sighting:
+        """Look now, while no process writes: what is seen must also be covered by this newest checkpoint."""
+        return self._ask(checkpoint)
 
     def end(self) -> Sighting:
         """Look for the last time: now everything has to be there."""
@@ -67,8 +71,8 @@ class Poller:
             os.waitpid(self._process, 0)
             self._process = 0
 
-    def _ask(self, command: bytes) -> Sighting:
-        os.write(self._commands, command)
+    def _ask(self, command: str) -> Sighting:
+        os.write(self._commands, json.dumps(command).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
             part = os.read(self._answers, 65_536)
@@ -78,11 +82,11 @@ class Poller:
 
 
 class _Loop:
-    def __init__(self, read: Callable[[], View], watch: Watch) -> None:
-        self._read, self._watch = read, watch
+    def __init__(self, read: Callable[[], View], watch: Watch, covered: Covered) -> None:
+        self._read, self._watch, self._covered = read, watch, covered
         self.sighting = Sighting()
 
-    def look(self, *, until_reached: bool = False) -> None:
+    def look(self, *, until_reached: bool = False, checkpoint: str | None = None) -> None:
         sighting = self.sighting
         if sighting.problem is not None:
             return
@@ -102,6 +106,8 @@ class _Loop:
                 return
         sighting.looks += 1
         sighting.problem = self._watch.problem(view)
+        if sighting.problem is None and checkpoint is not None:
+            sighting.problem = self._watch.problem_of_early_rows(self._covered(checkpoint))
         sighting.changes, sighting.rows = self._watch.changes, self._watch.shown
 
     def end(self) -> None:
@@ -118,13 +124,14 @@ def _run(loop: _Loop, commands: int, answers: int) -> NoReturn:
             if not ready:
                 loop.look()
                 continue
-            command = os.read(commands, 1)
-            if not command:
+            lines = os.read(commands, 65_536)
+            if not lines:
                 break
+            command = json.loads(lines)
             if command == _END:
                 loop.end()
             else:
-                loop.look()
+                loop.look(until_reached=True, checkpoint=command)
             os.write(answers, json.dumps(vars(loop.sighting)).encode() + b"\n")
     finally:
         os._exit(0)

@@ -147,7 +147,11 @@ READERS: dict[str, Callable[[str, str], View]] = {
     "postgres": postgres_reader,
     "postgres-upsert": lambda out, target: postgres_reader(out, target, COUNTS),
 }
-"""By sink; of the others the visible files."""
+
+
+def reader_of(sink: str) -> Callable[[str, str], View]:
+    """Reads the output of that sink, given the output directory and the dsn of the database."""
+    return READERS.get(sink, files_reader)
 
 
 class Watch:
@@ -221,6 +225,15 @@ class Watch:
 
     def _before(self, newest: Mapping[int, int]) -> set[Row]:
         return {row for row in self._expected if row.seen <= newest.get(row.key, 0)}
+
+    def problem_of_early_rows(self, covered: Mapping[int, int] | None) -> str | None:
+        """What the last view showed that no completed checkpoint covers: how many rows of each key one does."""
+        if self._one_per_key or covered is None:
+            return None
+        early = sorted(row for row in self._seen if row.seen > covered.get(row.key, 0))
+        if early:
+            return f"{len(early)} rows are there that no completed checkpoint covers: {early[:3]}"
+        return None
 
     def problem_at_the_end(self) -> str | None:
         """What is missing in the last view."""

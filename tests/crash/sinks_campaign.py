@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine import SqliteMetastore
@@ -32,6 +32,7 @@ from operators.databases.postgres_database import PostgresSession
 from operators.databases.sqlite_database import SqliteSession
 from state_backends.faulty_filesystem import FaultKind, FaultRule
 from state_backends.filesystem import LocalFileSystem
+from state_backends.offline_reader import SnapshotContent
 from state_backends.storage import CheckpointStorage
 from tests.crash import sinks_job
 from tests.crash.campaign import IN_MEMORY, REFUSALS, CampaignFailedError
@@ -39,13 +40,15 @@ from tests.crash.databases import KilledServer
 from tests.crash.forked import Ending, weir
 from tests.crash.poller import Poller, Sighting
 from tests.crash.processes import DESCRIPTOR
-from tests.crash.readers import OLD_FILE, OLD_ROWS, READERS, View, files_reader, watch_for
+from tests.crash.readers import OLD_FILE, OLD_ROWS, View, reader_of, watch_for
 from tests.crash.sinks_job import LOG, METASTORE, SINKS, TABLE
 from tests.crash.strikes import CALLS, CHANGES, CallStrike, FileStrike, prepare_calls, prepare_files
 from tests.postgres_server import binaries
 from tests.scenarios.live_files import check_live_files
 
 MODES = ("aligned", "aligned", "unaligned", "aligned-timeout")
+RELAYED = "rows"
+"""What the job that reads the log writes to."""
 NUMBERS = (2, 2, 1, 3)
 """Parallelism of a start."""
 STORAGE_FAULTS = (
@@ -123,13 +126,20 @@ class KilledSinkJob:
     """One job in a directory of its own, from its start to its end, and the process that reads its output."""
 
     def __init__(
-        self, order: Order, directory: Path, draw: random.Random, tally: Tally, typical_s: float, server: KilledServer | None
+        self,
+        order: Order,
+        directory: Path,
+        draw: random.Random,
+        tally: Tally,
+        typical_s: float,
+        server: KilledServer | None,
     ) -> None:
-        self._order, self._directory, self._draw, self._tally = order, directory, draw, tally
+        directory.mkdir()
+        self.order, self.directory, self._draw, self._tally = order, directory, draw, tally
         self._typical_s, self._server = typical_s, server
         self._out = directory / "out"
-        self._storage = directory / "state-0"
-        self._from: Path | None = None
+        self._storages = [directory / "state-0"]
+        """The last one is in use; a run with another parallelism gets one of its own."""
         self._parallelism = 2
         self._rescales = self._number = 0
         self._target = "" if server is None else server.new_database()
@@ -137,7 +147,7 @@ class KilledSinkJob:
 
     def _lay_out(self) -> None:
         """What has to be there before the job."""
-        sink, table = self._order.sink, self._out / TABLE
+        sink, table = self.order.sink, self._out / TABLE
         if sink.startswith("partitioned"):
             self._out.mkdir()
             SqliteMetastore(str(self._out / METASTORE)).create_table(TABLE, ("hour",))
@@ -149,15 +159,15 @@ class KilledSinkJob:
                 (place / OLD_FILE).write_text(json.dumps(old) + "\n", encoding="utf-8")
 
     def _poller(self) -> Poller:
-        order = self._order
-        read = files_reader if order.log else READERS.get(order.sink, files_reader)
-        watch = watch_for("rows" if order.log else order.sink, sinks_job.expected_rows(order.records))
+        order = self.order
+        sink = RELAYED if order.log else order.sink
+        read, watch = reader_of(sink), watch_for(sink, sinks_job.expected_rows(order.records))
         out, target = str(self._out), self._target
 
         def look() -> View:
             return read(out, target)
 
-        return Poller(look, watch)
+        return Poller(look, watch, (lambda checkpoint: None) if order.log else covered_rows)
 
     def to_its_end(self, most_kills: int) -> None:
         """Start, kill and resume until a process has ended by itself; at most so many kills."""
@@ -165,7 +175,10 @@ class KilledSinkJob:
         try:
             while True:
                 ending = self._process(may_kill=kills < most_kills)
-                self._check(poller.look())
+                if not (self._storage / DESCRIPTOR).exists() and len(self._storages) > 1:
+                    # Killed before it had begun: the next process goes on where this one would have.
+                    self._storages.pop()
+                self._check(poller.look(self._newest_checkpoint()))
                 if ending.killed:
                     kills += 1
                     self._maybe_rescale()
@@ -184,20 +197,33 @@ class KilledSinkJob:
         if sighting.problem is not None:
             raise CampaignFailedError(f"behind process {self._number} a reader saw: {sighting.problem}")
 
+    @property
+    def _storage(self) -> Path:
+        return self._storages[-1]
+
+    def _newest_checkpoint(self) -> str:
+        """Its directory, empty without one. A run that goes on from another one has none of its own at first."""
+        for storage in reversed(self._storages):
+            found = storage.glob(f"{self.order.job_name}/chk-*/_metadata")
+            newest = max(found, key=lambda path: int(path.parent.name[4:]), default=None)
+            if newest is not None:
+                return str(newest.parent)
+        return ""
+
     def _maybe_rescale(self) -> None:
         """The next process goes on from the newest checkpoint with another parallelism, in a storage of its own."""
-        checkpoints = self._storage.glob(f"{self._order.job_name}/chk-*/_metadata")
-        if self._draw.random() < self._order.share_of_rescales and any(checkpoints):
+        has_checkpoint = Path(self._newest_checkpoint()).is_relative_to(self._storage)
+        if self._draw.random() < self.order.share_of_rescales and has_checkpoint:
             self._rescales += 1
             self._tally.rescaled += 1
-            self._from, self._storage = self._storage, self._directory / f"state-{self._rescales}"
+            self._storages.append(self.directory / f"state-{self._rescales}")
             self._parallelism = self._draw.choice(NUMBERS)
 
     # --- one process ----------------------------------------------------------------------------------------
 
     def _process(self, *, may_kill: bool) -> Ending:
-        tally, draw, order = self._tally, self._draw, self._order
-        resumes = (self._storage / DESCRIPTOR).exists() or self._from is not None
+        tally, draw, order = self._tally, self._draw, self.order
+        resumes = (self._storages[0] / DESCRIPTOR).exists()
         rules: tuple[FaultRule, ...] = ()
         files: FileStrike | None = None
         call: CallStrike | None = None
@@ -216,7 +242,7 @@ class KilledSinkJob:
             assault = Assault(self._server, draw, None if call else draw.uniform(0, 1) * self._typical_s)
             meanwhile = assault.look
         self._number += 1
-        log = str(self._directory / f"process-{self._number}.txt")
+        log = str(self.directory / f"process-{self._number}.txt")
         with open(f"{log}.plan", "w", encoding="utf-8") as plan:
             print(shlex.join(self._arguments()), rules, files, call, kill_after_s, server_dies, file=plan)
 
@@ -245,18 +271,18 @@ class KilledSinkJob:
     def _arguments(self) -> list[str]:
         if (self._storage / DESCRIPTOR).exists():
             return ["resume", str(self._storage)]
-        order = self._order
+        order = self.order
         params = {"sink": order.sink, "records": order.records, "target": self._target, "log": order.log}
         command = ["run", sinks_job.__file__, "--storage", str(self._storage), "--out", str(self._out), *order.options]
         command += [part for name, value in params.items() for part in ("--param", f"{name}={value}")]
-        if self._from is not None:
-            command += ["--from", str(self._from), "--parallelism", str(self._parallelism)]
+        if len(self._storages) > 1:
+            command += ["--from", str(self._storages[-2]), "--parallelism", str(self._parallelism)]
         return command
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
-        order = self._order
+        order = self.order
         hidden = [path for path in self._out.rglob(".*") if path.is_file()]
         left = sorted(path.name for path in hidden if not path.name.startswith(LEFT_BEHIND))
         if left:
@@ -270,6 +296,14 @@ class KilledSinkJob:
             check_live_files(LocalFileSystem(), storage)
         except AssertionError as error:
             raise CampaignFailedError(f"left in storage: {error}") from error
+
+
+def covered_rows(checkpoint: str) -> dict[int, int]:
+    """How many rows of each key a checkpoint covers, by the state of the count; none, if there is no checkpoint."""
+    if not checkpoint:
+        return {}
+    content = SnapshotContent.at(LocalFileSystem(), checkpoint)
+    return {entry.key: entry.value["seen"] for entry in content.entries("count")}
 
 
 class Assault:
@@ -319,9 +353,7 @@ def _drawn_instant(draw: random.Random) -> float:
     return draw.uniform(0, 0.3) if draw.random() < 0.33 else draw.uniform(0, 1.1)
 
 
-def _drawn_strike(
-    draw: random.Random, sink: str, server_dies: bool
-) -> tuple[FileStrike | None, CallStrike | None]:
+def _drawn_strike(draw: random.Random, sink: str, server_dies: bool) -> tuple[FileStrike | None, CallStrike | None]:
     # As often among the first few as among hundreds.
     number = round(4.0 ** draw.uniform(0, 4.5))
     if sink.startswith(("sqlite", "postgres")):
@@ -349,11 +381,22 @@ def sinks_to_try(names: list[str]) -> list[str]:
 
 
 def campaign(
-    kills: int, seed: str, directory: Path, sinks: list[str], *, faults: bool = True, most_kills: int = 10,
+    kills: int,
+    seed: str,
+    directory: Path,
+    sinks: list[str],
+    *,
+    faults: bool = True,
+    most_kills: int = 10,
+    records: int | None = None,
     adjust: Callable[[Order], Order] = lambda order: order,
-) -> Tally:  # fmt: skip
-    """Kill so many processes, sink after sink. Raises :class:`CampaignFailedError` at the first job that came to another
-    end, or showed something wrong; its directory is kept."""
+) -> Tally:
+    """Kill so many processes, sink after sink. ``most_kills``, ``records``: of each job; ``adjust``: has the last word
+    on its options.
+
+    Raises :class:`CampaignFailedError` at the first job that came to another end, or showed something wrong; its
+    directory is kept.
+    """
     draw, tally = random.Random(seed), Tally()
     typical_s: dict[str, float] = {}
     with ExitStack() as stack:
@@ -363,14 +406,20 @@ def campaign(
         while tally.kills < kills:
             for sink in sinks:
                 order = adjust(drawn_order(draw, sink, faults=faults))
+                if records is not None:
+                    order = replace(order, records=records)
                 mine = server if sink.startswith("postgres") else None
                 place = directory / f"job-{tally.jobs}-{sink}"
+                if records is not None and typical_s:
+                    # Brief ones take about the same time: no need to measure them all.
+                    typical_s.setdefault(sink, max(typical_s.values()))
                 if sink not in typical_s:
                     typical_s[sink] = _timed(order, directory / f"calm-{sink}", mine)
-                _one(order, place, draw, tally, typical_s[sink], mine, draw.randint(1, most_kills))
+                lasts_s = typical_s[sink]
+                _one(KilledSinkJob(order, place, draw, tally, lasts_s, mine), draw.randint(1, most_kills))
                 if sink == "log":
-                    relay = Order(sink, order.records, order.options, order.share_of_faults, log=str(place / "out" / LOG))
-                    _one(relay, directory / f"relay-{tally.jobs}", draw, tally, typical_s[sink], None, draw.randint(1, 5))
+                    relay = replace(order, log=str(place / "out" / LOG))
+                    _one(KilledSinkJob(relay, place / "relay", draw, tally, lasts_s, None), draw.randint(1, most_kills))
                 shutil.rmtree(place)
                 tally.jobs += 1
     return tally
@@ -378,7 +427,6 @@ def campaign(
 
 def _timed(order: Order, place: Path, server: KilledServer | None) -> float:
     """How long it takes when nobody is killed."""
-    place.mkdir()
     alone = KilledSinkJob(order, place, random.Random(0), Tally(), 0.0, server)
     started = time.monotonic()
     alone.to_its_end(0)
@@ -386,17 +434,11 @@ def _timed(order: Order, place: Path, server: KilledServer | None) -> float:
     return time.monotonic() - started
 
 
-def _one(
-    order: Order, place: Path, draw: random.Random, tally: Tally, typical_s: float, server: KilledServer | None, kills: int
-) -> None:
-    place.mkdir()
-    job = KilledSinkJob(order, place, draw, tally, typical_s, server)
+def _one(job: KilledSinkJob, kills: int) -> None:
     try:
         job.to_its_end(kills)
     except CampaignFailedError as failed:
-        raise CampaignFailedError(f"sink {order.sink}, kept in {place}: {failed}") from failed
-    if order.log:
-        shutil.rmtree(place)
+        raise CampaignFailedError(f"sink {job.order.sink}, kept in {job.directory}: {failed}") from failed
 
 
 def main() -> int:
@@ -405,6 +447,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="how many processes to kill [100]")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--sink", action="append", default=[], choices=list(SINKS), help="repeatable [all]")
+    parser.add_argument("--records", type=int, help="of each job [4000 or 6000]")
+    parser.add_argument("--most-kills", type=int, default=10, help="of one job [10]")
     parser.add_argument("--no-storage-faults", action="store_true", help="only kills")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")
     options = parser.parse_args()
@@ -413,7 +457,13 @@ def main() -> int:
     started = time.monotonic()
     try:
         tally = campaign(
-            options.kills, options.seed, directory, sinks_to_try(options.sink), faults=not options.no_storage_faults
+            options.kills,
+            options.seed,
+            directory,
+            sinks_to_try(options.sink),
+            faults=not options.no_storage_faults,
+            most_kills=options.most_kills,
+            records=options.records,
         )
     except CampaignFailedError as failed:
         print(failed)

@@ -1,8 +1,8 @@
 """Where exactly a process is struck: in front of its n-th change to the files of sinks, or around a call to a database.
 
 Carried out in the process that is to die, which sends the signal to itself: so it strikes between the two renames of
-one commit, or between ``PREPARE`` and ``COMMIT PREPARED``, and not somewhere near. SIGSTOP instead of SIGKILL leaves the
-process there for as long as somebody else needs to kill the database.
+one commit, or between ``PREPARE`` and ``COMMIT PREPARED``, and not somewhere near. SIGSTOP instead of SIGKILL leaves
+the process there for as long as somebody else needs to kill the database.
 """
 
 from __future__ import annotations

@@ -496,6 +496,14 @@ def test_the_incarnation_only_rises() -> None:
         storage(fs).next_incarnation()
 
 
+def test_an_incarnation_can_be_one_behind_another_directory() -> None:
+    """A run that goes on from elsewhere begins behind what is used up there, but never goes back."""
+    fs = MemoryFileSystem()
+
+    assert [storage(fs).next_incarnation(behind) for behind in (4, 4, 0, 9)] == [5, 6, 7, 10]
+    assert storage(fs).incarnation() == 10
+
+
 @pytest.mark.parametrize("kind", [FaultKind.READ_ONLY, FaultKind.DISK_FULL])
 def test_a_directory_that_cannot_be_written_is_a_clear_error(kind: FaultKind) -> None:
     """Read-only or full: the error names the directory and the reason."""

@@ -19,11 +19,12 @@ from engine.explore.invariants.base import PROMISES, Shared, Watcher, check_prom
 from engine.explore.invariants.ending import Liveness, Quiescence
 from engine.explore.invariants.footprint import Footprint
 from engine.explore.invariants.happenings import SOMETIMES, Sometimes
+from engine.explore.invariants.log_checks import LogChecks
 from engine.explore.invariants.output import FailureTransparency, PromisedOutput
 from engine.explore.invariants.rescaling import WholeAfterRestore
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
-from engine.explore.invariants.transactions import CommitOnCompletion, Fencing, LogChecks
+from engine.explore.invariants.transactions import CommitOnCompletion, Fencing
 from engine.explore.invariants.visible_rows import CoveredRows
 
 __all__ = [

@@ -145,6 +145,17 @@ def test_what_waits_for_its_other_half_survives(after: int) -> None:
     assert found == [("l10", "r10")] * 6
 
 
+def test_what_was_late_before_a_failure_is_late_behind_it() -> None:
+    """The watermark is part of the state: a late record must not meet what the first run kept from it."""
+    before = harness()
+    left(before, ("k", 10))
+    before.watermark(10)
+    one = harness(restored=before.snapshot(1))
+    right(one, ("k", 9))
+    assert one.take_values() == []
+    assert one.counter("numLateRecordsDropped") == 1
+
+
 RECORDS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 20), st.booleans()), max_size=20)
 
 

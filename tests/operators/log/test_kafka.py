@@ -482,7 +482,7 @@ def test_records_go_through_the_real_client(mock_cluster: str, delivery: str) ->
     assert reader.counter("commitsSucceeded") == 1
     kafka = pytest.importorskip("confluent_kafka")
     watcher = kafka.Consumer({"bootstrap.servers": mock_cluster, "group.id": "watched", "log_level": 0})
-    committed = watcher.committed([kafka.TopicPartition("out", number) for number in range(3)], timeout=10)
+    committed = watcher.committed([kafka.TopicPartition("out", number) for number in range(4)], timeout=10)
     positions = {int(split[-1]): position[0] for split, (position, _) in operator.positions().items()}
     assert {place.partition: place.offset for place in committed} == positions
     watcher.close()

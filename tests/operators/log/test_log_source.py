@@ -19,6 +19,7 @@ from operators.log.partition_log import Retention
 from operators.log.topics import partition_directory
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError, Producer
 from operators.source_operator import SourceOperator
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import FileSystem, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness, read_all
 
@@ -328,3 +329,17 @@ def test_topics_partitions_and_offsets_that_are_not_there_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="offset 5 is behind the end; the partition has 0 to 0"):
         next_values(source_of(fs, start={0: 5}))
 
+
+
+def test_a_segment_that_cannot_be_opened_is_no_end() -> None:
+    """It is listed, so what is in it is not over: a bounded source would end too early, without anybody noticing."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    for number in range(20):
+        put(log, f"{number:030}")
+    last = f"/log/topics/t/0/{fs.list_dir('/log/topics/t/0')[-1]}"
+    rule = FaultRule(FaultKind.MISSING, "open_random", last, at_call=1)
+    faulty = FaultInjectingFileSystem(fs, [rule])
+    with pytest.raises(FileNotFoundError):
+        next_values(source_of(faulty))
+    assert len(values_of(source_of(faulty))) == 20

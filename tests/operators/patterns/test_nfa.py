@@ -142,7 +142,7 @@ def patterns(draw: st.DrawFn) -> Pattern:
     return pattern if draw(st.booleans()) else pattern.within(draw(st.integers(1, 6)))
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=7)
+EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), min_size=4, max_size=7)
 
 
 def timed(drawn: list[tuple[str, int]]) -> list[tuple[Any, int]]:
@@ -222,6 +222,28 @@ def test_what_may_lie_between_two_records_of_a_stage(inner: Any, wanted: list[st
 
 
 @pytest.mark.parametrize(
+    ("many", "wanted"),
+    [
+        (lambda pattern: pattern.times(2), ["01|3", "12|3"]),
+        (lambda pattern: pattern.times(1, 2), ["01|3", "0|3", "12|3", "1|3", "2|3"]),
+        (lambda pattern: pattern.times_or_more(3), ["012|3"]),
+        (lambda pattern: pattern.times(2).optional(), ["01|3", "12|3", "3"]),
+    ],
+)
+def test_so_many_records_and_no_fewer(many: Any, wanted: list[str]) -> None:
+    """Of a1 a2 a3 b, the next stage begins when there are enough, and without any only if that is allowed."""
+    assert matches(many(A_B).followed_by("b").where(is_one_of("b")), "aaab") == wanted
+
+
+def test_until_ends_a_stage_for_good() -> None:
+    """No later record belongs to it, though the next stage may still come; nor is the one that ends it taken."""
+    ended = A_B.one_or_more().until(is_one_of("c"))
+    assert matches(ended, "aca") == ["0", "2"]
+    assert matches(ended.followed_by("b").where(is_one_of("b")), "acab") == ["0|3", "2|3"]
+    assert matches(Pattern.begin("x").one_or_more().until(is_one_of("c")), "cac") == ["1"]
+
+
+@pytest.mark.parametrize(
     ("skip", "wanted"),
     [("no_skip", ["0", "01", "1", "012", "12", "2"]), ("skip_to_next", ["0", "1", "2"]),
      ("skip_past_last_event", ["0", "1", "2"])],
@@ -236,6 +258,17 @@ def test_skipping_inside_and_behind_differ() -> None:
     for skip, wanted in (("skip_to_next", ["0|2", "1|2"]), ("skip_past_last_event", ["0|2"])):
         pattern = Pattern.begin("a", skip=skip).where(is_one_of("a")).followed_by_any("b").where(is_one_of("b"))
         assert matches(pattern, "aabb") == wanted
+
+
+def test_what_was_skipped_is_forgotten_and_not_timed_out() -> None:
+    """A beginning inside a match that was found neither goes on nor runs out of time."""
+    pattern = Pattern.begin("a", skip="skip_past_last_event").where(is_one_of("a"))
+    pattern = pattern.followed_by_any("b").where(is_one_of("b")).within(5)
+    assert run(pattern, [*letters("aab"), (("c", 9), 100)])[1] == []
+    nfa, state = Nfa(pattern), State()
+    for value, time_ms in letters("aab"):
+        state, _, _ = nfa.on_record(state, value, time_ms)
+    assert state.partials == ()
 
 
 def test_contiguities_are_all_there_are() -> None:

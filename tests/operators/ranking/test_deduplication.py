@@ -101,6 +101,25 @@ def test_event_time_needs_timestamps(append_only: bool) -> None:
         harness("first", "event", append_only).process([("k", 1)])
 
 
+@pytest.mark.parametrize("after", [1, 2])
+def test_append_only_waits_over_a_failure(after: int) -> None:
+    """What waits is in the snapshot with its timer, what has gone is remembered, and late stays late."""
+    before = harness("first", "event", append_only=True)
+    before.process([("gone", 1), *((key, 2) for key in "abcd")], [10, 30, 30, 30, 30])
+    before.watermark(20)
+    checkpoint = before.snapshot(1)
+    found: list[Any] = []
+    for subtask in range(after):
+        one = harness("first", "event", True, restored=checkpoint, subtask=subtask, parallelism=after)
+        own = [key for key in (*"abcd", "gone") if key in one.context.keyed.keys("kept")]
+        one.process([(key, 3) for key in own], [20] * len(own))
+        assert one.counter("numLateRecordsDropped") == len(own)
+        one.process([(key, 4) for key in own], [25 if key == "a" else 40 for key in own])
+        one.watermark(100)
+        found += one.take_stamped()
+    assert sorted(found) == [(("a", 4), 25), *(((key, 2), 30) for key in "bcd")]
+
+
 RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=20)
 
 

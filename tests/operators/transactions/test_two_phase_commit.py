@@ -488,6 +488,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"delivery": "twice"}, "delivery is 'twice'"),
         ({"newer_commits": "skip"}, "newer_commits is 'skip'"),
+        ({"log": "events"}, "log is 'events'; for a log in files give log=DiskLog"),
         ({"retries": -1}, "retries is -1"),
         ({"timeout_warning_ratio": 2.0}, "must be from 0 to 1"),
         ({"transaction_timeout_ns": 0}, "above 0"),

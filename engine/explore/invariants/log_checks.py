@@ -1,0 +1,264 @@
+"""V9: what a log keeps, held against what it was asked.
+
+A log in memory is looked into. One on disk is read by its files, as anybody can, beside whoever writes to it; its
+history of requests outlives processes. What is different there:
+
+* What waits in the memory of the writer is not there yet: of a transaction that is neither prepared nor committed any
+  number of records may be missing.
+* A request may break off, with the disk. It may then have been carried out, in part or as a whole.
+* A power cut may take the end of a partition: of records that nobody was promised, and markers of aborts. What was
+  promised says the log's ``fsync``.
+* Retention may have deleted the beginning.
+
+Records without a transaction have no sequence, so of them it is only said that they do not change, and stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.elements.errors import StorageError
+from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
+from engine.explore.invariants.transactions import logs_of
+from engine.observe.events import AttemptStarted, CheckpointCompleted
+from operators.log.disk_log import DiskLog
+from operators.log.disk_transaction_log import FSYNC_APPEND, FSYNC_NEVER
+from operators.log.log_entries import stable_offset
+from operators.log.log_reader import PartitionReader, entries_of
+from operators.log.log_sink import LogSink
+from operators.log.topics import partition_directory, partitions_of
+from operators.log.transaction_log import (
+    ABORT_MARKER,
+    COMMIT_MARKER,
+    DATA,
+    INTERRUPTED,
+    OK,
+    REPEATED,
+    Entry,
+    Exchange,
+    Producer,
+)
+from state_backends.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from engine.explore.runner import CaseView, FinishedCase
+    from engine.explore.subject import World
+    from operators.log.memory_transaction_log import MemoryTransactionLog
+
+_POWER_CUT = "lose-unsynced"
+
+
+class DiskOutput(NamedTuple):
+    """A topic of a log on disk that a sink writes to."""
+
+    log: DiskLog
+    files: FileSystem
+    directory: str
+    topic: str
+
+
+def disk_outputs_of(world: World) -> Iterator[tuple[str, DiskOutput]]:
+    """By uid of the sink."""
+    for uid, sink in sorted(world.sinks.items()):
+        if isinstance(sink, LogSink) and isinstance(sink.log, DiskLog):
+            place = sink.place
+            assert place is not None, "sinks of a world know where it is"
+            yield uid, DiskOutput(sink.log, *place, sink.topic)
+
+
+class Kept(NamedTuple):
+    """What is in a partition. ``seen``: whose records a reader gets that reads committed ones; ``complete``: nothing
+    was deleted by retention; ``waits``: what is appended need not be there before it is prepared."""
+
+    entries: Sequence[Entry]
+    seen: Sequence[Producer]
+    stable: int
+    complete: bool
+    waits: bool
+
+
+class LogChecks(Watcher):
+    """V9."""
+
+    name = "V9"
+    title = "A reader of the log sees every record of every committed transaction, once, in order, and no other."
+    reason = "The output is what readers get, not what the sink believes to have written."
+    source = "jepsen/tests/kafka.clj: aborted read, lost write, duplicate, divergence, gap, pre-committed read"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._entries: dict[tuple[str, str, int], Sequence[Entry]] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._had_log = False
+        self._may_have_lost: set[tuple[str, str, int]] = set()
+        """Partitions that were not looked at since the power may have been cut."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Moments at which somebody reads."""
+        return {CheckpointCompleted: self._on_completed, AttemptStarted: self._on_completed}
+
+    def process_died(self, view: CaseView) -> None:
+        """The machine may have died with it."""
+        if _POWER_CUT in faults_possible(view):
+            self._may_have_lost |= self._entries.keys()
+
+    def _on_completed(self, event: CheckpointCompleted | AttemptStarted) -> None:
+        self._read_all(event.time_ns)
+
+    def finished(self, case: FinishedCase) -> None:
+        """The end of every log."""
+        self._read_all(None)
+        for uid, log in logs_of(self.view.world):
+            try:
+                log.validate()
+            except AssertionError as error:
+                self.violated(f"log of sink {uid!r}: {error}", None, uid=uid)
+        if not self._had_log:
+            self.skipped = "no sink writes to a transactional log"
+
+    def _read_all(self, now_ns: int | None) -> None:
+        world = self.view.world
+        for uid, log in logs_of(world):
+            self._had_log = True
+            self._asked.setdefault(uid, _Asked()).go_on(log.history)
+            for topic in log.topics():
+                for number in range(log.partitions(topic)):
+                    self._judge(uid, topic, number, _kept_in_memory(log, topic, number), now_ns)
+        for uid, output in disk_outputs_of(world):
+            self._had_log = True
+            self._read_disk(uid, output, now_ns)
+
+    def _read_disk(self, uid: str, output: DiskOutput, now_ns: int | None) -> None:
+        possible = faults_possible(self.view)
+        if not possible.isdisjoint(DAMAGE) or (output.log.settings.fsync == FSYNC_NEVER and _POWER_CUT in possible):
+            # Anything may be missing, and the log may be damaged: its readers say so.
+            return
+        self._asked.setdefault(uid, _Asked()).go_on(output.log.history)
+        for number in range(partitions_of(output.files, output.directory, output.topic) or 0):
+            try:
+                kept = _kept_on_disk(output, number)
+            except StorageError as error:
+                self.violated(f"log of sink {uid!r} cannot be read: {error}", now_ns, uid=uid)
+                continue
+            self._judge(uid, output.topic, number, kept, now_ns, promises_all=output.log.settings.fsync == FSYNC_APPEND)
+
+    def _judge(
+        self, uid: str, topic: str, number: int, kept: Kept, now_ns: int | None, *, promises_all: bool = True
+    ) -> None:
+        where, asked = f"log of sink {uid!r}, {topic}-{number}", self._asked[uid]
+        before = self._entries.get((uid, topic, number), ())
+        if (uid, topic, number) in self._may_have_lost:
+            self._may_have_lost.discard((uid, topic, number))
+            before = before[: _durable(before, asked, promises_all=promises_all)]
+        problems = [] if _goes_on(before, kept.entries) else ["what was there has changed"]
+        problems += asked.problems_of((topic, number), kept)
+        for problem in problems:
+            self.violated(f"{where}: {problem}", now_ns, uid=uid, topic=topic, partition=number)
+        self._entries[uid, topic, number] = kept.entries
+
+
+def _kept_in_memory(log: MemoryTransactionLog, topic: str, number: int) -> Kept:
+    entries, stable = log.entries(topic, number), log.last_stable_offset(topic, number)
+    seen = [record.producer for record in log.read(topic, number) if record.producer is not None]
+    return Kept(entries, seen, stable, complete=True, waits=False)
+
+
+def _kept_on_disk(output: DiskOutput, number: int) -> Kept:
+    directory = partition_directory(output.directory, output.topic, number)
+    entries = entries_of(output.files, output.directory, output.topic, number)
+    earliest = entries[0].offset if entries else 0
+    end = entries[-1].offset + 1 if entries else 0
+    reader = PartitionReader(output.files, directory, f"{output.topic}-{number}", earliest)
+    owners = {entry.offset: entry.producer for entry in entries}
+    seen: list[Producer] = []
+    while reader.read(1)[0]:
+        owner = owners.get(reader.offset - 1)
+        if owner is not None:
+            seen.append(owner)
+    return Kept(entries, seen, stable_offset(entries, end), complete=earliest == 0, waits=True)
+
+
+def _goes_on(before: Sequence[Entry], now: Sequence[Entry]) -> bool:
+    """Whether what was there is there, except for what was deleted at the beginning."""
+    if not before or not now:
+        return not before
+    deleted = max(0, now[0].offset - before[0].offset)
+    return list(before[deleted:]) == list(now[: max(0, len(before) - deleted)])
+
+
+def _durable(entries: Sequence[Entry], asked: _Asked, *, promises_all: bool) -> int:
+    """How many of them a power cut cannot take: up to the last that somebody was promised."""
+    for count in range(len(entries), 0, -1):
+        last = entries[count - 1]
+        if last.kind == COMMIT_MARKER or last.producer in asked.prepared or last.producer in asked.committed:
+            return count
+        if promises_all and last.kind != ABORT_MARKER and last.producer not in asked.broken_off:
+            return count
+    return 0
+
+
+class _Asked:
+    """What was appended to a log, and which transactions were prepared and committed, as its answers say.
+
+    ``most``: with what broke off; ``broken_off``: whose requests did, ``None`` for those of nobody.
+    """
+
+    __slots__ = ("_known", "appended", "broken_off", "committed", "maybe_committed", "most", "prepared")
+
+    def __init__(self) -> None:
+        self.appended: Counter[tuple[Producer, str, int]] = Counter()
+        self.most: Counter[tuple[Producer, str, int]] = Counter()
+        self.prepared: set[Producer] = set()
+        self.committed: set[Producer] = set()
+        self.maybe_committed: set[Producer] = set()
+        self.broken_off: set[Producer | None] = set()
+        self._known = 0
+
+    def go_on(self, history: Sequence[Exchange]) -> None:
+        """Read on in the history, which only grows."""
+        for exchange in history[self._known :]:
+            request, is_broken = exchange.request, exchange.result == INTERRUPTED
+            if request.transactional_id is None:
+                if is_broken:
+                    self.broken_off.add(None)
+                continue
+            producer = Producer(request.transactional_id, request.epoch)
+            if is_broken:
+                self.broken_off.add(producer)
+            if request.kind == "append" and request.topic is not None and request.records:
+                key = (producer, request.topic, request.partition)
+                self.most[key] += request.records if exchange.result in (OK, INTERRUPTED) else 0
+                self.appended[key] += request.records if exchange.result == OK else 0
+            elif request.kind == "prepare" and exchange.result in (OK, REPEATED):
+                self.prepared.add(producer)
+            elif request.kind == "commit" and exchange.result in (OK, REPEATED):
+                self.committed.add(producer)
+            elif request.kind == "commit" and is_broken:
+                self.maybe_committed.add(producer)
+        self._known = len(history)
+
+    def problems_of(self, place: tuple[str, int], kept: Kept) -> Iterator[str]:
+        """What a partition should not look like."""
+        entries, committed = kept.entries, self.committed
+        first = entries[0].offset if entries else 0
+        if (first and kept.complete) or [one.offset for one in entries] != list(range(first, first + len(entries))):
+            yield "offsets have a gap, or come twice"
+        written = Counter(entry.producer for entry in entries if entry.kind == DATA and entry.producer is not None)
+        for key, most in sorted(self.most.items()):
+            producer, *at = key
+            if tuple(at) != place:
+                continue
+            found = written.pop(producer, 0)
+            is_promised = not kept.waits or producer in self.prepared or producer in committed
+            if found > most or (is_promised and kept.complete and found < self.appended[key]):
+                yield f"{producer} has appended {self.appended[key]} record(s), and others are there"
+        yield from (f"{producer} never appended what is there" for producer in sorted(written))
+        unseen = set(kept.seen) - committed - self.maybe_committed
+        yield from (f"records of {one} are read, which nobody has committed" for one in sorted(unseen))
+        sealed = (one for one in entries if one.kind == DATA and one.offset < kept.stable)
+        due = [one.producer for one in sealed if one.producer in committed]
+        seen = [one for one in kept.seen if one in committed]
+        if seen != due:
+            yield f"{len(due)} committed records are to be read, and {len(seen)} are"

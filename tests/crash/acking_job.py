@@ -1,0 +1,17 @@
+"""The job that is killed in mode ``acking``: tens of numbers, written to a log on disk as they come. No task keeps
+anything."""
+
+from __future__ import annotations
+
+from engine import DiskLog, Job, LogSink, SequenceSource
+
+LOG, TOPIC, PARTITIONS = "log", "tens", 2
+
+
+def job(records: str = "6000") -> Job:
+    """Two splits, two relays, two writers."""
+    job = Job("killed", parallelism=2)
+    numbers = job.source(SequenceSource(0, int(records), splits=2), name="numbers")
+    tens = numbers.rebalance().map(lambda number: number * 10, name="tens")
+    sink = LogSink(TOPIC, log=DiskLog(LOG), partitions=PARTITIONS, delivery="at-least-once")
+    return tens.rebalance().sink(sink, name="log")
