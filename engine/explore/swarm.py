@@ -24,7 +24,7 @@ from engine.explore.runner import run_case
 from engine.faults.external import requests_befallen_by, requests_to
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.injector import FaultInjector
-from engine.faults.process import is_torn_by, opportunities_at
+from engine.faults.process import CHAINED, is_torn_by, opportunities_at
 from engine.observe.points import POINTS, TORN
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
@@ -34,7 +34,7 @@ from engine.runtime.interference import JOB_MANAGER, PROCESS
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 4
+SWARM_VERSION = 5
 
 STREAM = "swarm"
 
@@ -72,7 +72,7 @@ class Measure:
 
     ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel; ``visits``:
     of named points, each as often as chance counts it; ``names``: of vertices and subtasks; ``tasks``: how many;
-    ``scales``: whether its parallelism can be changed; ``requests``: to external logs, by kind.
+    ``scales``: whether its parallelism can be changed; ``requests``: to external systems, by kind.
     """
 
     duration_ns: int
@@ -83,6 +83,8 @@ class Measure:
     tasks: int
     scales: bool
     requests: Mapping[str, int]
+    absent: frozenset[str] = frozenset()
+    """Named points of sinks that the job's sinks never come by."""
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
@@ -105,6 +107,7 @@ class Measure:
             len(view.plan.subtasks),
             subject.is_scalable,
             {kind: _rounded(count) for kind, count in requests_to(view.world.sinks).items()},
+            frozenset(_OF_SINKS) - {point for point, _ in injector.points},
         )
 
 
@@ -130,7 +133,7 @@ def possible_kinds(swarm: Swarm, measure: Measure) -> tuple[str, ...]:
     if asked and not possible:
         raise ConfigurationError(
             f"none of the faults {', '.join(asked)} can happen to this job: rescale needs an operator that names no"
-            " parallelism of its own, and faults of external systems need a sink that writes to a log"
+            " parallelism of its own, and faults of external systems a sink that writes to a log or a database"
         )
     return possible
 
@@ -254,7 +257,7 @@ class _Drawing:
         """Deaths at named points, every other run. Chance alone goes by visits: it would hardly ever meet what happens
         once in a run, such as the commit of a sink, or a second death while the job recovers from the first."""
         aims = self._chance(2)
-        first = self._death(tuple(POINTS))
+        first = self._death(tuple(point for point in POINTS if point not in self._measure.absent))
         second = self._death(tuple(point for point in POINTS if point.startswith("restore.")))
         again = self._chance(3)
         if not aims or _CRASH not in possible_kinds(self._swarm, self._measure):
@@ -265,9 +268,11 @@ class _Drawing:
         """A task that falls silent in the middle of its work, and wakes beside its successor, in every fourth run: most
         visits are of files being written, and a zombie that wakes there has nothing to say to anybody."""
         aims = self._chance(4)
-        # The first subtask is there whatever the parallelism.
+        # The first subtask is there whatever the parallelism, and so is the first operator of its chain; what is chained
+        # to that is not.
         firsts = [name for name in self._measure.names if name.endswith("[0]")]
-        point, target = self._one_of(_WORK), self._one_of(firsts)
+        point, first = self._one_of(_WORK), self._one_of(firsts)
+        target = f"{first.removesuffix('[0]').partition(CHAINED)[0]}[0]"
         number, longer_ns = self._one_of((1, 2, 3, 5, 8, 13)), self._one_of((3_000, 10_000))
         silence_ns = config.get("heartbeat_timeout_ns")
         if not aims or _PAUSE not in possible_kinds(self._swarm, self._measure) or not isinstance(silence_ns, int):
@@ -318,6 +323,7 @@ class _Drawing:
 
 
 _CRASH, _PAUSE = "crash", "pause"
+_OF_SINKS = tuple(name for name in POINTS if name.startswith(("sink.", "operator.")) and name != "sink.abort")
 _WORK = ("user.process", "user.process", "user.process", "source.emit", "barrier.receive", "sink.commit")
 _PROCESS = FAULT_KINDS[_CRASH].group
 _WITH_PROCESSES = ("lose-unsynced",)

@@ -8,6 +8,7 @@ Rules.
   lost trigger, acknowledgement or refusal ends in the timeout of the checkpoint; a lost notification is made up for by
   the next one, or by the restore. Permission to finish is a call with an answer and is repeated until it arrives:
   it may be late or come twice, and in a partition it arrives when that ends.
+* A message between a task and an acker may be lost, too: its root times out, and its record is sent again.
 * A clogged set of channels stops one after the other and comes back in another order (FoundationDB: swizzle-clogging);
   where each stands follows from its name and the number of the fault, so that the fault says it all.
 """

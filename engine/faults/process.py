@@ -36,6 +36,8 @@ KINDS = (CRASH, PAUSE, RESCALE, RAISE)
 
 _USER = "user."
 _SUBTASK = re.compile(r"\[(\d+)\]$")
+CHAINED = " -> "
+"""In the name of a task, between the operators chained in it; no operator has it in its own."""
 _MOST_PARALLELISM = 4
 _VICTIMS = ("actor", "actor", "actor", "actor", "actor", WORKER, JOB_MANAGER, PROCESS)
 """Who dies by chance: mostly who comes by."""
@@ -122,11 +124,13 @@ class ProcessFaults:
         target = fault.target
         if target in ("*", JOB_MANAGER, PROCESS) or target.startswith(f"{WORKER}["):
             return
-        # With another parallelism there are, or were, other subtasks.
+        # With another parallelism there are, or were, other subtasks, and other operators are chained to each other.
         names = {name for names in self._names.values() for name in names}
+        head = target
         if any(one.kind == RESCALE for one in self._faults):
             names, target = {_SUBTASK.sub("", name) for name in names}, _SUBTASK.sub("", target)
-        if not any(matches(target, name) for name in names):
+            head = target.partition(CHAINED)[0]
+        if not any(matches(target, name) or matches(head, name) for name in names):
             raise ConfigurationError(
                 f"fault {fault}: there is no task {fault.target!r}\n"
                 f"  tasks: {', '.join(self._names)}; or worker[0], {JOB_MANAGER}, {PROCESS}"

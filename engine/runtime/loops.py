@@ -10,10 +10,11 @@ Rules.
 3. After a restore, a feedback channel holds no marker that its receiver would have to wait for (Flink: no
    ``EndOfOutputChannelStateEvent`` in a graph with loops).
 4. The input of a loop has ended when the end of data has come on every channel that leads into it from outside. The
-   loop is over when, after that, nothing is under way on any channel inside it: no record, and no event either, for a
-   watermark may still fire timers. Whoever of its tasks finds nothing to read has this looked at. All of it is seen at
-   one instant, so neither clock nor second look is needed. Timers of processing time are no reason to go on: as behind
-   any end of data they do not fire any more, from that instant on, in all tasks of the loop.
+   loop is over when, after that, nothing is under way on any channel inside it (no record, and no event either, for a
+   watermark may still fire timers) and no operator holds its input, for it waits for something that it has begun.
+   Whoever of its tasks finds nothing to read has this looked at. All of it is seen at one instant, so neither clock nor
+   second look is needed. Timers of processing time are no reason to go on: as behind any end of data they do not fire
+   any more, from that instant on, in all tasks of the loop.
 5. Then the heads end their input, and the end of data goes round. What an operator of the loop still feeds back, from
    ``finish`` or ahead of a barrier, is an error: nobody could take it.
 """
@@ -215,7 +216,7 @@ class Loop:
             if not channel.is_empty:
                 self._last_seen = position
                 return False
-        return True
+        return not any(context.holds_input for task in self._tasks for context in task.contexts)
 
     def fingerprint(self) -> object:
         """How far it is."""

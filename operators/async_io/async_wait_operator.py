@@ -9,8 +9,8 @@ Rules.
   Requests are made at least once, answers have their effect exactly once.
 * ``timeout_ms`` is for all attempts of a record together and runs from its first one. An answer that comes at that very
   instant is in time.
-* A watermark does not overtake records. Behind the last one nothing more is taken until all answers are there, for
-  timers are quiet behind the end of the data.
+* A watermark does not overtake records. Behind the last one nothing more is taken while a record is in flight, for
+  timers are quiet behind the end of the data; a loop that goes on behind it is not over before that.
 * The operator is the head of its chain: one before it could not be stopped from emitting.
 """
 
@@ -100,11 +100,11 @@ class AsyncWaitOperator(Operator):
         self._go_on(self.context.processing_time_ns())
 
     def process_watermark(self, timestamp_ms: int) -> None:
+        self._has_ended = timestamp_ms == MAX_TIMESTAMP_MS
         if self._queue.is_empty:
             self.output.emit_watermark(timestamp_ms)
             return
         self._queue.put_event(("watermark", timestamp_ms))
-        self._has_ended = timestamp_ms == MAX_TIMESTAMP_MS
         self._hold_or_release()
 
     def process_watermark_status(self, idle: bool) -> None:
@@ -119,8 +119,8 @@ class AsyncWaitOperator(Operator):
         self._complete(time_ns)
 
     def finish(self) -> None:
-        # Nothing is left but behind a loop's end, or records of a neighbour that holds them back until it finishes:
-        # no timer comes any more, so their time passes here.
+        # Nothing is left, unless the input ended without a last watermark. No timer comes any more, so what is left
+        # of their time passes here.
         while self._due:
             self._complete(self._due[0][0])
         assert self._queue.is_empty, f"{self.context.name}: records in flight, and nobody will answer"

@@ -89,6 +89,7 @@ class DatabaseSink:
         timeout_warning_ratio: float | None = None,
         ignore_failures_after_transaction_timeout: bool = False,
     ) -> None:
+        check_database(database)
         if existing not in ("fail", "append"):
             raise ConfigurationError(f"existing is {existing!r}; it must be 'fail' or 'append'")
         if newer_commits not in ("fail", "report", "retract"):
@@ -188,6 +189,14 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Raises :class:`ConfigurationError` unless ``value`` is a whole number from ``least``."""
     if type(value) is not int or value < least:
         raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from {least}")
+
+
+def check_database(database: object) -> None:
+    """Raises :class:`ConfigurationError` unless it is one."""
+    if isinstance(database, type) or not callable(getattr(database, "connect", None)):
+        raise ConfigurationError(
+            f"database is {database!r}; it must be SqliteDatabase('file') or PostgresDatabase('dsn'), or like them"
+        )
 
 
 def writer_name(table: str, writer: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from operators.databases.database_sink import Columns, check_whole, writer_name
+from operators.databases.database_sink import Columns, check_database, check_whole, writer_name
 from operators.databases.memory_database import MemoryDatabase
 from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
 from operators.databases.session import EpochHolder, Row, SinkDatabase, SinkSession, TableDescription, check_table
@@ -65,6 +65,7 @@ class UpsertSink:
         flush_interval_ms: int | None = None,
         request_ns: int = 0,
     ) -> None:
+        check_database(database)
         if isinstance(key, str) or not key:
             raise ConfigurationError(f"key must name one column or more, in a tuple; got {key!r}")
         check_whole("batch_rows", batch_rows, 1)

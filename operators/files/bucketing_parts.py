@@ -14,7 +14,8 @@ Rules, in the words of that sink:
   all before it.
 * A restore from checkpoint ``n`` finishes what ``n`` says was pending. The part that was in progress becomes finished
   too, cut to the length that ``n`` knows, whatever was written to it since and whatever it is called by now. Where
-  files cannot be cut, a file beside it says how much is valid. Nobody writes to it again.
+  files cannot be cut, a file beside it says how much is valid. Nobody writes to it again. A file system may cut it
+  later (:mod:`operators.files.late_truncation`): until then it keeps its name, and is in all snapshots.
 * Whatever else is in the directory stays: parts that were opened behind ``n`` and never finished are orphans for ever.
 
 Some things are done more carefully than there, so that a reader who looks at any moment, and a power failure at any
@@ -32,6 +33,7 @@ from typing import Any
 
 from engine.elements.errors import StorageError
 from operators.files.bucketing_names import BucketingNames
+from operators.files.late_truncation import LateTruncations
 from operators.files.valid_length import has_valid_length, write_valid_length
 from state_backends.filesystem import FileSystem, WritableFile
 
@@ -75,6 +77,7 @@ class BucketingParts:
     ``truncates``         whether files can be cut: asked at most once, when a restore has to know;
     ``keeps_valid_length``  whether a restore leaves a valid length as it is that one from another checkpoint has
                           written (as in Flink, where rows then appear twice);
+    ``late``              for a file system that cuts files later;
     ``missing``           told of each part that a restore cannot find: it was finished, and somebody has taken it away.
     """
 
@@ -91,6 +94,7 @@ class BucketingParts:
         truncates: Callable[[], bool],
         keeps_valid_length: bool = False,
         missing: Callable[[], None],
+        late: LateTruncations | None = None,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -103,6 +107,9 @@ class BucketingParts:
         self._can_truncate: bool | None = None
         self._keeps_valid_length = keeps_valid_length
         self._missing = missing
+        self._late = late
+        self._being_cut: dict[tuple[str, str], tuple[str, int]] = {}
+        """By bucket and part: the name that it still has, and its length in the end."""
         self._buckets: dict[str, _Bucket] = {}
         self._opened: list[tuple[str, str]] = []
         self._changed: dict[str, None] = {}
@@ -210,7 +217,11 @@ class BucketingParts:
             bucket.pending = []
         # Names before state: a checkpoint must not refer to a file that a crash can lose.
         self._sync_directories()
-        return [bucket.snapshot() for _, bucket in sorted(self._buckets.items())]
+        being_cut: list[BucketSnapshot] = [
+            (bucket, part, length_bytes, 0, 0, [], [])
+            for (bucket, part), (_, length_bytes) in sorted(self._being_cut.items())
+        ]
+        return [*(bucket.snapshot() for _, bucket in sorted(self._buckets.items())), *being_cut]
 
     def take_opened(self) -> list[tuple[str, str]]:
         """Bucket and final name of each part that was opened since the last call."""
@@ -245,18 +256,18 @@ class BucketingParts:
 
     # --- restore ------------------------------------------------------------------------------------------
 
-    def restore(self, buckets: Iterable[BucketSnapshot]) -> None:
+    def restore(self, buckets: Iterable[BucketSnapshot], now_ms: int = 0) -> None:
         """Finish what these states say was in progress or pending, whoever has written it. Idempotent."""
         for bucket, part, length_bytes, _, _, _, booked in buckets:
             if part is not None:
-                self._restore_part(bucket, part, length_bytes)
+                self._restore_part(bucket, part, length_bytes, now_ms)
             for _, parts in booked:
                 for pending in parts:
                     if not self._finish(bucket, pending):
                         self._missing()
         self._sync_directories()
 
-    def _restore_part(self, bucket: str, part: str, length_bytes: int) -> None:
+    def _restore_part(self, bucket: str, part: str, length_bytes: int, now_ms: int) -> None:
         names, fs = self._names, self._fs
         found = [
             name for name in (names.pending(part), names.in_progress(part), part) if fs.exists(self._path(bucket, name))
@@ -282,9 +293,29 @@ class BucketingParts:
         if not self._can_truncate:
             self._mark_valid(bucket, part, length_bytes)
         elif size_bytes > length_bytes:
-            fs.truncate(path, length_bytes)
-        if name != part:
-            self._rename(bucket, name, part)
+            if self._late is None:
+                fs.truncate(path, length_bytes)
+            elif not self._late.begin(path, length_bytes, now_ms):
+                self._being_cut[bucket, part] = name, length_bytes
+                return
+        self._rename(bucket, name, part)
+
+    @property
+    def is_cutting(self) -> bool:
+        """Whether restored parts are still being cut."""
+        return bool(self._being_cut)
+
+    def look_again(self, now_ms: int) -> bool:
+        """Finish the restored parts that are cut by now; whether all are. Raises ``StorageError`` when one takes too
+        long."""
+        late = self._late
+        assert late is not None, "nothing is cut later"
+        for (bucket, part), (name, _) in sorted(self._being_cut.items()):
+            if late.is_done(self._path(bucket, name), now_ms):
+                del self._being_cut[bucket, part]
+                self._rename(bucket, name, part)
+        self._sync_directories()
+        return not self._being_cut
 
     def _mark_valid(self, bucket: str, part: str, length_bytes: int) -> None:
         path = self._path(bucket, self._names.valid_length(part))
@@ -310,4 +341,5 @@ class BucketingParts:
 
     def fingerprint(self) -> object:
         """Everything that decides what is done next."""
-        return tuple((*bucket.snapshot(), bucket.counter) for _, bucket in sorted(self._buckets.items()))
+        known = tuple((*bucket.snapshot(), bucket.counter) for _, bucket in sorted(self._buckets.items()))
+        return known if self._late is None else (known, self._late.fingerprint())

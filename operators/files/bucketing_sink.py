@@ -5,7 +5,8 @@ each record, a timer that looks for inactive parts, state, and the end.
 
 * The states of all buckets of a subtask are *one* element of a list state. A restore deals the elements out again; any
   subtask may finish the files of any other.
-* Whether files can be cut is found out by cutting one of seven bytes, or switched off with ``use_truncate=False``.
+* Whether files can be cut is found out by cutting one of seven bytes, or switched off with ``use_truncate=False``. On a
+  file system that cuts them later the sink takes no records until all of a restore are cut.
 * ``finish`` closes the parts, which the last checkpoint then finishes (the sink of Flink knew no end of input).
   ``close`` closes them too, but no checkpoint knows of that.
 * A job may go back to an older checkpoint: :mod:`operators.files.bucketing_journal`.
@@ -28,6 +29,8 @@ from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssig
 from operators.files.bucketing_journal import PartJournal
 from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_parts import BucketingParts
+from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
+from operators.files.file_sink import checked_format
 from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk
 from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
@@ -38,9 +41,11 @@ from state_backends.filesystem import FileSystem
 DEFAULT_BATCH_SIZE_BYTES = 384 * 1024 * 1024
 DEFAULT_INACTIVE_CHECK_INTERVAL_MS = 60_000
 DEFAULT_INACTIVE_THRESHOLD_MS = 60_000
+DEFAULT_ASYNC_TIMEOUT_MS = 60_000
 
 _SCRATCH = b"scratch"
 """Seven bytes."""
+_SCRATCH_PREFIX = ".truncate-"
 
 
 class BucketingSink:
@@ -56,6 +61,8 @@ class BucketingSink:
     ``inactive_check_interval_ms``, ``inactive_threshold_ms``  how often it is looked for parts that were not written to
                   for how long; by default a minute each;
     ``use_truncate``  ``False`` = write valid lengths although files can be cut;
+    ``async_timeout_ms``  how long a restore waits for a file system that cuts files later: for its lease, and for the cut;
+                  by default a minute each;
     ``goes_back``  ``False`` = a job that starts from an older checkpoint takes nothing back but what was in progress in
                   it, and changes no valid length, as in Flink: some rows are then there twice. Nor is a journal kept.
     """
@@ -74,6 +81,7 @@ class BucketingSink:
         inactive_check_interval_ms: int = DEFAULT_INACTIVE_CHECK_INTERVAL_MS,
         inactive_threshold_ms: int = DEFAULT_INACTIVE_THRESHOLD_MS,
         use_truncate: bool = True,
+        async_timeout_ms: int = DEFAULT_ASYNC_TIMEOUT_MS,
         goes_back: bool = True,
     ) -> None:
         _check_directory(path)
@@ -87,8 +95,9 @@ class BucketingSink:
             _check_number("rollover_interval_ms", rollover_interval_ms, 0)
         _check_number("inactive_check_interval_ms", inactive_check_interval_ms, 1)
         _check_number("inactive_threshold_ms", inactive_threshold_ms, 0)
+        _check_number("async_timeout_ms", async_timeout_ms, 0)
         self.path = path
-        self.format = JsonLinesRowFormat() if format is None else format
+        self.format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.assigner = _assigner(bucketer)
         self.names = BucketingNames() if names is None else names
         self.batch_size_bytes = batch_size_bytes
@@ -96,6 +105,7 @@ class BucketingSink:
         self.inactive_check_interval_ms = inactive_check_interval_ms
         self.inactive_threshold_ms = inactive_threshold_ms
         self.use_truncate = use_truncate
+        self.async_timeout_ms = async_timeout_ms
         self.goes_back = goes_back
 
     def create_operator(self) -> Operator:
@@ -130,6 +140,7 @@ class _BucketingSinkOperator(SinkOperator):
         self._watermark_ms = -(2**63)
         self._parts: BucketingParts | None = None
         self._journal: PartJournal | None = None
+        self._next_check_ms = self._next_look_ms = 0
         self._finished = False
 
     # --- life cycle ---------------------------------------------------------------------------------------
@@ -146,8 +157,11 @@ class _BucketingSinkOperator(SinkOperator):
         if not context.checkpointing_enabled:
             names = replace(names, pending_prefix="", pending_suffix="")
         self._directory = context.resolve_path(spec.path)
+        fs, late = context.file_system(), None
+        if isinstance(fs, TruncatesLater):
+            late = LateTruncations(fs, spec.async_timeout_ms)
         parts = self._parts = BucketingParts(
-            context.file_system(),
+            fs,
             self._directory,
             names,
             subtask=context.subtask,
@@ -157,6 +171,7 @@ class _BucketingSinkOperator(SinkOperator):
             truncates=self._can_truncate,
             keeps_valid_length=not spec.goes_back,
             missing=self._count_missing,
+            late=late,
         )
         if spec.goes_back and context.checkpointing_enabled:
             self._journal = PartJournal(
@@ -170,21 +185,32 @@ class _BucketingSinkOperator(SinkOperator):
             )
         self._state = context.operator_backend().list_state("bucket-states")
         with self._storage_errors():
+            self._delete_scratch()
             if self._journal is not None:
                 retracted = self._journal.go_back(context.restored_checkpoint_id())
                 context.metrics.count("numCommittedFilesRetracted", retracted)
             for buckets in self._state.get():
-                parts.restore(tuple(bucket) for bucket in buckets)
+                parts.restore((tuple(bucket) for bucket in buckets), context.processing_time_ms())
 
     def _count_missing(self) -> None:
         self.context.metrics.count("numCommittedFilesMissing")
+
+    def _delete_scratch(self) -> None:
+        """Of attempts that died while they tried to cut it."""
+        context, fs = self.context, self.context.file_system()
+        attempt = f"-{context.incarnation}-{context.attempt}"
+        for name in fs.list_dir(self._directory) if fs.is_dir(self._directory) else ():
+            if name.startswith(_SCRATCH_PREFIX) and not name.endswith(attempt):
+                fs.delete(posixpath.join(self._directory, name))
 
     def _can_truncate(self) -> bool:
         if not self._spec.use_truncate:
             return False
         context, fs = self.context, self.context.file_system()
+        if isinstance(fs, TruncatesLater):
+            return True
         fs.make_dirs(self._directory)
-        name = f".truncate-{context.subtask}-{context.incarnation}-{context.attempt}"
+        name = f"{_SCRATCH_PREFIX}{context.subtask}-{context.incarnation}-{context.attempt}"
         path = posixpath.join(self._directory, name)
         try:
             with fs.open_write(path) as file:
@@ -205,15 +231,32 @@ class _BucketingSinkOperator(SinkOperator):
 
     def open(self) -> None:
         self._arm()
+        if self._machine.is_cutting:
+            # Nobody ends, and no row is written, before they are cut: the sink would be gone, or ahead of its parts.
+            self.context.hold_input()
+            self._look_again_soon()
 
     def _arm(self) -> None:
-        interval_ms = self._spec.inactive_check_interval_ms
-        self.context.register_processing_timer(self.context.processing_time_ms() + interval_ms)
+        self._next_check_ms = self.context.processing_time_ms() + self._spec.inactive_check_interval_ms
+        self.context.register_processing_timer(self._next_check_ms)
+
+    def _look_again_soon(self) -> None:
+        self._next_look_ms = self.context.processing_time_ms() + POLL_INTERVAL_MS
+        self.context.register_processing_timer(self._next_look_ms)
 
     def on_processing_time(self, time_ms: int) -> None:
-        with self._storage_errors():
-            self._machine.close_inactive(self.context.processing_time_ms())
-        self._arm()
+        now_ms = self.context.processing_time_ms()
+        if self._machine.is_cutting and now_ms >= self._next_look_ms:
+            with self._storage_errors():
+                is_over = self._machine.look_again(now_ms)
+            if is_over:
+                self.context.release_input()
+            else:
+                self._look_again_soon()
+        if now_ms >= self._next_check_ms:
+            with self._storage_errors():
+                self._machine.close_inactive(now_ms)
+            self._arm()
 
     def finish(self) -> None:
         self._finished = True

@@ -86,7 +86,7 @@ class FileSink:
                 f"bucket_check_interval_ms is {bucket_check_interval_ms!r}; it must be a whole number of ms above 0"
             )
         self.path = path
-        self.format: Format = JsonLinesRowFormat() if format is None else _checked_format(format)
+        self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.bucket = bucket
         self.bucket_assigner = _assigner(bucket, bucket_assigner)
         self.prefix = prefix
@@ -115,7 +115,10 @@ class FileSink:
         """The same with committers, and compaction of small files before readers see them.
         ``compaction_ns_per_byte``: virtual time that it takes."""
         from operators.files.committing_file_sink import CommittingFileSink
+        from operators.files.compact_coordinator import CompactionStrategy
 
+        if not isinstance(strategy, CompactionStrategy):
+            raise ConfigurationError(f"strategy is {shorten(strategy)}; it must be CompactionStrategy(...)")
         return CommittingFileSink(self, strategy, compaction_ns_per_byte)
 
 
@@ -124,13 +127,15 @@ def _check_directory(path: object) -> None:
         raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
 
 
-def _checked_format(format: Format) -> Format:
+def checked_format(format: Any) -> Any:
+    """``format``, if it can write. Raises :class:`ConfigurationError`."""
     needed = ("encode_batch", "select", "open_writer") if is_bulk(format) else ("encode",)
     for name in needed:
-        if not callable(getattr(format, name, None)):
+        # A text has a method ``encode``, which is another one.
+        if not callable(getattr(format, name, None)) or isinstance(format, str):
             raise ConfigurationError(
-                f"format is {shorten(format)}, which has no method {name}; use JsonLinesRowFormat(), CsvRowFormat(), "
-                "TextRowFormat(), BulkTextFormat(...) or ParquetFormat(...), or an object like them"
+                f"format is {shorten(format)}, which has no method {name} for records; use JsonLinesRowFormat(), "
+                "CsvRowFormat(), TextRowFormat(), BulkTextFormat(...) or ParquetFormat(...), or an object like them"
             )
     return format
 

@@ -81,7 +81,6 @@ class FileSinkOperator(SinkOperator):
                 self._writer.sync_directories()
             gone = buckets.initialize(states, counters.by_subtask.values())
             self._writer.sync_directories()
-            self._directory.forget_committed()
         if self._directory.retracted:
             context.metrics.count("numCommittedFilesRetracted", self._directory.retracted)
         if gone:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from engine.elements.errors import ConfigurationError, JobChangedError, StateError
+from engine.elements.errors import ConfigurationError, JobChangedError, StateError, shorten
 from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.files.compressed_files import Compression, check_compression, codec_of, open_input
@@ -91,6 +91,11 @@ class FileSource:
         monitor_interval_ms: int | None = None,
         assigner: Literal["lifo", "fifo"] = "lifo",
     ) -> None:
+        if isinstance(format, type) or not any(hasattr(format, name) for name in ("parser", "create_reader")):
+            raise ConfigurationError(
+                f"format is {shorten(format)}; use CsvFormat(...), JsonLinesFormat(), TextFormat(),"
+                " FixedLengthFormat(...) or ParquetInputFormat(...), or an object like them"
+            )
         if on_malformed not in ("fail", "skip", "side_output"):
             raise ConfigurationError(f"on_malformed must be 'fail', 'skip' or 'side_output', got {on_malformed!r}")
         for name, value in (("split_bytes", split_bytes), ("monitor_interval_ms", monitor_interval_ms)):

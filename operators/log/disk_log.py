@@ -11,6 +11,7 @@ from collections.abc import Callable
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import OperatorContext
 from operators.log.disk_transaction_log import FSYNC_TRANSACTION, DiskTransactionLog, LogSettings
+from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS
 from operators.log.partition_log import Retention
 from operators.log.transaction_coordinator import DEFAULT_MAX_TIMEOUT_NS
 from operators.log.transaction_log import Exchange, Request
@@ -26,7 +27,9 @@ class DiskLog:
     ``retain_bytes``, ``retain_records``, ``retain_segments``  how much of each partition is kept at least, ``None`` =
                          everything; whole segments go, never behind the last stable offset;
     ``journal_bytes``    how much is written down about transactions before a snapshot bounds the next recovery;
-    ``max_timeout_ns``   the longest transaction timeout that a sink may ask for.
+    ``max_timeout_ns``   the longest transaction timeout that a sink may ask for;
+    ``transactional_id_expiration_ns``  how long a transactional id is remembered that nobody uses, ``None`` = for ever.
+                         A checkpoint that is older cannot be restored: nobody knows how its transactions ended.
 
     ``gate`` and ``clock`` are those of the log, see
     :class:`operators.log.transaction_coordinator.TransactionCoordinator`: set them before it is opened.
@@ -43,11 +46,19 @@ class DiskLog:
         retain_segments: int | None = None,
         journal_bytes: int = 1 << 20,
         max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
+        transactional_id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS,
     ) -> None:
         check_log_path(path)
         retention = Retention(retain_bytes, retain_records, retain_segments)
         self.path = path
-        self.settings = LogSettings(fsync, segment_bytes, retention, journal_bytes, max_timeout_ns)
+        self.settings = LogSettings(
+            fsync,
+            segment_bytes,
+            retention,
+            journal_bytes,
+            max_timeout_ns,
+            id_expiration_ns=transactional_id_expiration_ns,
+        )
         self.settings.check()
         self.gate: Callable[[Request], str] | None = None
         self.clock: Callable[[], int] | None = None

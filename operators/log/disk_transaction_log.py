@@ -31,10 +31,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError
+from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS
 from operators.log.partition_log import PartitionLog, Retention
 from operators.log.readable_log import ReadableLog
-from operators.log.topics import check_topic_name, partition_directory, partitions_of, topics_of, write_topic
+from operators.log.topics import (
+    check_topic_name,
+    lock_log,
+    partition_directory,
+    partitions_of,
+    topics_of,
+    write_topic,
+)
 from operators.log.transaction_coordinator import DEFAULT_MAX_TIMEOUT_NS
 from operators.log.transaction_journal import Place, Snapshot, TransactionJournal
 from operators.log.transaction_log import (
@@ -49,9 +57,8 @@ from operators.log.transaction_log import (
     Request,
     TransactionLogError,
 )
-from operators.log.transaction_names import BEGUN, ENDED, IS_PREPARED, REGISTERED, Change, Name
-from state_backends.errors import StorageInUseError, StorageNotWritableError
-from state_backends.filesystem import DirectoryLock, FileSystem
+from operators.log.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
+from state_backends.filesystem import FileSystem
 
 FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER = "append", "transaction", "never"
 FSYNC_POLICIES = (FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER)
@@ -68,13 +75,15 @@ class LogSettings(NamedTuple):
     journal_bytes: int = 1 << 20
     max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS
     keeps_history: bool = False
+    id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS
 
     def check(self) -> None:
         """Raises :class:`ConfigurationError` when a value makes no sense."""
         if self.fsync not in FSYNC_POLICIES:
             raise ConfigurationError(f"fsync is {self.fsync!r}; it must be one of {', '.join(FSYNC_POLICIES)}")
+        may_be_none = (*Retention._fields, "id_expiration_ns")
         for name, value in (*self._asdict().items(), *self.retention._asdict().items()):
-            if name in ("fsync", "retention", "keeps_history") or (value is None and name in Retention._fields):
+            if name in ("fsync", "retention", "keeps_history") or (value is None and name in may_be_none):
                 continue
             if type(value) is not int or value < 1:
                 raise ConfigurationError(f"{name} of the log is {value!r}; it must be a whole number above 0")
@@ -92,14 +101,20 @@ class DiskTransactionLog(ReadableLog):
         :class:`LogCorruptError` when it is damaged."""
         self.settings = LogSettings() if settings is None else settings
         self.settings.check()
-        super().__init__(max_timeout_ns=self.settings.max_timeout_ns, keeps_history=self.settings.keeps_history)
+        super().__init__(
+            max_timeout_ns=self.settings.max_timeout_ns,
+            keeps_history=self.settings.keeps_history,
+            id_expiration_ns=self.settings.id_expiration_ns,
+        )
         self.directory = directory
         self._fs = fs
         self._never_syncs = self.settings.fsync == FSYNC_NEVER
         self._topics: dict[str, list[PartitionLog]] = {}
         self._broken: str | None = None
+        self._postponed: list[tuple[PartitionLog, str, Producer]] | None = None
+        """Markers of a group of requests that wait for the journal."""
         self.completed_markers = 0
-        self._lock = _lock(fs, directory)
+        self._lock = lock_log(fs, directory)
         try:
             self._recover()
         except BaseException:
@@ -117,7 +132,7 @@ class DiskTransactionLog(ReadableLog):
                 never_syncs=self._never_syncs,
             )
             snapshot = self._journal.recover()
-            self._names, self._now_ns = snapshot.names, snapshot.now_ns
+            self._names, self._now_ns, self._first_epoch = snapshot.names, snapshot.now_ns, snapshot.first_epoch
             durable: dict[Place, int] = {}
             prepared: dict[str, dict[Place, int]] = {}
             for at_ns, change in self._journal.changes(snapshot.offset):
@@ -126,8 +141,7 @@ class DiskTransactionLog(ReadableLog):
                 self._open_topic(topic, snapshot, durable)
             self._recover_transactions(prepared)
             self._journal.sync()
-            open_names = [name for name in self._names.values() if name.state is not None]
-            self._next_expiry_ns = min((name.begun_ns + name.timeout_ns for name in open_names), default=1 << 63)
+            self._plan_expiry()
 
     @property
     def truncated_bytes(self) -> int:
@@ -277,6 +291,9 @@ class DiskTransactionLog(ReadableLog):
             self._retain(entries)
 
     def _mark(self, entries: PartitionLog, kind: str, producer: Producer) -> None:
+        if self._postponed is not None:
+            self._postponed.append((entries, kind, producer))
+            return
         with self._writing("cannot be written"):
             entries.append(kind, producer, (), 0, self._now_ns)
             # Recovery would write it again. But until then readers would not see what they have seen before.
@@ -290,15 +307,33 @@ class DiskTransactionLog(ReadableLog):
     def _record_change(self, change: Change) -> None:
         kind, key, *_ = change
         with self._writing("cannot be written"):
-            if kind == BEGUN:
-                self._journal.append(change, self._now_ns)
-                return
             if kind in (IS_PREPARED, ENDED):
                 name = self._names[key]
                 is_kept = kind == IS_PREPARED or (change[3] == COMMITTED and name.state == OPEN)
                 change = (*change, self._make_durable(name) if is_kept else [])
+            if kind == FORGOTTEN:
+                # Records of a name that nobody knows any more must have their markers.
+                for partition in self._all_partitions():
+                    partition.sync()
             self._journal.append(change, self._now_ns)
-            self._journal.sync()
+            if kind != BEGUN and self._postponed is None:
+                self._journal.sync()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See the port."""
+        assert self._postponed is None, "groups of requests are not nested"
+        postponed: list[tuple[PartitionLog, str, Producer]] = []
+        self._postponed = postponed
+        try:
+            yield
+        finally:
+            self._postponed = None  # Also when one has failed: the others are carried out, and this log lives on.
+            if self._broken is None:
+                with self._writing("cannot be written"):
+                    self._journal.sync()
+                for entries, kind, producer in postponed:
+                    self._mark(entries, kind, producer)
 
     def _make_durable(self, name: Name) -> list[tuple[str, int, int, int]]:
         """The records of an open transaction: topic, partition, how many, and how far the partition is durable."""
@@ -331,7 +366,7 @@ class DiskTransactionLog(ReadableLog):
                 for number, partition in enumerate(partitions):
                     partition.sync()
                     points[topic, number] = partition.recovery_point()
-            self._journal.write_snapshot(self._now_ns, self._names, points)
+            self._journal.write_snapshot(self._now_ns, self._first_epoch, self._names, points)
 
     # --- end ----------------------------------------------------------------------------------------------
 
@@ -363,17 +398,3 @@ class DiskTransactionLog(ReadableLog):
     def _all_partitions(self) -> Iterator[PartitionLog]:
         for partitions in self._topics.values():
             yield from partitions
-
-def _lock(fs: FileSystem, directory: str) -> DirectoryLock:
-    try:
-        return fs.lock_directory(directory)
-    except StorageInUseError as error:
-        holder = "another process" if error.holder is None else f"process {error.holder}"
-        raise StorageError(
-            f"log {directory} is being written to by {holder}: two writers would overwrite each other\n"
-            "  fix: wait for it to end, stop it, or write to another log; reading needs no lock"
-        ) from error
-    except StorageNotWritableError as error:
-        raise StorageError(str(error)) from error
-    except OSError as error:
-        raise TransactionLogError(f"log {directory} cannot be opened: {error}") from error

@@ -133,8 +133,8 @@ def extent_of(fs: FileSystem, directory: str, where: str, at_ns: int | None = No
 class PartitionReader:
     """Hands out the records of a partition from an offset on, in order.
 
-    :ivar offset: behind the last record handed out
-    :ivar crc: of the batch that held it; ``None`` if there is none yet
+    :ivar offset: behind the last record handed out, and what was skipped behind that
+    :ivar crc: of the batch before it; ``None`` if there is none yet
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class PartitionReader:
             if before is not None and head.first_offset >= before:
                 return False
             if head.kind != DATA:
-                self._queue.popleft()
+                self._skip(head)
                 if head.producer is not None:
                     self._committed.pop(head.producer, None)
                 continue
@@ -215,7 +215,7 @@ class PartitionReader:
                         return False
                     continue
                 if not committed:
-                    self._queue.popleft()
+                    self._skip(head)
                     continue
             self._queue.popleft()
             if head.end_offset <= self._start:
@@ -223,6 +223,12 @@ class PartitionReader:
             self._current, self._first = head.values(self._where), head.first_offset
             self._current_batch, self._next = head, max(0, self._start - head.first_offset)
             return True
+
+    def _skip(self, head: RecordBatch) -> None:
+        """Nothing of it is handed out. It is behind the reader all the same: what is left to read is no lag."""
+        self._queue.popleft()
+        if head.end_offset > self.offset:
+            self.offset, self.crc = head.end_offset, head.crc
 
     def _look_ahead(self) -> bool:
         try:

@@ -213,6 +213,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         """Records in the current transaction, by partition."""
         self._idle: dict[str, Producer] = {}
         """Names whose transaction is committed."""
+        self._recovered: list[str] = []
+        """Names of older attempts whose transaction was committed just now."""
 
     @property
     def _log(self) -> TransactionLog:
@@ -280,11 +282,14 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
 
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:
         names = {transaction[0] for transaction in spared}
-        for found in self._mine_of_earlier():
+        earlier = [found.producer.transactional_id for found in self._mine_of_earlier()]
+        lingering = [*self._recovered, *(name for name in earlier if name not in names)]
+        self._recovered = []
+        with self._log.together():
             # Not only what is open: a zombie between two transactions must not begin another one. Names that are spared
             # are fenced by whoever commits what they have pre-committed.
-            if found.producer.transactional_id not in names:
-                self._fence(found.producer.transactional_id)
+            for name in dict.fromkeys(lingering):
+                self._fence(name)
 
     def _fence(self, name: str) -> None:
         self._init(name)
@@ -324,9 +329,9 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
         # The name belongs to an attempt that is over. Behind the transaction that is committed now, or was before, it
-        # may have begun the next, and a zombie may be about to: that is the end of it.
+        # may have begun the next, and a zombie may be about to: it is fenced, with all that linger.
         self._commit(transaction, checkpoint_id)
-        self._fence(transaction[0])
+        self._recovered.append(transaction[0])
 
     def _commit(self, transaction: Transaction, checkpoint_id: int | None) -> Producer:
         producer = Producer(*transaction)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.elements.errors import ConfigurationError
+from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS
 from operators.log.log_entries import aborted_ranges, decided, validate_names, validate_partition
 from operators.log.transaction_coordinator import (
     ANSWER_LOST,
@@ -48,8 +49,13 @@ __all__ = [
 class MemoryTransactionLog(TransactionCoordinator[list[Entry]]):
     """See the module, and :class:`operators.log.transaction_coordinator.TransactionCoordinator` for its attributes."""
 
-    def __init__(self, *, max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS) -> None:
-        super().__init__(max_timeout_ns=max_timeout_ns)
+    def __init__(
+        self,
+        *,
+        max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
+        id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS,
+    ) -> None:
+        super().__init__(max_timeout_ns=max_timeout_ns, id_expiration_ns=id_expiration_ns)
         self._topics: dict[str, list[list[Entry]]] = {}
 
     # --- topics -------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from __future__ import annotations
 import posixpath
 import re
 
-from engine.elements.errors import ConfigurationError
-from operators.log.transaction_log import LogCorruptError
+from engine.elements.errors import ConfigurationError, StorageError
+from operators.log.transaction_log import LogCorruptError, TransactionLogError
 from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import FileSystem, write_atomically
+from state_backends.errors import CorruptStateError, StorageInUseError, StorageNotWritableError
+from state_backends.filesystem import DirectoryLock, FileSystem, write_atomically
 from state_backends.framing import seal, unseal
 
 TOPICS_DIRECTORY = "topics"
@@ -71,3 +71,19 @@ def write_topic(fs: FileSystem, log: str, topic: str, partitions: int) -> None:
     """Make a topic, or give it more partitions, durably."""
     fs.make_dirs(topic_directory(log, topic))
     write_atomically(fs, _topic_file(log, topic), seal(_MAGIC, _VERSION, default_codec().encode(partitions)))
+
+
+def lock_log(fs: FileSystem, directory: str) -> DirectoryLock:
+    """Become the one who writes. Raises :class:`StorageError` when another process does, or nobody can."""
+    try:
+        return fs.lock_directory(directory)
+    except StorageInUseError as error:
+        holder = "another process" if error.holder is None else f"process {error.holder}"
+        raise StorageError(
+            f"log {directory} is being written to by {holder}: two writers would overwrite each other\n"
+            "  fix: wait for it to end, stop it, or write to another log; reading needs no lock"
+        ) from error
+    except StorageNotWritableError as error:
+        raise StorageError(str(error)) from error
+    except OSError as error:
+        raise TransactionLogError(f"log {directory} cannot be opened: {error}") from error

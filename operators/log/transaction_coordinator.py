@@ -14,10 +14,12 @@ before it changes, so that a subclass can write it down first: a change that is 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from typing import Any, Generic, NoReturn, TypeVar
 
 from engine.elements.errors import ConfigurationError
+from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS, KnownNames
 from operators.log.transaction_log import (
     ABORT_MARKER,
     ABORTED,
@@ -35,7 +37,6 @@ from operators.log.transaction_log import (
     REFUSED_AS_FENCED,
     REPEATED,
     UNHEARD,
-    UNKNOWN,
     Exchange,
     InvalidTransactionError,
     LogTimeoutError,
@@ -46,7 +47,7 @@ from operators.log.transaction_log import (
     TransactionGoneError,
     TransactionLogError,
 )
-from operators.log.transaction_names import BEGUN, ENDED, IS_PREPARED, REGISTERED, Change, Name
+from operators.log.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
 
 P = TypeVar("P", bound=Sized)
 """What a subclass knows a partition by; its length is the offset of the next entry."""
@@ -64,27 +65,29 @@ DEFAULT_MAX_TIMEOUT_NS = 15 * 60 * 1_000_000_000
 """The longest timeout that a producer may ask for (Kafka: ``transaction.max.timeout.ms``, 15 minutes)."""
 
 
-_NEVER_NS = 1 << 63
 
-
-class TransactionCoordinator(Generic[P]):
+class TransactionCoordinator(KnownNames, Generic[P]):
     """See the module.
 
+    ``id_expiration_ns``  how long a name is remembered that nobody uses, ``None`` = for ever;
     ``gate``     decides the fate of each request, one of ``FATES``; ``None`` = all are delivered;
     ``clock``    the log's own, in ns; ``None`` = it believes whoever asks;
     ``history``  every request so far, with its result, if ``keeps_history``.
     """
 
-    def __init__(self, *, max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS, keeps_history: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
+        keeps_history: bool = True,
+        id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS,
+    ) -> None:
+        super().__init__(id_expiration_ns)
         self.gate: Callable[[Request], str] | None = None
         self.clock: Callable[[], int] | None = None
         self.history: list[Exchange] = []
         self._keeps_history = keeps_history
         self._max_timeout_ns = max_timeout_ns
-        self._names: dict[str, Name] = {}
-        self._now_ns = 0
-        self._next_expiry_ns = _NEVER_NS
-        """No transaction is given up before."""
         self._in_hand: Request | None = None
         """What is being carried out."""
         self._late: list[Request] = []
@@ -111,34 +114,14 @@ class TransactionCoordinator(Generic[P]):
     def _record_change(self, change: Change) -> None:
         """Called before ``change`` is applied."""
 
-    def _apply(self, change: Change) -> None:
-        """Names are what all changes so far have made of them."""
-        kind, transactional_id, epoch, *rest = change
-        if kind == REGISTERED:
-            name = self._names.get(transactional_id)
-            if name is None:
-                self._names[transactional_id] = Name(epoch, *rest)
-            else:
-                name.epoch, name.timeout_ns = epoch, rest[0]
-            return
-        name = self._names[transactional_id]
-        if kind == BEGUN:
-            name.state, name.begun_ns = OPEN, rest[0]
-            self._next_expiry_ns = min(self._next_expiry_ns, name.begun_ns + name.timeout_ns)
-        elif kind == IS_PREPARED:
-            name.state, name.note = PREPARED, rest[0]
-        else:
-            assert kind == ENDED, kind
-            outcome, note, *_ = rest
-            name.ended.add(epoch, outcome, note)
-            name.state, name.note = None, None
-            name.written.clear()
-            name.first_offsets.clear()
-            name.epoch = epoch + 1
-
     def _change(self, *change: Any) -> None:
         self._record_change(change)
         self._apply(change)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See the port."""
+        yield
 
     # --- requests -----------------------------------------------------------------------------------------
 
@@ -154,7 +137,7 @@ class TransactionCoordinator(Generic[P]):
         name = self._names.get(transactional_id)
         if name is not None and name.state is not None:
             self._end(transactional_id, name, FENCED, None)
-        epoch = 0 if name is None else name.epoch + 1
+        epoch = self._first_epoch if name is None else name.epoch + 1
         self._change(REGISTERED, transactional_id, epoch, timeout_ns)
         self._answers(request, fate, OK)
         return Producer(transactional_id, epoch)
@@ -242,15 +225,6 @@ class TransactionCoordinator(Generic[P]):
         self.expire(now_ns)
         return self._outcome(producer)
 
-    def _outcome(self, producer: Producer) -> str:
-        name = self._names.get(producer.transactional_id)
-        if name is None:
-            return UNKNOWN
-        ended = name.ended.get(producer.epoch)
-        if ended is not None:
-            return ended
-        return name.state if name.epoch == producer.epoch and name.state is not None else UNKNOWN
-
     def transactions(self, prefix: str, now_ns: int) -> Sequence[TransactionDescription]:
         """See the port."""
         self.expire(now_ns)
@@ -259,16 +233,6 @@ class TransactionCoordinator(Generic[P]):
     def open_transactions(self) -> Sequence[TransactionDescription]:
         """Those that have neither been committed nor aborted, as of the last request."""
         return [self._describe(key, name) for key, name in self._names.items() if name.state is not None]
-
-    @staticmethod
-    def _describe(transactional_id: str, name: Name) -> TransactionDescription:
-        return TransactionDescription(
-            Producer(transactional_id, name.epoch),
-            name.state or name.ended.get(name.epoch - 1) or UNKNOWN,
-            sum(name.written.values()),
-            name.begun_ns if name.state is not None else None,
-            name.ended.newest_note,
-        )
 
     # --- what becomes of a request ------------------------------------------------------------------------
 
@@ -370,25 +334,30 @@ class TransactionCoordinator(Generic[P]):
         self._apply(change)
 
     def expire(self, now_ns: int) -> None:
-        """It is ``now_ns``, or later: give up every transaction that is open for longer than its timeout."""
+        """It is ``now_ns``, or later: give up every transaction that is open for longer than its timeout, and forget
+        names that nobody has used for long."""
         now_ns = now_ns if self.clock is None else self.clock()
         self._now_ns = now_ns = max(self._now_ns, now_ns)
         if now_ns <= self._next_expiry_ns:
             return
-        for transactional_id, name in self._names.items():
-            if name.state is not None and now_ns - name.begun_ns > name.timeout_ns:
+        for transactional_id, name in list(self._names.items()):
+            if now_ns <= self._due_ns(name):
+                continue
+            if name.state is None:
+                self._change(FORGOTTEN, transactional_id, name.epoch)
+            else:
                 epoch = name.epoch
                 self._end(transactional_id, name, EXPIRED, None)
                 request = Request("expire", transactional_id, epoch, None, 0, 0, None, now_ns)
                 self._record(request, DELIVERED, OK)
-        open_names = (name for name in self._names.values() if name.state is not None)
-        self._next_expiry_ns = min((name.begun_ns + name.timeout_ns for name in open_names), default=_NEVER_NS)
+        self._plan_expiry()
 
     def _deliver_late(self, trigger: Request) -> None:
         """Ends of older transactions that arrive again in the middle of a newer one of the same name."""
         for request in [one for one in self._late if one.transactional_id == trigger.transactional_id]:
             assert request.transactional_id is not None
-            if not self._names[request.transactional_id].written:
+            name = self._names.get(request.transactional_id)
+            if name is None or not name.written:
                 continue
             self._late.remove(request)
             outcome = COMMITTED if request.kind == "commit" else ABORTED

@@ -21,17 +21,18 @@ from state_backends.filesystem import FileSystem, write_atomically
 from state_backends.framing import seal, unseal
 
 JOURNAL_DIRECTORY, SNAPSHOT_NAME = "transactions", "snapshot"
-_MAGIC, _VERSION = b"WEIRLOGT", 1
+_MAGIC, _VERSION = b"WEIRLOGT", 2
 
 Place = tuple[str, int]
 """Topic and number of a partition."""
 
 
 class Snapshot(NamedTuple):
-    """``offset``: the first change of the journal that is not in it."""
+    """``offset``: the first change of the journal that is not in it; ``first_epoch``: of names that are new."""
 
     offset: int
     now_ns: int
+    first_epoch: int
     names: dict[str, Name]
     points: dict[Place, RecoveryPoint]
 
@@ -77,13 +78,16 @@ class TransactionJournal:
         """Make all changes survive whatever the log survives."""
         self._changes.sync()
 
-    def write_snapshot(self, now_ns: int, names: Mapping[str, Name], points: Mapping[Place, RecoveryPoint]) -> None:
+    def write_snapshot(
+        self, now_ns: int, first_epoch: int, names: Mapping[str, Name], points: Mapping[Place, RecoveryPoint]
+    ) -> None:
         """Everything that ``points`` speak of must be durable."""
         self._changes.roll()
         offset = self._changes.end_offset
         plain = (
             offset,
             now_ns,
+            first_epoch,
             [_plain(key, name) for key, name in names.items()],
             [(*place, *point) for place, point in points.items()],
         )
@@ -98,15 +102,17 @@ class TransactionJournal:
     def _read_snapshot(self) -> Snapshot:
         path = self._snapshot_path
         if not self._fs.exists(path):
-            return Snapshot(0, 0, {}, {})
+            return Snapshot(0, 0, 0, {}, {})
         try:
             with self._fs.open_read(path) as file:
-                offset, now_ns, names, points = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
+                plain = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
         except CorruptStateError as error:
             raise LogCorruptError(path, 0, error.what) from error
+        offset, now_ns, first_epoch, names, points = plain
         return Snapshot(
             offset,
             now_ns,
+            first_epoch,
             dict(map(_name, names)),
             {(topic, number): RecoveryPoint(*point) for topic, number, *point in points},
         )
@@ -122,10 +128,10 @@ class TransactionJournal:
 
 def _plain(key: str, name: Name) -> tuple[Any, ...]:
     # What an open transaction has written is counted again from the partitions.
-    return (key, name.epoch, name.timeout_ns, name.state, name.begun_ns, name.note, *name.ended.plain())
+    return (key, name.epoch, name.timeout_ns, name.state, name.begun_ns, name.note, name.used_ns, *name.ended.plain())
 
 
 def _name(plain: tuple[Any, ...]) -> tuple[str, Name]:
-    key, epoch, timeout_ns, state, begun_ns, note, runs, newest_note = plain
+    key, epoch, timeout_ns, state, begun_ns, note, used_ns, runs, newest_note = plain
     ended = Outcomes([Run(*run) for run in runs], newest_note)
-    return key, Name(epoch, timeout_ns, state, begun_ns, note, ended=ended)
+    return key, Name(epoch, timeout_ns, state, begun_ns, note, ended=ended, used_ns=used_ns)

@@ -14,6 +14,8 @@ Kafka's producers:
 * Appends carry a sequence number per partition, from 0 in every epoch, so that a repeated one is not written twice
   (KIP-98: the idempotent producer). Appends without a producer have none, and are written twice.
 * A transaction that is open for longer than its timeout is aborted by the log, prepared or not.
+* A name whose last transaction ended long ago is forgotten, and with it how its transactions ended
+  (``transactional.id.expiration.ms``). Epochs of names that come later are above those of all that were forgotten.
 * A reader with ``READ_COMMITTED`` sees records of committed transactions and those without, up to the *last stable
   offset*: the first record of the oldest transaction that is still open.
 
@@ -24,6 +26,7 @@ in which producers come, which would make two runs differ that are the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from engine.elements.errors import StorageError
@@ -210,6 +213,10 @@ class TransactionLog(Protocol):
 
     def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
         """Everything appended is durable, and nothing more will come. Idempotent."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is asked within becomes durable when it ends, all of it together; until then the answers promise
+        nothing. For whoever takes over many names."""
 
     def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
         """Make the transaction visible; returns the producer of the next one. Idempotent.

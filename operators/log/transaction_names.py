@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from operators.log.transaction_log import COMMITTED
 
-REGISTERED, BEGUN, IS_PREPARED, ENDED = "registered", "begun", "prepared", "ended"
+REGISTERED, BEGUN, IS_PREPARED, ENDED, FORGOTTEN = "registered", "begun", "prepared", "ended", "forgotten"
 
 Change = tuple[Any, ...]
 """What changes about a name, as plain values: ``(registered, id, epoch, timeout_ns)``, ``(begun, id, epoch, at_ns)``,
-``(prepared, id, epoch, note)`` and ``(ended, id, epoch, outcome, note)``."""
+``(prepared, id, epoch, note)``, ``(ended, id, epoch, outcome, note)`` and ``(forgotten, id, epoch)``."""
 
 
 class Run(NamedTuple):
@@ -29,8 +29,8 @@ class Run(NamedTuple):
 
 
 class Outcomes:
-    """How the transactions of one name ended, by epoch: for ever, for who commits again may come late. Most end alike,
-    so that a name that lives long takes no more room than a young one."""
+    """How the transactions of one name ended, by epoch: as long as the name lives, for who commits again may come late.
+    Most end alike, so that a name that lives long takes no more room than a young one."""
 
     __slots__ = ("newest_note", "runs")
 
@@ -81,6 +81,8 @@ class Name:
     """Records by partition."""
     first_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     ended: Outcomes = field(default_factory=Outcomes)
+    used_ns: int = 0
+    """When its last transaction ended, or somebody took it over behind that."""
 
 
 def state_of(name: Name) -> object:

@@ -127,7 +127,9 @@ class Pattern:
         """So many records; with two numbers, from the one to the other."""
         most = least if most is None else most
         if type(least) is not int or type(most) is not int or not 1 <= least <= most:
-            raise ConfigurationError(f"pattern: times({least!r}, {most!r}) is no number of records; for none: optional()")
+            raise ConfigurationError(
+                f"pattern: times({least!r}, {most!r}) is no number of records; optional() allows none"
+            )
         return self._with(least=least, most=most)
 
     def times_or_more(self, least: int) -> Pattern:

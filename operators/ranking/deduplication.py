@@ -156,6 +156,7 @@ class FirstByWatermarkOperator(_Deduplicate):
                 out_stamps.append(time_ms)
                 gone.append(key)
         if out:
+            # The record itself is not needed any more: whatever comes now is later, or late.
             self._kept.update_many(gone, [(True, None, None)] * len(gone))
             self._emit(gone, out, out_stamps)
         self.output.emit_watermark(self._clock.watermark_ms)

@@ -30,7 +30,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from operators.files.file_listing import is_hidden
-from operators.files.file_sink import read_committed
+from operators.files.file_sink import checked_format, read_committed
 from operators.files.part_files import Format, RecordError
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.sinks import SinkOperator
@@ -95,7 +95,7 @@ class StagedFileSink:
         if policies:
             check_policies(policies)
         self.path = path
-        self.format: Format = JsonLinesRowFormat() if format is None else format
+        self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.columns = columns
         self.partition_by = tuple(partition_by)
         self.static_partition = dict(static_partition or {})

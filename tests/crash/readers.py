@@ -100,7 +100,8 @@ def bucketing_reader(out: str, target: str) -> View:
 def log_reader(out: str, target: str) -> View:
     """Committed records up to the last stable offset."""
     partitions = committed_records(LocalFileSystem(), os.path.join(out, LOG), TOPIC)
-    return View([_row(record.value, "") for partition in partitions for record in partition])
+    values: list[Any] = [record.value for partition in partitions for record in partition]
+    return View([_row(value, "") for value in values])
 
 
 def _query(path: str, table: str, query: str) -> list[tuple[Any, ...]]:

@@ -19,12 +19,14 @@ import random
 import shlex
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine import SqliteMetastore
@@ -41,7 +43,7 @@ from tests.crash.forked import Ending, weir
 from tests.crash.poller import Poller, Sighting
 from tests.crash.processes import DESCRIPTOR
 from tests.crash.readers import OLD_FILE, OLD_ROWS, View, reader_of, watch_for
-from tests.crash.sinks_job import LOG, METASTORE, SINKS, TABLE
+from tests.crash.sinks_job import LOG, METASTORE, SINKS, SQLITE, TABLE
 from tests.crash.strikes import CALLS, CHANGES, CallStrike, FileStrike, prepare_calls, prepare_files
 from tests.postgres_server import binaries
 from tests.scenarios.live_files import check_live_files
@@ -108,6 +110,8 @@ class Tally:
     exact_kills: int = 0
     server_kills: int = 0
     server_kills_before_commit: int = 0
+    server_kills_survived: int = 0
+    """After which the same process came to the end of the job."""
     restored: int = 0
     rescaled: int = 0
     storage_faults: int = 0
@@ -115,10 +119,14 @@ class Tally:
     looks: int = 0
     views: int = 0
     rows: int = 0
+    kills_of: Counter[str] = field(default_factory=Counter)
+    """By sink."""
 
     def line(self, seed: str, seconds: float) -> str:
         """One line of ``name=value``."""
-        values = {"seed": seed, **vars(self), "seconds": round(seconds, 1)}
+        numbers = {name: value for name, value in vars(self).items() if name != "kills_of"}
+        numbers["least_kills_of_a_sink"] = min(self.kills_of.values(), default=0)
+        values = {"seed": seed, **numbers, "seconds": round(seconds, 1)}
         return " ".join(f"{name}={value}" for name, value in values.items())
 
 
@@ -234,7 +242,7 @@ class KilledSinkJob:
                 rules = _drawn_rules(draw)
             if draw.random() < 0.5:
                 files, call = _drawn_strike(draw, order.sink, server_dies)
-            if files is None and call is None:
+            if files is None and call is None and not (server_dies and draw.random() < 0.6):
                 kill_after_s = _drawn_instant(draw) * self._typical_s
         meanwhile = None
         assault = None
@@ -254,12 +262,14 @@ class KilledSinkJob:
         ending = weir(self._arguments(), log, kill_after_s, prepare, meanwhile)
         struck = assault.finish() if assault is not None else 0
         tally.server_kills += struck
-        tally.server_kills_before_commit += bool(struck and call)
+        tally.server_kills_before_commit += bool(struck and call is not None and call.call == "commit")
+        tally.server_kills_survived += bool(struck and not ending.exit_code)
         tally.processes += 1
         tally.storage_faults += bool(rules)
         tally.restored += "restored checkpoint" in ending.words
         if ending.killed:
             tally.kills += 1
+            tally.kills_of[order.sink] += 1
             tally.kills_of_resumes += resumes
             tally.exact_kills += kill_after_s is None
         elif ending.exit_code:
@@ -291,6 +301,10 @@ class KilledSinkJob:
             waiting = self._server.prepared(self._target)
             if waiting:
                 raise CampaignFailedError(f"left in the server: {waiting}")
+        if order.sink == "sqlite":
+            waiting = staged_in_sqlite(self._out / SQLITE)
+            if waiting:
+                raise CampaignFailedError(f"left in the database: {waiting}")
         try:
             storage = CheckpointStorage(LocalFileSystem(), str(self._storage), order.job_name)
             check_live_files(LocalFileSystem(), storage)
@@ -304,6 +318,13 @@ def covered_rows(checkpoint: str) -> dict[int, int]:
         return {}
     content = SnapshotContent.at(LocalFileSystem(), checkpoint)
     return {entry.key: entry.value["seen"] for entry in content.entries("count")}
+
+
+def staged_in_sqlite(path: Path) -> list[tuple[object, ...]]:
+    """Transactions that are not committed, and rows that still wait."""
+    with closing(sqlite3.connect(path)) as database:
+        found = database.execute("SELECT name, state FROM weir_transactions WHERE state <> 'committed'").fetchall()
+        return found + database.execute(f"SELECT * FROM weir_staged_{TABLE} LIMIT 3").fetchall()
 
 
 class Assault:
@@ -391,8 +412,8 @@ def campaign(
     records: int | None = None,
     adjust: Callable[[Order], Order] = lambda order: order,
 ) -> Tally:
-    """Kill so many processes, sink after sink. ``most_kills``, ``records``: of each job; ``adjust``: has the last word
-    on its options.
+    """Kill so many processes, sink after sink, and at least one of each. ``most_kills``, ``records``: of each job;
+    ``adjust``: has the last word on its options.
 
     Raises :class:`CampaignFailedError` at the first job that came to another end, or showed something wrong; its
     directory is kept.
@@ -403,8 +424,10 @@ def campaign(
         server = None
         if any(sink.startswith("postgres") for sink in sinks):
             server = stack.enter_context(KilledServer.running())
-        while tally.kills < kills:
+        while tally.kills < kills or not all(tally.kills_of[sink] for sink in sinks):
             for sink in sinks:
+                if tally.kills >= kills and tally.kills_of[sink]:
+                    continue
                 order = adjust(drawn_order(draw, sink, faults=faults))
                 if records is not None:
                     order = replace(order, records=records)

@@ -48,9 +48,8 @@ def prepare_files(strike: FileStrike | None, rules: tuple[FaultRule, ...]) -> No
     if strike is None and not rules:
         return
     decide = None if strike is None else _decide(strike)
-    execution.LocalFileSystem = lambda: FaultInjectingFileSystem(  # type: ignore[attr-defined,assignment,misc]
-        LocalFileSystem(), rules, decide=decide
-    )
+    failing = FaultInjectingFileSystem(LocalFileSystem(), rules, decide=decide)
+    vars(execution)["LocalFileSystem"] = lambda: failing
 
 
 def _decide(strike: FileStrike) -> Callable[[str, tuple[str, ...]], None]:

@@ -39,6 +39,20 @@ def order_dependent_subject() -> Subject:
     return Subject(build, label="merging")
 
 
+def chained_subject() -> Subject:
+    """A job whose ``text`` and ``rows`` are two by two: with two sources they are all one chain, otherwise they are
+    two."""
+
+    def build(parallelism: int | None) -> Job:
+        job = Job("chained", max_parallelism=8)
+        numbers = job.source(SequenceSource(0, 12, splits=2), name="numbers", uid="numbers", parallelism=parallelism or 1)
+        texts = numbers.map(str, name="text", uid="text", parallelism=2)
+        texts.collect(CollectedResults(), name="rows", uid="rows", parallelism=2)
+        return job
+
+    return Subject(build, label="chained")
+
+
 def failing_subject() -> Subject:
     """A job with a function that never gets past one record."""
 

@@ -13,7 +13,7 @@ from engine.explore.runner import RESTART_DELAY_NS, run_case, run_config
 from engine.explore.swarm import Measure, Swarm, draw_case, possible_kinds
 from engine.faults.fault import FAULT_KINDS
 from engine.runtime.config import ALIGNED_TIMEOUT
-from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
+from tests.explore.subjects import chained_subject, counting_subject, failing_subject, order_dependent_subject
 from tests.mutants.jobs import logged
 
 SUBJECT = counting_subject()
@@ -111,6 +111,19 @@ def test_pauses_outlast_the_patience_of_the_job_manager() -> None:
         assert (fault.kind, fault.target[-3:]) == ("pause", "[0]")
         assert isinstance(timeout_ns, int)
         assert fault.for_ns > timeout_ns + RESTART_DELAY_NS
+
+
+def test_aimed_pauses_are_meant_for_tasks_that_any_parallelism_has() -> None:
+    """What is chained to what depends on the parallelism; the first operator of a chain is always somewhere."""
+    subject = chained_subject()
+    measure = Measure.of(subject)
+    assert "text -> rows[0]" in measure.names
+    cases = [draw_case(Swarm(kinds=("pause",)), measure, str(number)) for number in range(80)]
+    targets = {fault.target for case in cases for fault in case.faults}
+    assert targets == {"numbers[0]", "text[0]"}
+    for parallelism in (1, 2):
+        tasks = subject.plan(parallelism).vertices
+        assert targets <= {name for vertex in tasks for name in vertex.names_of(0)}
 
 
 def test_usual_settings_are_those_of_every_second_run() -> None:

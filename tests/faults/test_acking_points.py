@@ -104,3 +104,20 @@ def test_whoever_is_paused_at_any_point_no_record_is_missing(for_ns: int, heartb
             runs += 1
     assert runs > 20
     assert (replaced > 10) == (for_ns > heartbeat_ns)
+
+
+@pytest.mark.parametrize("longer_ns", range(500, 8_000, 1_500))
+def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer_ns: int) -> None:
+    """It had read everything, and all of that was acknowledged, but the offsets were not committed: its successor reads
+    the same records again, and they must not come behind the end."""
+    heartbeat_ns, settings = 10_000, {"acking.max_pending": 1, "checkpoint_interval": "1s"}
+    calm = ran(**settings)[1].visits
+    last = calm["source.emit", AFTER, "numbers[0]"]
+    pause = Fault(
+        "pause", "numbers[0]", point="source.emit", phase=AFTER, number=last, for_ns=heartbeat_ns + longer_ns
+    )
+    finished = check(pause, heartbeat_timeout_ns=heartbeat_ns, **settings)
+    assert finished.result.attempts == 2
+    acking = finished.result.acking
+    assert acking is not None
+    assert acking.replayed == 0

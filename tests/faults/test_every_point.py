@@ -14,6 +14,7 @@ from engine.faults.injector import FaultInjector
 from engine.faults.process import worker_of
 from engine.observe.points import AFTER, BEFORE, MASTER, POINTS, TORN
 from engine.runtime.interference import JOB_MANAGER, PROCESS
+from tests.explore import sink_deaths
 from tests.faults.point_jobs import EXPECTED, MODES, case_of, output, ran, ticking, without_amount
 
 Visits = dict[tuple[str, str, str], int]
@@ -120,8 +121,8 @@ def test_a_task_paused_at_any_point_harms_nothing(mode: str, heartbeat_timeout_n
 
 
 def test_every_point_and_phase_is_visited() -> None:
-    """In an aligned and an unaligned run with a crash, a rescale, a run with timers and one with background work, every
-    point is come by in every phase that it has."""
+    """In an aligned and an unaligned run with a crash, a rescale, a run with timers, one with background work, and some
+    with sinks into files and a log, every point is come by in every phase that it has."""
     found: set[tuple[str, str]] = set()
     for mode in ("aligned", "unaligned"):
         found |= ran(mode, FIRST, checkpoint_interval="9us", retained=1)[1].points.keys()
@@ -139,6 +140,9 @@ def test_every_point_and_phase_is_visited() -> None:
 
     crash = Fault("crash", "count[1]", point="user.process", phase=BEFORE)
     found |= ran("acking", crash, **{"acking.timeout_ns": 500_000})[1].points.keys()
+
+    for sink in ("compacting", "bucketing", "log"):
+        found |= sink_deaths.ran(sink_deaths.subject_of(sink), sink_deaths.case_of("aligned"))[1].points.keys()
 
     assert sorted({(name, phase) for name, point in POINTS.items() for phase in point.phases} - found) == []
     assert {phase for _, phase in found} == {BEFORE, AFTER, TORN}

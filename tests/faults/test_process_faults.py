@@ -109,6 +109,15 @@ def test_with_another_parallelism_there_are_other_subtasks() -> None:
         armed("rescale:process@1us=3", "crash:counts[2]@before:snapshot.sync")
 
 
+def test_with_another_parallelism_other_operators_are_chained() -> None:
+    """A fault of a task that begins with an operator of the job is not refused when the job is rescaled."""
+    armed("rescale:process@1us=3", "crash:count -> out[1]@before:snapshot.sync")
+    with pytest.raises(ConfigurationError, match="no task 'counts -> out"):
+        armed("rescale:process@1us=3", "crash:counts -> out[1]@before:snapshot.sync")
+    with pytest.raises(ConfigurationError, match="no task 'count -> out"):
+        armed("crash:count -> out[1]@before:snapshot.sync")
+
+
 def test_a_crash_at_an_instant_strikes_once_over_all_processes() -> None:
     """At its instant of virtual time a task dies; a process that is resumed at an earlier time does not die again."""
     crash = Fault("crash", PROCESS, at_ns=30_000)

@@ -30,7 +30,20 @@ _PAGES = (
     "bucketing-sink",
     "overwrite",
 )
-_EXTRAS = {"columnar": "numpy", "state-backends": "rocksdict"}
+_TRANSCRIPTS = (
+    "savepoints",
+    "state-backends",
+    "database-sinks",
+    "committers",
+    "compaction",
+    "sources-and-sinks",
+    "file-sink",
+    "file-source",
+    "partition-commit",
+    "partitioned-log",
+    "table-connector",
+)
+_EXTRAS = {"columnar": "numpy", "state-backends": "rocksdict", "file-sink": "pyarrow"}
 _HEX_LINE = re.compile(r"^\s*((?:[0-9a-f]{2}\s+)*[0-9a-f]{2})(?=\s|$)")
 
 
@@ -51,18 +64,23 @@ def test_programs_print_what_the_page_says(name: str, tmp_path: Path) -> None:
         assert transcripts.run_program(program.text, tmp_path, ROOT) == printed, f"docs/{name}.md:{program.line}"
 
 
-@pytest.mark.parametrize("name", ["savepoints", "state-backends", "database-sinks", "committers", "compaction"])
+@pytest.mark.parametrize("name", _TRANSCRIPTS)
 def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
-    """Commands of a page, in order and in one directory with its programs, print what stands below them."""
+    """Commands of a page, in order and in one directory with its programs, print what stands below them; and so do
+    programs that look at what the commands have left."""
+    if name in _EXTRAS:
+        pytest.importorskip(_EXTRAS[name])
     for text in ((ROOT / "README.md").read_text("utf-8"), page(name)):
         for file_name, program in transcripts.named_programs(text).items():
-            (tmp_path / file_name).write_text(program, "utf-8")
+            (tmp_path / file_name).write_text(program.replace("/tmp/try", str(tmp_path)), "utf-8")
     found = list(transcripts.commands(page(name)))
 
     assert found
     for command in found:
         printed = transcripts.run_command(command.text, tmp_path, ROOT)
         assert transcripts.is_shown(command.printed, printed), f"$ {command.text}\n" + "\n".join(printed)
+    for block, printed_text in transcripts.printing_programs(page(name)) if name not in _PAGES else ():
+        assert transcripts.run_program(block.text, tmp_path, ROOT) == printed_text, f"docs/{name}.md:{block.line}"
 
 
 def _example_files(backend: StateBackend) -> list[bytes]:

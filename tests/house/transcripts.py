@@ -2,7 +2,8 @@
 
 A page shows three things: a Python program, directly followed by a `text` block with what it prints; a program that
 names its file in its first line (`# compare.py`); and a `console` block, in which `$ command` is followed by what is
-printed. A line with only `…` stands for any number of lines; commands run in `/tmp/try` as far as a page is concerned.
+printed. A line with only `…` stands for any number of lines; programs and commands run in `/tmp/try` as far as a page
+is concerned.
 """
 
 from __future__ import annotations
@@ -92,20 +93,15 @@ def commands(page: str) -> Iterator[Command]:
 
 def run_program(program: str, directory: Path, root: Path) -> str:
     """What a program prints; what it says on standard error if it fails."""
-    done = _run([sys.executable, "-c", program], directory, root)
+    done = _run([sys.executable, "-c", program.replace(_PAGE_DIRECTORY, str(directory))], directory, root)
     return done.stdout if done.returncode == 0 else done.stderr
 
 
 def run_command(text: str, directory: Path, root: Path) -> list[str]:
-    """The lines that `weir`, `python`, `cat` or `cat ... | wc -l` print, on both outputs, as a page shows them."""
-    start_text, is_counted, _ = text.partition(" | wc -l")
-    program, *arguments = shlex.split(start_text)
-    if program == "cat":
-        found = [path for one in arguments for path in sorted(directory.glob(one))]
-        lines = [line for path in found for line in path.read_text("utf-8").splitlines()]
-        return [str(len(lines))] if is_counted else lines
-    start = {"weir": [sys.executable, "-m", "engine.cli"], "python": [sys.executable]}[program]
-    done = _run([*start, *arguments], directory, root)
+    """The lines that a command prints, first on standard error and then on standard output, as a page shows them."""
+    python = shlex.quote(sys.executable)
+    functions = f'weir() {{ {python} -m engine.cli "$@"; }}; python() {{ {python} "$@"; }}; '
+    done = _run(["bash", "-c", functions + text.replace(_PAGE_DIRECTORY, str(directory))], directory, root)
     printed = (done.stderr + done.stdout).replace(str(directory), _PAGE_DIRECTORY)
     return printed.splitlines()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants import alignment, commits, durability, fencing, jobs, recovery
+from tests.mutants import alignment, commits, durability, fencing, jobs, recovery, sink_mistakes
 from tests.mutants.mutant import Mutant
 
 OUTPUT = frozenset({"V1", "V2"})
@@ -190,6 +190,87 @@ CATALOGUE: tuple[Mutant, ...] = (
         jobs.logged,
         OUTPUT | {"V7", "V8", "V9", "assertion"},
         kinds=("late-marker", "crash"),
+    ),
+    Mutant(
+        "files committed on barrier",
+        "a file sink names its parts with the snapshot instead of with the completion of the checkpoint",
+        "pending files wait for the notification",
+        "Flink StreamingFileSink; the contract of two-phase-commit sinks",
+        sink_mistakes.files_committed_on_barrier,
+        jobs.writing_to("files"),
+        OUTPUT | {"V17"},
+    ),
+    Mutant(
+        "part counter lost",
+        "a restored file sink numbers its parts from 0 again",
+        "the highest part number of all subtasks is state",
+        "Flink StreamingFileSink: the union state of part counters",
+        sink_mistakes.part_counter_lost,
+        jobs.writing_to("files-open"),
+        OUTPUT | {"V13", "V17"},
+    ),
+    Mutant(
+        "committed on arrival",
+        "a committer commits as soon as all committables of a checkpoint are there",
+        "committers wait for the completion of the checkpoint",
+        "Flink CommitterOperator",
+        sink_mistakes.committed_on_arrival,
+        jobs.writing_to("committing"),
+        OUTPUT | {"V17"},
+    ),
+    Mutant(
+        "last file not handed out",
+        "at the end of its input a writer hands one file too few to its committer",
+        "whatever a writer has closed is handed out",
+        "Flink SinkWriterOperator.endInput: the last committables",
+        sink_mistakes.last_file_not_handed_out,
+        jobs.writing_to("committing"),
+        OUTPUT | {"V14"},
+    ),
+    Mutant(
+        "valid length of the whole file",
+        "a file that cannot be cut is declared valid as long as it is",
+        "the length at the checkpoint is state",
+        "Flink BucketingSink: valid-length files",
+        sink_mistakes.valid_length_of_the_whole_file,
+        jobs.writing_to("bucketing-lengths"),
+        OUTPUT | {"V17"},
+    ),
+    Mutant(
+        "announced before visible",
+        "a writer announces its partitions with the snapshot, while their files are hidden",
+        "partitions are announced behind the visibility of their files",
+        "Flink PartitionCommitter",
+        sink_mistakes.announced_before_visible,
+        jobs.writing_to("partition-time"),
+        OUTPUT | {"V17"},
+    ),
+    Mutant(
+        "moved at the end of the input",
+        "staged files are moved ahead of the checkpoint that holds the plan",
+        "the plan is carried out when a checkpoint that holds it is complete",
+        "Flink FileSystemOutputFormat: finalizeGlobal behind the whole job",
+        sink_mistakes.moved_at_the_end_of_the_input,
+        jobs.writing_to("staged"),
+        OUTPUT | {"V13", "V14"},
+    ),
+    Mutant(
+        "prepared rows taken for committed",
+        "a restore asks the database for nothing, though its checkpoint covers what is prepared",
+        "a restore commits what its checkpoint covers",
+        "Flink JdbcXaSinkFunction: recover and commit",
+        sink_mistakes.prepared_rows_taken_for_committed,
+        jobs.writing_to("database"),
+        OUTPUT | {"V7", "V14"},
+    ),
+    Mutant(
+        "log committed on barrier",
+        "a transaction is committed as soon as it is pre-committed",
+        "only a completed checkpoint commits",
+        "Flink KafkaSink; KIP-98",
+        sink_mistakes.log_committed_on_barrier,
+        jobs.writing_to("disk-log"),
+        OUTPUT | {"V7", "V8", "V9"},
     ),
     Mutant(
         "keys routed by hash",

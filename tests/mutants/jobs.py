@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from engine.explore.subject import Subject
 from engine.graph.job import Job
 from operators.log.log_sink import LogSink
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
+from tests.explore.sink_deaths import subject_of
 
 RECORDS, KEYS = 40, 5
 
@@ -39,6 +43,11 @@ def _logged(parallelism: int | None) -> Job:
 def logged() -> Subject:
     """The same counts, written to an external log in transactions."""
     return Subject(_logged, label="logged")
+
+
+def writing_to(sink: str) -> Callable[[], Subject]:
+    """The job of a sink of the examples."""
+    return partial(subject_of, sink, 48)
 
 
 def _spread(parallelism: int | None) -> Job:

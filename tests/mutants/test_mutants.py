@@ -65,15 +65,26 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime.async_snapshot import AsyncSnapshot
     from engine.runtime.failover import Failover
     from operators import sinks
+    from operators.databases.database_sink import DatabaseSinkOperator
+    from operators.files.bucketing_parts import BucketingParts
+    from operators.files.buckets import Buckets
+    from operators.files.file_sink_operator import FileSinkOperator
+    from operators.files.file_writer import FileWriter
+    from operators.log.log_sink import TransactionalLogSink
     from operators.log.memory_transaction_log import MemoryTransactionLog
     from operators.source_operator import SourceOperator
+    from operators.table.staged_sink import _FinalizerOperator
+    from operators.table.streaming_file_writer import StreamingFileWriterOperator
+    from operators.transactions.committer_machine import CommitterMachine
     from state_backends import checkpoint_streams, storage
 
     del mutant
     owners = (
         SharedStateRegistry, SingleCheckpointHandler, partitioner, restored_channels, restored_channels._Edge,
         AsyncSnapshot, Failover, sinks._TransactionalCollect, sinks.CollectedResults, MemoryTransactionLog,
-        SourceOperator, checkpoint_streams.FsCheckpointStream, storage,
+        SourceOperator, checkpoint_streams.FsCheckpointStream, storage, DatabaseSinkOperator, BucketingParts, Buckets,
+        FileSinkOperator, FileWriter, TransactionalLogSink, _FinalizerOperator, StreamingFileWriterOperator,
+        CommitterMachine,
     )  # fmt: skip
     return tuple(value for owner in owners for _, value in sorted(vars(owner).items()) if callable(value))
 

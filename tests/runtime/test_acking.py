@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from engine.checkpoint.restart import NoRestart
+from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
+from engine.elements.operator import Operator
 from engine.explore.ledger.ledger import EffectLedger
 from engine.graph.job import Job
 from engine.observe.events import AckingMessage, RecordReplayed
@@ -197,6 +199,36 @@ def test_what_state_emits_is_anchored_to_nothing() -> None:
     assert len(results.records) == 6
     assert acking.data == 12 + 6
     assert acking.control == {"init": 12, "ack": 12, "fail": 0, "reset": 0, "reply": 12}
+
+
+class Echoing(Operator):
+    """Says each record again a little later, by a timer, while its root is still pending."""
+
+    def __init__(self) -> None:
+        self._said: list[int] = []
+
+    def process_batch(self, batch: Batch) -> None:
+        self._said += batch.values
+        self.context.register_processing_timer_ns(self.context.processing_time_ns() + US // 2)
+        self.output.emit(batch)
+
+    def on_processing_time_ns(self, time_ns: int) -> None:
+        said, self._said = self._said, []
+        self.output.emit(Batch([-number - 1 for number in said]))
+
+
+def test_what_the_chain_of_a_source_emits_later_belongs_to_no_record() -> None:
+    """Its edge was in no INIT: anchored to the last record it would keep that from ever being complete."""
+    results = at_once()
+    job = Job("echo")
+    numbers = job.source(SequenceSource(0, 5), name="numbers").via(Echoing, name="echo")
+    numbers.rebalance().sink(CollectSink(results), name="sink")
+    result, acking = run_acked(job)
+
+    assert result.state == "finished"
+    assert sorted(results.records) == [-5, -4, -3, -2, -1, 0, 1, 2, 3, 4]
+    assert (acking.completed, acking.timed_out, acking.replayed) == (5, 0, 0)
+    assert acking.control["ack"] == 5
 
 
 def test_the_job_manager_dies_and_all_sources_go_on_at_their_committed_offsets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ def test_no_element_is_taken_while_the_input_is_held() -> None:
     assert results.records == list(range(5))
     batches = [at_ns for what, at_ns in notes if what == "batch"]
     timers = [at_ns for what, at_ns in notes if what == "timer"]
-    assert [after - before for before, after in zip(batches, batches[1:], strict=False)] == [HOLD_NS] * 4
+    assert [after - before for before, after in pairwise(batches)] == [HOLD_NS] * 4
     assert batches[1:] == timers[:4]
 
 

@@ -76,9 +76,9 @@ class InvariantText:
 CATALOGUE: Mapping[str, InvariantText] = {
     text.name: text
     for text in (
-        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[:-1]),
+        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[:-2]),
         InvariantText(footprint.NAME, footprint.TITLE, footprint.REASON, footprint.SOURCE),
-        InvariantText(Assertions.name, Assertions.title, Assertions.reason, Assertions.source),
+        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[-2:]),
     )
 }
 """All of them by name, for people. V16 is judged by whoever carries out a case twice: see :class:`Footprint`."""

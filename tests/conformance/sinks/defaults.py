@@ -42,9 +42,7 @@ def defaults() -> dict[str, dict[str, object]]:
             "rollover_interval_ms": _LONG_MAX if rollover_interval_ms is None else rollover_interval_ms,
             "inactive_check_ms": bucketing.inactive_check_interval_ms,
             "inactive_threshold_ms": bucketing.inactive_threshold_ms,
-            # How long Flink waits for a truncation that HDFS carries out later. Behind the file-system port a file is
-            # truncated when the call returns, so that the product waits for nothing and has no such setting.
-            "async_timeout_ms": 60_000,
+            "async_timeout_ms": bucketing.async_timeout_ms,
             "part_prefix": names.part_prefix,
             "in_progress": [names.in_progress_prefix, names.in_progress_suffix],
             "pending": [names.pending_prefix, names.pending_suffix],

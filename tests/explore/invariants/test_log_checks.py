@@ -163,7 +163,7 @@ def test_a_request_that_broke_off_may_have_happened(kept: bool) -> None:
     there or not."""
     watched = Watched()
     watched.log.abandon()
-    rule = FaultRule(FaultKind.WRITE_ERROR_AFTER if kept else FaultKind.WRITE_ERROR, "fsync", "*/rows/0/*", at_call=2)
+    rule = FaultRule(FaultKind.ERROR_AFTER if kept else FaultKind.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=2)
     watched.log = watched.open(FaultInjectingFileSystem(watched.fs, [rule]))
     producer = watched.write("1.1", 1)
     with pytest.raises(TransactionLogError):

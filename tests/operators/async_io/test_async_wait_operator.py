@@ -184,13 +184,23 @@ def test_behind_the_last_watermark_nothing_is_taken_until_all_is_answered() -> N
     one.watermark(100)
     assert not one.context.holds_input
     one.watermark(MAX_TIMESTAMP_MS)
-    assert one.context.holds_input
+    held = one.context
+    assert held.holds_input
     assert at(one, 5) == ["a", 100, MAX_TIMESTAMP_MS]
     assert not one.context.holds_input
 
 
-def test_what_comes_after_all_is_answered_at_the_end() -> None:
-    """A record behind the last watermark, of a loop, say: finish lets its time pass, in order."""
+def test_behind_the_last_watermark_every_record_holds_the_input() -> None:
+    """A record that comes round in a loop must be answered before the loop is seen to be empty."""
+    one = harness()
+    one.watermark(MAX_TIMESTAMP_MS)
+    one.process([("a", 5)])
+    assert one.context.holds_input
+    assert at(one, 5) == [MAX_TIMESTAMP_MS, "a"]
+
+
+def test_what_is_left_at_the_end_is_answered() -> None:
+    """If an input ends without a last watermark, finish lets the time of its records pass, in order."""
     one = harness(capacity=1)
     one.process([("a", 5), ("b", 1)])
     one.finish()
@@ -205,7 +215,7 @@ def test_a_service_that_says_nonsense_is_told_so(result: Any) -> None:
         def invoke(self, record: Any, context: AsyncContext) -> Any:
             return result
 
-    with pytest.raises(UserFunctionError, match="AsyncResult|after_ns"):
+    with pytest.raises(UserFunctionError, match=r"AsyncResult|after_ns"):
         harness(Strange()).process([("a", 1)])
 
 

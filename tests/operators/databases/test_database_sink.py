@@ -561,7 +561,12 @@ def test_records_are_dicts_sequences_or_whatever_a_function_makes_of_them() -> N
 
 @pytest.mark.parametrize(
     ("record", "why"),
-    [({"number": 1}, "columns of .*: the record has no column 'text'; it has 'number'"), ((1,), "1 values for 2 columns"), ("ab", "str is no dict"), (5, "row=")],
+    [
+        ({"number": 1}, "columns of .*: the record has no column 'text'; it has 'number'"),
+        ((1,), "1 values for 2 columns"),
+        ("ab", "str is no dict"),
+        (5, "row="),
+    ],
 )
 def test_a_record_that_is_no_row_is_told(record: object, why: str) -> None:
     """Which one of the batch it is, and why."""
@@ -595,12 +600,13 @@ def test_each_request_takes_its_virtual_time() -> None:
     [
         {"existing": "x"}, {"newer_commits": "x"}, {"newer_commits": "retract"}, {"batch_rows": 0}, {"request_ns": -1},
         {"ledger_checkpoints": 0}, {"transaction_timeout_ns": 0}, {"transaction_column": "number"},
+        {"database": "shop.sqlite"}, {"database": MemoryDatabase},
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     """When the sink is described, not when it runs."""
     with pytest.raises(ConfigurationError):
-        DatabaseSink(MemoryDatabase(), "numbers", ("number", "text"), **options)
+        DatabaseSink(**{"database": MemoryDatabase(), "table": "numbers", "columns": ("number", "text"), **options})
 
 
 def test_a_fresh_sink_is_like_the_first_with_nothing_in_it() -> None:

@@ -112,6 +112,29 @@ def test_databases_of_one_server_do_not_see_each_other(
         postgres_server.execute("DROP DATABASE beside WITH (FORCE)")
 
 
+def test_a_prepared_transaction_of_another_database_is_not_taken_for_ours(
+    postgres_server: PostgresServer, postgres_dsn: str, postgres_cluster_of: Make
+) -> None:
+    """The server lists those of all databases, and refuses to end one from elsewhere, whatever its name."""
+    cluster = postgres_cluster_of()
+    cluster.write(1)
+    cluster.snapshot()
+    (mine,) = prepared(postgres_dsn)
+    left = "/".join([*mine.split("/")[:-1], "99"])
+    postgres_server.execute("CREATE DATABASE elsewhere")
+    try:
+        execute(postgres_server.dsn("elsewhere"), f"BEGIN; CREATE TABLE one(); PREPARE TRANSACTION '{left}'")
+        cluster.crash()
+        cluster.write(1)
+        cluster.checkpoint(0)
+        assert cluster.visible() == [1]
+        assert cluster.unfinished() == []
+        assert left in prepared(postgres_server.dsn("elsewhere"))
+    finally:
+        postgres_server.execute(f"ROLLBACK PREPARED '{left}'", "elsewhere")
+        postgres_server.execute("DROP DATABASE elsewhere WITH (FORCE)")
+
+
 def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, postgres_cluster_of: Make) -> None:
     """Its open transaction holds the lock of a key that its successor writes, too."""
     cluster = postgres_cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)

@@ -228,12 +228,13 @@ def test_records_that_are_no_rows_are_told() -> None:
 
 @pytest.mark.parametrize(
     "options", [{"key": ()}, {"key": "key"}, {"key": ("nothing",)}, {"version": "x"}, {"batch_rows": 0},
-                {"flush_interval_ms": 0}, {"request_ns": -1}],
+                {"flush_interval_ms": 0}, {"request_ns": -1}, {"database": "shop.sqlite"},
+                {"database": MemoryDatabase}],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     """When the sink is described."""
     with pytest.raises(ConfigurationError):
-        UpsertSink(MemoryDatabase(), "totals", COLUMNS, **{"key": ("key",), **options})
+        UpsertSink(**{"database": MemoryDatabase(), "table": "totals", "columns": COLUMNS, "key": ("key",), **options})
 
 
 def test_a_fresh_sink_is_like_the_first_with_nothing_in_it() -> None:

@@ -474,6 +474,18 @@ def test_truncation_is_found_out_or_switched_off() -> None:
         assert len(fs.list_dir(ROWS)) == len(files(fs)) + 1
 
 
+def test_scratch_files_of_dead_attempts_go() -> None:
+    """A process that was killed between making the file and deleting it; also one with more subtasks."""
+    fs = MemoryFileSystem()
+    fs.make_dirs(ROWS)
+    for name in (".truncate-0-1-1", ".truncate-7-1-2"):
+        with fs.open_write(f"{ROWS}/{name}") as file:
+            file.write(b"sc")
+    start(fs, attempt=3)
+
+    assert [name for name in fs.list_dir(ROWS) if "truncate" in name] == []
+
+
 def test_a_part_that_has_become_shorter_is_an_error(fs: MemoryFileSystem) -> None:
     """Padding it would make rows of nothing."""
     task = start(fs)

@@ -133,6 +133,19 @@ def test_a_part_exceeds_the_limit_by_one_record() -> None:
     assert list(sink.parts().values()) == [b"a\nb\ncdefgh\n", b"i\nj\nk\n"]
 
 
+def test_a_batch_fits_if_its_last_byte_does() -> None:
+    """One byte more, and what follows is in the next part, also if that is an empty text without a line end."""
+    policy, format = DefaultRollingPolicy(max_part_size_bytes=4), TextRowFormat(line_end="")
+    for text, parts in (("abcd", 1), ("abcde", 2)):
+        whole, one_by_one = Sink(policy, format=format), Sink(policy, format=format)
+        whole.write([("", text), ("", "")])
+        one_by_one.write([("", text)])
+        one_by_one.write([("", "")])
+
+        assert whole.parts() == one_by_one.parts()
+        assert len(whole.files()) == parts
+
+
 def test_a_new_bucket_starts_behind_the_parts_that_rolled_before_it_in_the_batch() -> None:
     """Numbers go by the order of the records, not by that of the groups."""
     sink = Sink(DefaultRollingPolicy(max_part_size_bytes=1))
@@ -160,6 +173,17 @@ def test_inactivity_is_inclusive(idle_ms: int, closed: bool) -> None:
     sink.write([("", "a")], now_ms=0)
     sink.write([("", "b")], now_ms=5)
     sink.buckets.on_processing_time(5 + idle_ms)
+
+    assert (sink.buckets.active[""].part is None) is closed
+
+
+@pytest.mark.parametrize(("age_ms", "closed"), [(9, False), (10, True)])
+def test_age_is_inclusive(age_ms: int, closed: bool) -> None:
+    """A part that is open for exactly the interval is closed, however busy; it counts from the first record."""
+    sink = Sink(DefaultRollingPolicy(rollover_interval_ms=10, inactivity_interval_ms=1_000))
+    sink.write([("", "a")], now_ms=0)
+    sink.write([("", "b")], now_ms=5)
+    sink.buckets.on_processing_time(age_ms)
 
     assert (sink.buckets.active[""].part is None) is closed
 

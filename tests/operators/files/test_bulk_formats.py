@@ -16,7 +16,7 @@ from engine.elements.errors import ConfigurationError, MissingDependencyError, S
 from operators.files.bulk_formats import BLOCK_BYTES, BulkTextFormat
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.parquet_format import ParquetFormat, read_committed_parquet
-from operators.files.part_files import BulkFormat
+from operators.files.part_files import BulkFormat, RecordError
 from operators.files.rolling_policies import TableRollingPolicy
 from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
 from state_backends.filesystem import MemoryFileSystem
@@ -92,6 +92,27 @@ def test_parquet_comes_back(records: list[Any], data: st.DataObject) -> None:
     assert lines == [format.encode(dict(zip(SCHEMA, record, strict=True))) for record in records]
     with pytest.raises(StorageError, match=r"^f is no whole Parquet file"):
         format.lines_of("f", content[:-1])
+
+
+def test_pages_of_parquet_do_not_show_where_batches_ended() -> None:
+    """A row group is written from one piece: otherwise a page may end where a batch did, and the bytes depend on it."""
+    format, count = ParquetFormat({"name": str}), 1 << 16
+    names = [f"n{number * 2654435761 % 2**40}" for number in range(count)]
+
+    whole = content_of(format, [[(name,) for name in names]])
+    assert whole == content_of(format, [[(name,) for name in names[at : at + 1_000]] for at in range(0, count, 1_000)])
+
+
+def test_stretches_of_a_large_batch_are_no_batches() -> None:
+    """Records are encoded some thousands at a time; all arrive, in order, and a bad one is found in its place."""
+    format = ParquetFormat({"id": int})
+    records: list[Any] = [{"id": number} if number % 2 else (number,) for number in range(10_000)]
+    assert format.encode_batch(Batch(records)).column(0).to_pylist() == list(range(10_000))
+
+    records[9_000] = {"id": "nine thousand"}
+    with pytest.raises(RecordError, match="'nine thousand' is of type str") as caught:
+        format.encode_batch(Batch(records))
+    assert (caught.value.position, caught.value.record) == (9_000, {"id": "nine thousand"})
 
 
 def test_a_parquet_sink() -> None:

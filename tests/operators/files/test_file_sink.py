@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
+from operators.files.bucketing_sink import BucketingSink
+from operators.files.file_formats import JsonLinesFormat
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.rolling_policies import PartFileInfo, RollingPolicy
-from operators.files.row_formats import CsvRowFormat
+from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
 from operators.files.unique_names import unique_name
+from operators.table.staged_sink import StagedFileSink
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
@@ -364,6 +368,21 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
     """Names that readers would not see, or that lead elsewhere, are refused where the sink is made."""
     with pytest.raises(ConfigurationError):
         FileSink(**arguments)
+
+
+@pytest.mark.parametrize("make", [FileSink, BucketingSink, StagedFileSink])
+@pytest.mark.parametrize("format", ["json", JsonLinesRowFormat, JsonLinesFormat()])
+def test_a_format_that_cannot_write_is_refused(make: Callable[..., Any], format: Any) -> None:
+    """A name, a class, or a format of sources is no format of a sink, and the error says what there is."""
+    with pytest.raises(ConfigurationError, match=r"^format is .*use JsonLinesRowFormat\(\)"):
+        make("rows", format=format)
+
+
+def test_a_strategy_of_compaction_is_asked_for() -> None:
+    """A number is none."""
+    strategy: Any = 5
+    with pytest.raises(ConfigurationError, match="strategy is 5; it must be CompactionStrategy"):
+        FileSink("rows").compacting(strategy)
 
 
 def test_reading_back_leaves_out_hidden_and_refuses_torn_files() -> None:

@@ -13,6 +13,7 @@ from operators.files import line_reader
 from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineFormat, TextFormat
 from operators.files.file_source import FileSource
 from operators.files.line_reader import OnMalformed
+from operators.files.row_formats import JsonLinesRowFormat
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.harness import Harness, read_all
@@ -254,6 +255,13 @@ def test_unknown_option_is_refused() -> None:
     """There are three things to do with a malformed line."""
     with pytest.raises(ConfigurationError, match="on_malformed must be 'fail', 'skip' or 'side_output', got 'log'"):
         FileSource(PATH, TextFormat(), on_malformed="log")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format", ["csv", TextFormat, JsonLinesRowFormat()])
+def test_a_format_that_cannot_read_is_refused(format: Any) -> None:
+    """A name, a class, or a format of sinks is no format of a source, and the error says what there is."""
+    with pytest.raises(ConfigurationError, match=r"^format is .*use CsvFormat"):
+        FileSource(PATH, format)
 
 
 def test_files_through_the_source_operator() -> None:

@@ -24,10 +24,10 @@ def key_of_change(value: Any) -> str:
     return str(value[1][0])
 
 
-def harness(kind: str = "inner", restored: Any = None, subtask: int = 0, parallelism: int = 1, **kwargs: Any) -> Harness:
+def harness(kind: str = "inner", restored: Any = None, **kwargs: Any) -> Harness:
     key = key_of_change if kwargs.get("changes") else key_of
     operator = RegularJoinOperator(kind, **kwargs)
-    return Harness(operator, key=key, restored=restored, subtask=subtask, parallelism=parallelism)
+    return Harness(operator, key=key, restored=restored)
 
 
 def test_an_inner_join_emits_pairs_as_they_are_made() -> None:

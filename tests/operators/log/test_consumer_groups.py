@@ -9,6 +9,7 @@ import pytest
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import Case
+from engine.explore.invariants import invariants_for
 from engine.explore.runner import run_case
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
@@ -196,6 +197,7 @@ def test_a_job_has_committed_its_end_to_the_group(fault: str, tmp_path: Path) ->
         return job
 
     faults = (parse_fault(fault),) if fault else ()
-    finished = run_case(Subject(build), Case(config={"batch_size": 1, "checkpoint_interval": "3rec"}, faults=faults))
+    case = Case(config={"batch_size": 1, "checkpoint_interval": "3rec"}, faults=faults)
+    finished = run_case(Subject(build), case, invariants_for())
     assert (finished.outcome, finished.violations) == ("finished", [])
     assert [one.lag for one in consumer_lag(finished.view.world.files, path, "t", "watched")] == [0, 0]

@@ -11,6 +11,7 @@ import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.explore.case import Case
+from engine.explore.invariants import invariants_for
 from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
@@ -29,7 +30,7 @@ EVERYTHING = Counter(str(number) for number in range(20))
 
 def run(*faults: str, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
     given = tuple(parse_fault(text) for text in faults)
-    return run_case(SUBJECT, Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix()))
+    return run_case(SUBJECT, Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix()), invariants_for())
 
 
 # --- simulated ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogC
 from operators.source_operator import SourceOperator
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import FileSystem, MemoryFileSystem
-from tests.operators.harness import Checkpoint, Harness, read_all
+from tests.operators.harness import Checkpoint, Harness
 
 SMALL = LogSettings(segment_bytes=300)
 
@@ -52,8 +52,14 @@ def source_of(
 
 
 def values_of(harness: Harness) -> list[object]:
-    read_all(harness)
-    return harness.take_values()
+    """What a bounded source reads to its end, to which it has to come."""
+    operator = harness.operator
+    assert isinstance(operator, SourceOperator)
+    for _ in range(500):
+        if operator.emit_next(7) is None:
+            return harness.take_values()
+        harness.advance_ms(100)
+    raise AssertionError("the source does not end")
 
 
 def next_values(harness: Harness, count: int = 100) -> list[object]:
@@ -167,8 +173,9 @@ def test_records_carry_the_time_of_their_append() -> None:
     log = new_log(fs)
     put(log, "a", now_ns=5_000_000)
     put(log, "b", now_ns=7_999_999)
-    source = source_of(fs)
-    read_all(source)
+    source = source_of(fs, bounded=False)
+    assert isinstance(source.operator, SourceOperator)
+    source.operator.emit_next(10)
     batches = [event for event in source.take() if isinstance(event, Batch)]
     assert [stamp for batch in batches for stamp in batch.timestamps or ()] == [5, 7]
 

@@ -62,9 +62,8 @@ def is_match(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) 
             return False
         if contiguity == RELAXED and any(stage.takes(events[other][0], matched(at)) for other in between):
             return False
-        if before_index == index and stage.until is not None:
-            if any(stage.until(events[other][0]) for other in range(before + 1, number + 1)):
-                return False
+        if before_index == index and any(stage.ends(events[other][0]) for other in range(before + 1, number + 1)):
+            return False
     duration = events[taken[-1][0]][1] - events[taken[0][0]][1]
     return pattern.within_ms is None or duration < pattern.within_ms
 

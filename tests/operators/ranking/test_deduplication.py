@@ -65,6 +65,8 @@ def test_append_only_waits_for_the_watermark() -> None:
         ("watermark", 100),
     ]
     assert one.counter("numLateRecordsDropped") == 1
+    one.context.keyed.set_current_key("k")
+    assert one.operator._kept.get() == (True, None, None)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])

@@ -110,7 +110,7 @@ def test_the_result_is_a_function_of_the_records(
         emitted += one.take_values()
         checkpoint = one.snapshot(start + 1)
     rows = materialize(emitted)
-    wanted = []
+    wanted: list[Any] = []
     for key in "ab":
         best = in_order([record for record in records if record[0] == key], ascending)[:n]
         wanted += [(rank, record) for rank, record in enumerate(best, 1)] if with_rank else best

@@ -1,0 +1,100 @@
+"""Every sink under SIGKILL, while somebody reads its output: the campaign as a program, and that it finds mistakes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.processes import ROOT
+from tests.crash.sinks_job import SINKS
+from tests.crash.test_campaign import counts, place
+from tests.postgres_server import needs_server
+
+GROUPS = {
+    "file sinks": ("rows", "at-checkpoints", "parquet", "bucketing", "bucketing-lengths"),
+    "committers": ("committer", "compacting"),
+    "tables and logs": ("partitioned", "partitioned-compacting", "staged", "log"),
+    "databases": ("sqlite", "sqlite-upsert"),
+    "a server": ("postgres", "postgres-upsert"),
+}
+BRIEF = ("--records", "1600", "--most-kills", "3")
+
+
+def program(*command: str) -> tuple[int, str]:
+    """Exit code and words of a Python program in a process of its own: one that forks must have a single thread."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def campaign(directory: Path, sinks: tuple[str, ...], *options: str) -> dict[str, int]:
+    """The numbers of a campaign in which everything was right."""
+    chosen = [part for sink in sinks for part in ("--sink", sink)]
+    code, words = program("-m", "tests.crash.sinks_campaign", "--directory", str(directory), *chosen, *options)
+    assert code == 0, words
+    return counts(words.splitlines()[-1])
+
+
+def test_the_groups_are_all_sinks() -> None:
+    """None is left out."""
+    assert sorted(sink for group in GROUPS.values() for sink in group) == sorted(SINKS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_sink_is_killed(group: str, tmp_path: Path) -> None:
+    """A process or more of each sink are killed; what readers saw was right, and in the end all of it was there."""
+    if group == "a server":
+        needs_server()
+    sinks = GROUPS[group]
+    seen = campaign(place(tmp_path), sinks, *BRIEF, "--kills", str(len(sinks)), "--seed", "brief")
+
+    assert seen["least_kills_of_a_sink"] >= 1
+    assert seen["looks"] > 10 * len(sinks)
+    assert seen["views"] > len(sinks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", SINKS)
+def test_each_sink_is_killed_many_times(sink: str, tmp_path: Path) -> None:
+    """Thirty kills each, of resumes too; other parallelism, full disks, and a server that dies between prepare and
+    commit."""
+    if sink.startswith("postgres"):
+        needs_server()
+    seen = campaign(place(tmp_path), (sink,), "--kills", "30", "--seed", "many")
+
+    assert seen["kills_of_resumes"] >= 5
+    assert seen["restored"] >= 3
+    if sink.startswith("postgres"):
+        assert seen["server_kills"] >= 3
+
+
+EARLY = """
+import sys
+from operators.log.log_sink import LogSink
+from operators.log.plain_log_sink import PlainLogSink
+from tests.crash import sinks_campaign
+
+def without_transactions(self):
+    self.delivery = "none"
+    return PlainLogSink(self)
+
+LogSink.create_operator = without_transactions
+sys.exit(sinks_campaign.main())
+"""
+
+
+def test_a_sink_that_shows_rows_too_early_is_found_out(tmp_path: Path) -> None:
+    """The reader tells, the campaign fails, and the directory is kept."""
+    options = ("--sink", "log", "--kills", "10", "--seed", "broken", "--records", "1600", "--no-storage-faults")
+    code, words = program("-c", EARLY, "--directory", str(tmp_path), *options)
+
+    assert code == 1, words
+    assert "a reader saw: " in words
+    assert "no completed checkpoint covers" in words
+    assert list(tmp_path.glob("*/job-*-log/process-1.txt"))

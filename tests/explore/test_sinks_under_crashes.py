@@ -1,0 +1,135 @@
+"""Every sink, and a death at every step of it: readers see a prefix of the output at any time, and all of it in the end.
+
+Each case is judged by every invariant. Above all by V2, which looks at what readers see whenever a file gets another
+name; by V17, which counts whether that is covered by a checkpoint; and by V1, in the end.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.faults.fault import Fault
+from examples import sinks
+from tests.explore.sink_deaths import (
+    PROCESS,
+    RECOVERING,
+    case_of,
+    deaths,
+    places,
+    problem,
+    ran,
+    subject_of,
+    visits,
+)
+
+FILES = tuple(name for name in sinks.SINKS if name not in ("collect", "log", "disk-log", "database",
+                                                           "database-retracting", "upsert"))  # fmt: skip
+QUICK = ("files", "files-open", "committing", "compacting", "bucketing-lengths", "partition-time-compacted", "staged",
+         "disk-log", "database")  # fmt: skip
+MODES = ("aligned", "unaligned", "at-least-once")
+COMMITS = ("sink.rename", "sink.truncate", "sink.commit", "operator.prepare", "sink.request")
+
+each_sink = pytest.mark.parametrize("sink", sinks.SINKS)
+a_few_sinks = pytest.mark.parametrize("sink", QUICK)
+
+
+@a_few_sinks
+def test_the_process_dies_in_the_middle_of_commits(sink: str) -> None:
+    """Between two renames or requests of one commit, in the last step of it, and ahead of the notification."""
+    subject = subject_of(sink)
+    found = [place for place in places(subject, "aligned") if place.point in COMMITS and place.phase == "before"]
+    assert len(found) > 3
+    for death in deaths(found[1::2], (PROCESS,)):
+        assert problem(subject, case_of("aligned", death)) is None
+
+
+@a_few_sinks
+def test_the_process_dies_again_while_it_recovers(sink: str) -> None:
+    """In the middle of a restore, when some of it is committed and some of it is not."""
+    subject = subject_of(sink)
+    first = RECOVERING[1]
+    found = [place for place in places(subject, "unaligned", first) if place.point == "restore.recover-and-commit"]
+    assert found
+    for death in deaths(found[:2], (PROCESS,)):
+        assert problem(subject, case_of("unaligned", first, death)) is None
+
+
+@a_few_sinks
+def test_lost_notifications_and_another_parallelism(sink: str) -> None:
+    """Whoever is not told commits with the next checkpoint; whoever is one of three commits what one of two has left."""
+    subject = subject_of(sink)
+    assert problem(subject, case_of("aligned", "lose:notify_checkpoint_complete *#1")) is None
+    assert problem(subject, case_of("aligned", "rescale:process@before:notify.send#2=3")) is None
+
+
+@pytest.mark.parametrize("sink", FILES)
+def test_readers_are_asked_in_the_middle_of_commits(sink: str) -> None:
+    """Sinks of files come by their files, call by call; so the places above are there to die at."""
+    seen = visits(subject_of(sink), "aligned")
+    for point in ("sink.open", "sink.write", "sink.fsync", "sink.rename", "sink.commit", "sink.pre-commit"):
+        assert seen.get((point, "before"), 0) > 1, point
+
+
+def test_a_file_is_cut_where_it_was_open() -> None:
+    """A bucketing sink that recovers truncates, and may die right there."""
+    subject = subject_of("bucketing")
+    seen = visits(subject, "aligned", RECOVERING[0])
+    assert seen["sink.truncate", "before"] > visits(subject, "aligned").get(("sink.truncate", "before"), 0)
+
+
+def test_what_is_said_of_a_partition_is_judged_with_its_rows() -> None:
+    """An announcement by event time says how many rows there are: an early one would be another row than expected."""
+    finished, _ = ran(subject_of("partition-time", 48), case_of("aligned"))
+    told = finished.committed["out-partition-committer"]
+    assert {line.split()[0] for line in told} == {"metastore", "success-file"}
+    assert all(": 12 rows, checksum " in line for line in told)
+    assert len(told) == 8
+
+
+# --- everything -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@each_sink
+def test_every_sink_survives_every_death(sink: str, mode: str) -> None:
+    """Whoever comes by, or the whole process, dies at the first, a middle and the last visit of every step."""
+    subject = subject_of(sink)
+    problems = [problem(subject, case_of(mode, death)) for death in deaths(places(subject, mode))]
+    assert len(problems) > 100
+    assert [one for one in problems if one is not None] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@each_sink
+def test_every_sink_survives_a_second_death(sink: str, mode: str) -> None:
+    """The same at every step of a recovery, and behind it."""
+    subject = subject_of(sink)
+    problems = [
+        problem(subject, case_of(mode, first, death))
+        for first in RECOVERING
+        for death in deaths(places(subject, mode, first))
+        if death.point is not None and death.point.startswith(("restore.", "sink.", "user.close"))
+    ]
+    assert len(problems) > 20
+    assert [one for one in problems if one is not None] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@each_sink
+def test_every_sink_survives_a_change_of_parallelism_anywhere(sink: str, mode: str) -> None:
+    """The process dies at a step and is resumed with one and with three subtasks; lost notifications besides."""
+    subject = subject_of(sink)
+    lost = "lose:notify_checkpoint_complete *#2"
+    for place in places(subject, mode):
+        if place.phase == "torn" or place.number == 1:
+            continue
+        for parallelism in (1, 3):
+            rescale = Fault(
+                "rescale", PROCESS, point=place.point, phase=place.phase, number=place.number, amount=parallelism
+            )
+            assert problem(subject, case_of(mode, rescale)) is None
+        crash = Fault("crash", "*", point=place.point, phase=place.phase, number=place.number)
+        assert problem(subject, case_of(mode, lost, crash)) is None
