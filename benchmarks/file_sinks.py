@@ -236,16 +236,21 @@ def _time_write_rows(records: list[dict[str, Any]]) -> float:
 
 
 def compare_commits(count: int, rounds: int) -> list[Result]:
-    """The time for one file when very many are committed at once, beside that when a tenth of them are."""
-    many: Trial = partial(_time_commits, count)
-    pairs = interleaved(partial(_time_commits, count // 10), {"many": many}, rounds)["many"]
-    growth = tuple(own / ref / 10 for own, ref in zip(pairs.seconds, pairs.reference_seconds, strict=True))
-    details = {"files_per_s": per_second(count, pairs.seconds)}
-    return [Result(f"commit of {count:,} files, time per file", "× a tenth of them", growth, below(1.5), details)]
+    """The time for one file when very many are committed at once, beside that when a tenth of them are: in 100 buckets,
+    and in a bucket for each."""
+    results = []
+    for buckets, where in ((100, "in 100 buckets"), (count, "a bucket each")):
+        many: Trial = partial(_time_commits, count, buckets)
+        pairs = interleaved(partial(_time_commits, count // 10, buckets), {"many": many}, rounds)["many"]
+        growth = tuple(own / ref / 10 for own, ref in zip(pairs.seconds, pairs.reference_seconds, strict=True))
+        details = {"files_per_s": per_second(count, pairs.seconds)}
+        case = f"commit of {count:,} files, {where}, time per file"
+        results.append(Result(case, "× a tenth of them", growth, below(1.5), details))
+    return results
 
 
-def _time_commits(count: int) -> float:
-    """One file in each bucket, all of one checkpoint."""
+def _time_commits(count: int, in_buckets: int) -> float:
+    """So many files in so many buckets, all of one checkpoint."""
     fs, format = LocalFileSystem(), TextRowFormat()
     with TemporaryDirectory(prefix="weir-bench-") as directory:
         encoder = PartEncoder(format)
@@ -253,14 +258,15 @@ def _time_commits(count: int) -> float:
         buckets = Buckets(writer, encoder, OnCheckpointRollingPolicy(), PartNames("part", "", 0))
         rows = encoder.encode(Batch(["x"]))
         for number in range(count):
-            buckets.write(f"b={number % 100}/n={number}", rows, None, 0)
-            buckets.close_part(f"b={number % 100}/n={number}")
+            bucket_id = f"b={number % 100}/n={number % in_buckets}"
+            buckets.write(bucket_id, rows, None, 0)
+            buckets.close_part(bucket_id)
         buckets.snapshot(1)
         start = now()
         buckets.commit_up_to(1)
         seconds = now() - start
         committed = read_committed(fs, directory)
-        assert len(committed) == count, len(committed)
+        assert sum(map(len, committed.values())) == count, len(committed)
         assert not buckets.active
     return seconds
 

@@ -108,6 +108,7 @@ if TYPE_CHECKING:
         ProcessContext,
         ProcessFunction,
     )
+    from operators.log.consumer_groups import consumer_lag
     from operators.log.disk_log import DiskLog
     from operators.log.kafka_sink import KafkaSink
     from operators.log.kafka_source import KafkaSource
@@ -298,6 +299,7 @@ __all__ = [
     "FileSink",
     "DiskLog",
     "LogSink",
+    "consumer_lag",
     "KafkaSink",
     "CompactionStrategy",
     "partition_path",
@@ -447,6 +449,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "PrintSink",
         "SinkOperator",
     ),
+    "operators.log.consumer_groups": ("consumer_lag",),
     "operators.log.disk_log": ("DiskLog",),
     "operators.log.kafka_sink": ("KafkaSink",),
     "operators.log.kafka_source": ("KafkaSource",),

@@ -2,8 +2,8 @@
 
 Search a sink for a crash that loses or repeats a row, or shows one too early::
 
-    weir explore examples/sinks.py -p sink=compacting --runs 500
-    weir explore examples/sinks.py -p sink=partition-time --mode at-least-once --promise exactly-once
+    weir explore examples/sinks.py --param sink=compacting --runs 500
+    weir explore examples/sinks.py --param sink=partition-time --mode at-least-once --promise exactly-once
 
 Rows are ``(key, how many so far)``, as of ``standard_scenario.py``: the same in whatever order the records meet. For
 tables that are announced by event time they are times, so that an announcement can be held against the rows.

@@ -116,9 +116,11 @@ class SourceOperator(Operator):
             refuse_changed(known, ids, self._source_context)
         self._refuse_lost(saved, ids)
         self._splits = [_Split(one.id, one.position, one.finished, one.turn_left) for one in saved]
+        # What the source has gained since the checkpoint is new as a whole, wherever a new job would begin.
+        beginning = getattr(self._source, "gained_position", None) if known else None
         known |= dict.fromkeys(self.begin_at)
         mine = ids[self.context.subtask :: self.context.parallelism]
-        self._splits += [_Split(split) for split in mine if split not in known]
+        self._splits += [_Split(split, beginning) for split in mine if split not in known]
         self._unfinished = [split for split in self._splits if not split.finished]
         self._open_turns()
         if self._strategy is not None and self._strategy.emits:

@@ -268,8 +268,8 @@ class _Drawing:
         """A task that falls silent in the middle of its work, and wakes beside its successor, in every fourth run: most
         visits are of files being written, and a zombie that wakes there has nothing to say to anybody."""
         aims = self._chance(4)
-        # The first subtask is there whatever the parallelism, and so is the first operator of its chain; what is chained
-        # to that is not.
+        # The first subtask is there whatever the parallelism, and so is the first operator of its chain; what is
+        # chained to that is not.
         firsts = [name for name in self._measure.names if name.endswith("[0]")]
         point, first = self._one_of(_WORK), self._one_of(firsts)
         target = f"{first.removesuffix('[0]').partition(CHAINED)[0]}[0]"

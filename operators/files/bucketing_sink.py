@@ -29,8 +29,8 @@ from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssig
 from operators.files.bucketing_journal import PartJournal
 from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_parts import BucketingParts
-from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.file_sink import checked_format
+from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk
 from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
@@ -61,8 +61,8 @@ class BucketingSink:
     ``inactive_check_interval_ms``, ``inactive_threshold_ms``  how often it is looked for parts that were not written to
                   for how long; by default a minute each;
     ``use_truncate``  ``False`` = write valid lengths although files can be cut;
-    ``async_timeout_ms``  how long a restore waits for a file system that cuts files later: for its lease, and for the cut;
-                  by default a minute each;
+    ``async_timeout_ms``  how long a restore waits for a file system that cuts files later: for its lease, and for the
+                  cut; by default a minute each;
     ``goes_back``  ``False`` = a job that starts from an older checkpoint takes nothing back but what was in progress in
                   it, and changes no valid length, as in Flink: some rows are then there twice. Nor is a journal kept.
     """

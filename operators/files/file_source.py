@@ -91,7 +91,8 @@ class FileSource:
         monitor_interval_ms: int | None = None,
         assigner: Literal["lifo", "fifo"] = "lifo",
     ) -> None:
-        if isinstance(format, type) or not any(hasattr(format, name) for name in ("parser", "create_reader")):
+        is_one = isinstance(format, BulkInputFormat) or is_stream_format(format) or hasattr(format, "parser")
+        if isinstance(format, type) or not is_one:
             raise ConfigurationError(
                 f"format is {shorten(format)}; use CsvFormat(...), JsonLinesFormat(), TextFormat(),"
                 " FixedLengthFormat(...) or ParquetInputFormat(...), or an object like them"

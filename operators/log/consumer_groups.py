@@ -116,6 +116,8 @@ class GroupOffsets:
         """See the protocol; the first element of a position is the offset."""
         now_ns = self._context.processing_time_ns()
         for split, (offset, *_) in positions.items():
+            if offset is None:
+                continue
             path = _path(self._log, self._group, self._topic, int(split.rpartition("-")[2]))
             content = seal(_MAGIC, _VERSION, default_codec().encode((offset, checkpoint_id, now_ns)))
             try:

@@ -89,6 +89,9 @@ class KafkaSource:
         """Commits offsets to the group, if there is one."""
         return None if self._group is None else _GroupCommits(self, context)
 
+    gained_position = (None, None)
+    """Of partitions that the topic has gained since the job began: nothing in them has been read."""
+
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""
         client, what = client_library(), f"source {context.name!r}"
@@ -111,8 +114,8 @@ class KafkaSource:
             consumer = self._consumer(client)
             place = client.TopicPartition(self._topic, number)
             low, high = consumer.get_watermark_offsets(place, self._timeout_s, False)
-            if position is None:
-                offset = self._first_offset(number, low, high)
+            if position is None or position[0] is None:
+                offset = self._first_offset(number, low, high) if position is None else low
                 end = high if self._is_bounded else None
             else:
                 offset, end = position
@@ -143,6 +146,7 @@ class _GroupCommits:
             places = [
                 client.TopicPartition(topic, int(split.rpartition("-")[2]), offset)
                 for split, (offset, *_) in positions.items()
+                if offset is not None
             ]
             committed = self._consumer.commit(offsets=places, asynchronous=False)
         except client.KafkaException:

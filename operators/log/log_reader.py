@@ -7,7 +7,7 @@ Rules.
   So a reader looks ahead only as far as the transaction that is next.
 * The end of what is there is where a batch is not whole *yet*. In a segment that has a successor nothing is unfinished:
   there it is damage.
-* A position is the offset behind the last record handed out, with the checksum of the batch that held it. A reader that
+* A position is an offset behind what was handed out or skipped, with the checksum of the batch before it. A reader that
   comes back finds the same batch before its position, or the log is not the one it has read: cut short, or replaced
   (Kafka finds that out by leader epochs, KIP-320).
 """

@@ -79,6 +79,9 @@ class LogSource:
         self._start_at_ms = start_at_ms
         self._is_bounded, self._poll_ns = bounded, poll_ms * 1_000_000
 
+    gained_position = (None, None, None)
+    """Of partitions that the topic has gained since the job began: nothing in them has been read."""
+
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""
         files = context.file_system()
@@ -108,10 +111,11 @@ class LogSource:
         files, number = context.file_system(), int(split.rpartition("-")[2])
         directory = partition_directory(self.path, self.topic, number)
         where = f"{split} of log {self.path}"
-        if position is None:
+        if position is None or position[0] is None:
             at_ns = None if self._start_at_ms is None else self._start_at_ms * 1_000_000
             extent = extent_of(files, directory, where, at_ns)
-            offset, crc = self._first_offset(number, extent, where), None
+            offset = self._first_offset(number, extent, where) if position is None else extent.earliest
+            crc = None
             readable = extent.stable if self._isolation == READ_COMMITTED else extent.end
             end = readable if self._is_bounded else None
         else:

@@ -21,7 +21,7 @@ GROUPS = {
     "databases": ("sqlite", "sqlite-upsert"),
     "a server": ("postgres", "postgres-upsert"),
 }
-BRIEF = ("--records", "1600", "--most-kills", "3")
+BRIEF = ("--records", "1200", "--most-kills", "2")
 
 
 def program(*command: str) -> tuple[int, str]:

@@ -45,7 +45,8 @@ def chained_subject() -> Subject:
 
     def build(parallelism: int | None) -> Job:
         job = Job("chained", max_parallelism=8)
-        numbers = job.source(SequenceSource(0, 12, splits=2), name="numbers", uid="numbers", parallelism=parallelism or 1)
+        source = SequenceSource(0, 12, splits=2)
+        numbers = job.source(source, name="numbers", uid="numbers", parallelism=parallelism or 1)
         texts = numbers.map(str, name="text", uid="text", parallelism=2)
         texts.collect(CollectedResults(), name="rows", uid="rows", parallelism=2)
         return job

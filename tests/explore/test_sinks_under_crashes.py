@@ -1,4 +1,4 @@
-"""Every sink, and a death at every step of it: readers see a prefix of the output at any time, and all of it in the end.
+"""Every sink, and a death at every step of it: readers see a prefix of the output at any time, and all in the end.
 
 Each case is judged by every invariant. Above all by V2, which looks at what readers see whenever a file gets another
 name; by V17, which counts whether that is covered by a checkpoint; and by V1, in the end.
@@ -56,10 +56,19 @@ def test_the_process_dies_again_while_it_recovers(sink: str) -> None:
 
 @a_few_sinks
 def test_lost_notifications_and_another_parallelism(sink: str) -> None:
-    """Whoever is not told commits with the next checkpoint; whoever is one of three commits what one of two has left."""
+    """Whoever is not told commits with the next checkpoint; one of three commits what one of two has left."""
     subject = subject_of(sink)
     assert problem(subject, case_of("aligned", "lose:notify_checkpoint_complete *#1")) is None
     assert problem(subject, case_of("aligned", "rescale:process@before:notify.send#2=3")) is None
+
+
+@a_few_sinks
+def test_a_checkpoint_is_given_up_and_somebody_dies_behind_it(sink: str) -> None:
+    """What an aborted checkpoint covered is in the next one; who dies when he hears of the abort changes nothing."""
+    lost = "lose:receive_acknowledge out*#1"
+    settings = {"checkpoint_timeout_ns": 6_000, "tolerable_failures": 9}
+    for death in ("crash:*@before:sink.abort#1", "crash:process@after:sink.abort#1"):
+        assert problem(subject_of(sink), case_of("aligned", lost, death, **settings)) is None
 
 
 @pytest.mark.parametrize("sink", FILES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,21 @@ from operators.databases.sqlite_database import SqliteDatabase
 from tests.operators.databases.cluster import Cluster
 from tests.postgres_server import PostgresServer, running_server
 
-_numbers = count(1)
+DATABASE = "tested"
+EMPTIED = """
+DO $$
+DECLARE one record;
+BEGIN
+    PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid();
+    FOR one IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema)' LOOP
+        EXECUTE format('DROP SCHEMA %I CASCADE', one.nspname);
+    END LOOP;
+    CREATE SCHEMA public;
+    GRANT USAGE ON SCHEMA public TO PUBLIC;
+    EXECUTE format('ALTER DATABASE %I RESET ALL', current_database());
+END $$
+"""
 
 
 @pytest.fixture(scope="session")
@@ -28,14 +41,15 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
-    """An empty database; what is prepared in it is rolled back behind the test."""
-    name = f"test_{next(_numbers)}"
-    postgres_server.execute(f"CREATE DATABASE {name}")
-    yield postgres_server.dsn(name)
-    prepared = f"SELECT gid FROM pg_prepared_xacts WHERE database = '{name}'"
-    for (gid,) in postgres_server.execute(prepared):
-        postgres_server.execute(f"ROLLBACK PREPARED '{gid}'", name)
-    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    """An empty database, always the same one of a server: to make one takes longer than most tests. Behind the test it
+    is emptied, and what is prepared in it is rolled back."""
+    if not postgres_server.execute(f"SELECT FROM pg_database WHERE datname = '{DATABASE}'"):
+        postgres_server.execute(f"CREATE DATABASE {DATABASE}")
+    yield postgres_server.dsn(DATABASE)
+    prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+    for (gid,) in postgres_server.execute(prepared, DATABASE):
+        postgres_server.execute(f"ROLLBACK PREPARED '{gid}'", DATABASE)
+    postgres_server.execute(EMPTIED, DATABASE)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -47,11 +48,18 @@ class Late(MemoryFileSystem):
 
     def _carry_out(self, path: str) -> None:
         if self.looks <= 0:
-            self.truncate(path, self.wanted.pop(path))
+            super().truncate(path, self.wanted.pop(path))
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not at once", path)
 
 
 def start(fs: MemoryFileSystem, restored: Checkpoint | None = None, *, attempt: int = 1, **options: Any) -> Harness:
     return Harness(BucketingSink("rows", **options).create_operator(), fs=fs, restored=restored, attempt=attempt)
+
+
+def is_waiting(task: Harness) -> bool:
+    return task.context.holds_input
 
 
 def rows(fs: MemoryFileSystem) -> list[str]:
@@ -84,7 +92,7 @@ def test_a_cut_that_is_made_at_once_is_not_waited_for() -> None:
     task = start(fs, interrupted(fs), attempt=2)
 
     assert fs.asked == ["lease", "cut"]
-    assert not task.context.holds_input
+    assert not is_waiting(task)
     assert rows(fs) == ['"in"']
 
 
@@ -93,14 +101,14 @@ def test_the_sink_waits_for_lease_and_cut() -> None:
     fs = Late(lease_after=2, cut_after=3)
     task = start(fs, interrupted(fs), attempt=2, inactive_check_interval_ms=70)
     for _ in range(4):
-        assert task.context.holds_input
+        assert is_waiting(task)
         assert names(fs) == ["_part-0-0.in-progress"]
         task.advance_ms(POLL_INTERVAL_MS)
     assert fs.asked == ["lease", "lease", "lease", "cut"]
-    assert task.context.holds_input
+    assert is_waiting(task)
     task.advance_ms(POLL_INTERVAL_MS)
 
-    assert not task.context.holds_input
+    assert not is_waiting(task)
     assert rows(fs) == ['"in"']
     task.process(["more"])
     task.finish()
@@ -130,7 +138,7 @@ def test_there_is_an_end_to_patience(timeout_ms: int, fails_at_ms: int) -> None:
     checkpoint = interrupted(fs)
     task = start(fs, checkpoint, attempt=2, async_timeout_ms=timeout_ms)
     task.advance_ms(fails_at_ms - POLL_INTERVAL_MS)
-    with pytest.raises(StorageError, match=r"was to be cut to 5 bytes, but still has 11 after \d+ ms\n.*async_timeout_ms"):
+    with pytest.raises(StorageError, match=r"be cut to 5 bytes, but still has 11 after \d+ ms\n.*async_timeout_ms"):
         task.advance_ms(POLL_INTERVAL_MS)
     assert rows(fs) == []
 
@@ -148,6 +156,18 @@ def test_a_lease_that_nobody_gives_back_is_not_waited_for_for_ever() -> None:
     assert fs.asked[-1] == "cut"
     assert fs.size(path) == 5
     assert late.fingerprint() == ()
+
+
+def test_lease_and_cut_have_their_time_each() -> None:
+    """What the lease has taken is not missing when the cut is waited for."""
+    fs = Late(lease_after=1, cut_after=2)
+    interrupted(fs)
+    late, path = LateTruncations(fs, 1_000), f"{ROWS}/_part-0-0.in-progress"
+    assert not late.begin(path, 5, 0)
+    assert not late.is_done(path, 900)
+    assert not late.is_done(path, 1_500)
+
+    assert late.is_done(path, 1_900)
 
 
 def test_patience_is_a_number() -> None:

@@ -1,1 +1,1 @@
-"""Columnar operators, sources and whole jobs of them."""
+"""Joins of two streams."""

@@ -8,6 +8,7 @@ from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.log_reader import PartitionReader, committed_records
 from operators.log.topics import partition_directory
 from operators.log.transaction_log import LogCorruptError, Producer
+from state_backends.faulty_filesystem import FaultInjectingFileSystem
 from state_backends.filesystem import MemoryFileSystem
 
 SEGMENT = "/log/topics/t/0/00000000000000000000.log"
@@ -84,3 +85,18 @@ def test_an_open_transaction_in_an_older_segment_holds_back_who_begins_behind_it
     assert reader.read(10) == ([], [])
     log.abort(blocking, 0)
     assert len(reader.read(10)[0]) == 6
+
+
+def test_the_journal_stays_small_and_is_not_written_anew_at_every_request() -> None:
+    """What is before a snapshot is deleted with it, and a snapshot comes when there is something to spare."""
+    fs = FaultInjectingFileSystem(MemoryFileSystem())
+    log = DiskTransactionLog(fs, "/log", LogSettings(journal_bytes=2_000))
+    log.create_topic("t", 1)
+    largest = 0
+    for _ in range(40):
+        log.commit(begun(log, 1), 0)
+        sizes = [fs.size(f"/log/transactions/{name}") for name in fs.list_dir("/log/transactions") if ".log" in name]
+        largest = max(largest, sum(sizes))
+    snapshots = [call for call in fs.calls if call.operation == "rename" and "/transactions/snapshot" in call.path]
+    assert 2_000 < largest < 2_500
+    assert 2 <= len(snapshots) <= 10

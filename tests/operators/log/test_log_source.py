@@ -197,6 +197,26 @@ def test_partitions_are_splits() -> None:
     assert values_of(source_of(fs, checkpoint)) == ["p3"]
 
 
+@pytest.mark.parametrize("options", [{"start": "latest"}, {"start_at_ms": 99}])
+def test_a_partition_that_is_gained_is_read_from_its_beginning(options: Mapping[str, Any]) -> None:
+    """Wherever a new job would begin: what is in it was written since this one did. Also when nothing was read of it
+    before the next checkpoint."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    put(log, "old")
+    source = source_of(fs, bounded=False, group="g", **options)
+    assert next_values(source) == []
+    checkpoint = source.snapshot(1)
+    log.add_partitions("t", 2)
+    put(log, "new", partition=1)
+    source = source_of(fs, checkpoint, bounded=False, group="g", **options)
+    checkpoint = source.snapshot(2)
+    source.complete(2)
+    for _ in range(2):
+        assert next_values(source) == ["new"]
+        source = source_of(fs, checkpoint, bounded=False, group="g", **options)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
