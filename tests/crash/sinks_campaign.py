@@ -478,6 +478,8 @@ def main() -> int:
     parent = options.directory or (str(IN_MEMORY) if IN_MEMORY.is_dir() else None)
     directory = Path(tempfile.mkdtemp(prefix="weir-sinks-", dir=parent))
     started = time.monotonic()
+    # Whoever is told to end takes the server along.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         tally = campaign(
             options.kills,

@@ -21,7 +21,7 @@ from engine.observe.events import (
 )
 from operators.log.log_sink import LogSink, TransactionalLogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import Entry
+from operators.log.transaction_log import Entry, Exchange, Request
 from operators.sinks import CollectedResults, CollectSink
 from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual
 
@@ -113,6 +113,23 @@ def test_a_log_gets_its_commits_behind_the_completion() -> None:
     invariant = told("V7", snapshot(1), completed(1), view=view)
     invariant.finished(ended(view))
     assert "pre-committed for checkpoint 1, but no checkpoint that holds it is complete" in texts(invariant)[0]
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_commit_that_broke_off_is_one_when_somebody_is_told_that_it_was(repeated: bool) -> None:
+    """It may have happened or not; it comes too early either way, if it does."""
+    view, log = logged()
+    producer = transaction(log, "1.1", 1)
+    invariant = told("V7", snapshot(1), completed(1), view=view)
+    request = Request("commit", *producer, None, 0, 0, 1, 1)
+    for result in ("interrupted", "repeated")[: 1 + repeated]:
+        log.history.append(Exchange(len(log.history), request, "delivered", result))
+    invariant.finished(ended(view))
+    assert [("never commits it" in text) for text in texts(invariant)] == [True] * (not repeated)
+
+    early = told("V7", view=view)
+    early.finished(ended(view))
+    assert "but no checkpoint that holds it is complete" in texts(early)[0]
 
 
 def test_what_a_completed_checkpoint_holds_is_committed_in_the_end() -> None:

@@ -16,7 +16,7 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 from operators.log.disk_log import DiskLog
-from operators.log.log_reader import committed_records
+from operators.log.log_reader import committed_records, entries_of
 from operators.log.log_sink import LogSink
 from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
@@ -128,10 +128,12 @@ def test_a_dead_process_leaves_its_log_to_the_next() -> None:
 
 
 def test_a_task_of_a_dead_process_that_lets_go_late_does_not_let_go_for_its_successor() -> None:
-    """The log has been opened again since: it stays open and locked until the last of the new process has ended."""
+    """The log has been opened again since: it stays open and locked until the last of the new process has ended;
+    and what the dead one had in memory is gone."""
     fs = MemoryFileSystem()
     sink, other = (LogSink("rows", log=DiskLog("events")) for _ in range(2))
     late = task(sink, fs)
+    late.process(["in memory"])
     successors = [task(sink, fs, subtask=number, parallelism=2, incarnation=2) for number in range(2)]
     late.operator.abandon()
     successors[0].close()
@@ -139,6 +141,7 @@ def test_a_task_of_a_dead_process_that_lets_go_late_does_not_let_go_for_its_succ
         task(other, fs)
     successors[1].process([1])
     successors[1].close()
+    assert "in memory" not in [entry.value for entry in entries_of(fs, "/out/events", "rows", 0)]
     task(other, fs).close()
 
 
@@ -190,6 +193,16 @@ def test_at_least_once_is_durable_at_each_checkpoint() -> None:
         assert rows(fs) == [1, 2]
         fs.crash()
         assert rows(fs) == left
+
+
+def test_at_least_once_is_durable_at_the_end_without_a_checkpoint() -> None:
+    """Whoever has seen the job end has no checkpoint to go back to."""
+    fs = MemoryFileSystem()
+    one = task(LogSink("rows", log=DiskLog("events"), delivery="at-least-once"), fs, checkpointing_enabled=False)
+    one.process([1])
+    one.finish()
+    fs.crash()
+    assert rows(fs) == [1]
 
 
 def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
