@@ -123,6 +123,7 @@ class FakeContext:
         self.attempt = attempt
         self.incarnation = incarnation
         self.checkpointing_enabled = checkpointing_enabled
+        self.publish_at_once = False
         self.coordinated = coordinated
         self.sent: list[Any] = []
         """To the operator's coordinator, which the test plays."""

@@ -11,7 +11,7 @@ import pytest
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart
 from engine.checkpoint.statistics import CheckpointStatus
-from engine.elements.errors import JobFailedError, StateError, StorageError
+from engine.elements.errors import JobFailedError, OutputAheadError, StateError, StorageError
 from engine.graph.job import Job
 from engine.observe.events import CheckpointAborted, Send, TraceEvent
 from engine.runtime.execution import Execution
@@ -359,7 +359,7 @@ def test_beginning_anew_takes_no_committed_file_away() -> None:
 
 
 def test_a_second_run_leaves_the_output_of_the_first_alone() -> None:
-    """A run into a directory with committed files fails in every attempt, and none of them is touched."""
+    """A run into a directory with committed files fails at once, for no restart can help, and none is touched."""
     files = MemoryFileSystem()
     execution(rows_job(), file_system=files, checkpoint_interval=every(records=10)).run().raise_on_failure()
     output = files_below(files, "/out")
@@ -368,7 +368,8 @@ def test_a_second_run_leaves_the_output_of_the_first_alone() -> None:
     result = execution(rows_job(), file_system=files, checkpoint_interval=every(records=10)).run()
 
     assert result.state == "failed"
-    assert result.attempts == 4
+    assert result.attempts == 1
+    assert getattr(result.error, "exit_code", None) == OutputAheadError.exit_code
     assert files_below(files, "/out") == output
 
 

@@ -31,6 +31,10 @@ class FakeTask:
         """Whoever reads is told."""
         self.told.append(type(event).__name__)
 
+    def finish_operator(self, operator: Any) -> None:
+        """As the task does."""
+        operator.finish()
+
     def finish(self) -> None:
         """As the task does."""
         self.end.finish()
