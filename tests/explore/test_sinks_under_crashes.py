@@ -95,6 +95,14 @@ def test_what_is_said_of_a_partition_is_judged_with_its_rows() -> None:
     assert len(told) == 8
 
 
+@pytest.mark.parametrize("sink", ["files", "partitions"])
+def test_what_is_taken_back_file_by_file_is_no_row_too_many(sink: str) -> None:
+    """Two damaged checkpoints are passed over: what they had committed goes while the writers start, and not before."""
+    damaged = [f"bit-flip:open_read /checkpoints/sink-{sink}/chk-{number}/_metadata#1=104" for number in (2, 3)]
+    case = case_of("aligned", "crash:*@before:notify.send#3", *damaged)
+    assert problem(subject_of(sink), case) is None
+
+
 # --- everything -------------------------------------------------------------------------------------------------------
 
 

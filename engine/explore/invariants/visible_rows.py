@@ -4,6 +4,9 @@ The tasks that a sink's writers are in receive so many records; what they had re
 of a checkpoint is what that covers. A row more than that was committed before its time, even if nothing ever fails: V2
 would notice only when the row is gone after a failure, or is another one.
 
+A job that goes back to an older checkpoint, because the newer ones are damaged, takes back file by file what those had
+committed while its writers start. Until all of them run, readers may still see what the newest ever covered.
+
 A record must be one row, so tables that are filled at the end are left to V1 and V2; and all tasks must restart
 together, or nobody knows what the others count from.
 """
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import Shared, Watcher
-from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken
+from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from operators.table.staged_sink import StagedFileSink
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ class CoveredRows(Watcher):
         self._covered: dict[int, dict[str, int]] = {0: {}}
         """By checkpoint: the same."""
         self._newest = 0
+        self._starting: set[str] = set()
+        """Writers' tasks that do not run yet in this attempt."""
         self._there: dict[str, int] | None = None
         """By uid: rows that were there before the first process."""
 
@@ -56,6 +61,7 @@ class CoveredRows(Watcher):
             Receive: self._on_receive,
             SnapshotTaken: self._on_snapshot,
             CheckpointCompleted: self._on_completed,
+            TaskState: self._on_task_state,
         }
 
     def process_started(self, view: CaseView) -> None:
@@ -84,9 +90,14 @@ class CoveredRows(Watcher):
             # It became durable without anybody having seen it complete.
             self._cover(restored)
         self._newest = restored
+        self._starting = {task for mine in self._tasks.values() for task in mine}
         self._base = self._covered[restored]
         self._received = {}
         self._at_snapshot.clear()
+
+    def _on_task_state(self, event: TaskState) -> None:
+        if event.state == "running":
+            self._starting.discard(event.task)
 
     def _on_receive(self, event: Receive) -> None:
         task = self._writers.get(event.channel)
@@ -113,6 +124,8 @@ class CoveredRows(Watcher):
         assert self._there is not None, "a process has started"
         for uid in self._tasks:
             covered = self._covered[self._newest].get(uid, 0)
+            if not self._starting.isdisjoint(self._tasks[uid]):
+                covered = max(rows.get(uid, 0) for rows in self._covered.values())
             seen = self._seen(uid) - self._there.get(uid, 0)
             if seen > covered:
                 newest = f"the newest completed checkpoint is {self._newest}" if self._newest else "none is completed"
