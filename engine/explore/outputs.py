@@ -28,6 +28,8 @@ from state_backends.filesystem import FileSystem
 
 Rows = Mapping[str, Sequence[str]]
 
+_WITH = ": "
+
 
 @runtime_checkable
 class SinkOfFiles(Protocol):
@@ -99,9 +101,14 @@ def announced(spec: PartitionCommitterSpec, files: FileSystem, directory: str, r
         text = f"{kind} {partition}"
         if spec.waits_for_event_time:
             there = rows.get(partition, ())
-            text += f": {len(there)} rows, checksum {crc32(chr(10).join(sorted(there)).encode()):08x}"
+            text += f"{_WITH}{len(there)} rows, checksum {crc32(chr(10).join(sorted(there)).encode()):08x}"
         found.append(text)
     return sorted(found)
+
+
+def without_rows(announcement: str) -> str:
+    """An announcement as its readers know it: what is there, and not how much of it."""
+    return announcement.partition(_WITH)[0]
 
 
 def directory_in(output_dir: str, path: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from state_backends.filesystem import MemoryFileSystem, write_atomically
 
@@ -94,6 +96,77 @@ def test_a_rename_across_directories_may_be_half_durable() -> None:
 
     assert (both.list_dir("/d"), both.list_dir("/e")) == (["a"], ["a"])
     assert (none.list_dir("/d"), none.list_dir("/e")) == ([], [])
+
+
+@pytest.mark.parametrize("target", ["/d/new", "/e/new"], ids=["one directory", "two"])
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("lost", [(), ("old",), ("new",), ("old", "new")], ids=" and ".join)
+def test_a_rename_that_half_survives_keeps_the_file(target: str, over: bool, lost: tuple[str, ...]) -> None:
+    """Whichever of its two names is lost by a power cut, the file is still there under one of them."""
+    fs = memory_with(old=b"x")
+    fs.make_dirs("/e")
+    if over:
+        with fs.open_write(target) as file:
+            file.write(b"replaced")
+            file.fsync()
+        fs.fsync_dir(target[:2])
+    fs.rename("/d/old", target)
+    fs.crash(lambda path: path.rpartition("/")[2] not in lost)
+
+    found = {path: fs.read_bytes(path) for path in ("/d/old", target) if fs.exists(path)}
+    before = {"/d/old": b"x", target: b"replaced"} if over else {"/d/old": b"x"}
+    after = {target: b"x"}
+    both = {"/d/old": b"x", target: b"x"}
+    assert found == {(): after, ("old",): both, ("new",): before, ("old", "new"): before}[lost]
+
+
+def test_names_passed_on_are_gone_only_if_all_of_it_survives() -> None:
+    """Through a chain of renames, and in a circle of them, the old names hang on the new ones."""
+    chain, circle = memory_with(a=b"a"), memory_with(a=b"a", b=b"b")
+    chain.rename("/d/a", "/d/b")
+    chain.rename("/d/b", "/d/c")
+    for source, target in (("a", "t"), ("b", "a"), ("t", "b")):
+        circle.rename(f"/d/{source}", f"/d/{target}")
+    chain.crash(lambda path: path != "/d/c")
+    circle.crash(lambda path: path != "/d/b")
+
+    assert chain.list_dir("/d") == ["a"]
+    assert {name: circle.read_bytes(f"/d/{name}") for name in circle.list_dir("/d")} == {"a": b"a", "b": b"b"}
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[MemoryFileSystem, dict[str, bytes]]:
+    """A file system after renames and directory fsyncs in any order; who must still be there after any crash."""
+    fs = memory_with()
+    fs.make_dirs("/e")
+    files = {f"/{directory}/{name}": name.encode() for directory in "de" for name in (f"{directory}1", f"{directory}2")}
+    for path, data in files.items():
+        with fs.open_write(path) as file:
+            file.write(data)
+            file.fsync()
+    fs.fsync_dir("/d")
+    fs.fsync_dir("/e")
+    alive = dict(files)
+    places = st.sampled_from([*files, "/d/x", "/e/x"])
+    for _ in range(draw(st.integers(0, 6))):
+        source, target = draw(places), draw(places)
+        if source in alive and source != target:
+            fs.rename(source, target)
+            alive[target] = alive.pop(source)
+        elif draw(st.booleans()):
+            # Both, for who syncs the old name's directory alone has asked for the loss.
+            fs.fsync_dir("/d")
+            fs.fsync_dir("/e")
+    return fs, alive
+
+
+@given(changes(), st.sets(st.sampled_from(["/d/d1", "/d/d2", "/e/e1", "/e/e2", "/d/x", "/e/x"])))
+def test_no_rename_costs_a_file(made: tuple[MemoryFileSystem, dict[str, bytes]], lost: set[str]) -> None:
+    """Whatever of some renames survives a power cut: every file that none of them replaced is found somewhere."""
+    fs, alive = made
+    fs.crash(lambda path: path not in lost)
+
+    assert set(alive.values()) <= {fs.read_bytes(path) for path in fs.walk_files("/")}
 
 
 def test_a_deleted_tree_comes_back_unless_synced() -> None:

@@ -24,6 +24,7 @@ from engine.explore.invariants.base import (
     promise_of,
     shown,
 )
+from engine.explore.outputs import without_rows
 from engine.explore.reference import compare_outputs
 from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
 
@@ -199,7 +200,7 @@ class FailureTransparency(Watcher):
                 return
         now = multisets(committed)
         for partition, before in self._seen.items():
-            gone = before - now.get(partition, Counter())
+            gone = self._gone(partition, before, now.get(partition, Counter()))
             if gone and not self._may_go_back and self._rows_stay(partition):
                 self.violated(
                     f"output {partition!r}: rows that readers have seen are gone: {shown(gone)}",
@@ -212,6 +213,12 @@ class FailureTransparency(Watcher):
             if rows != self._seen.get(partition) and self.shared.promise_for(partition) in (EXACTLY_ONCE, AT_MOST_ONCE):
                 self._judge_rows(partition, rows, now_ns)
         self._seen = now
+
+    def _gone(self, partition: str, before: Counter[str], now: Counter[str]) -> Counter[str]:
+        if partition in self.view.world.announcers and self.shared.promise_for(partition) == AT_LEAST_ONCE:
+            # A table that was announced may get rows a second time, and is the same table.
+            return Counter(map(without_rows, before)) - Counter(map(without_rows, now))
+        return before - now
 
     def _rows_stay(self, partition: str) -> bool:
         return self.shared.promise_for(partition) != NONE and self.shared.delivery_of(partition) != PER_KEY

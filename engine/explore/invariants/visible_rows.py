@@ -48,6 +48,8 @@ class CoveredRows(Watcher):
         """By uid: what the checkpoint covers that this attempt began from."""
         self._covered: dict[int, dict[str, int]] = {0: {}}
         """By checkpoint: the same."""
+        self._pending: dict[int, dict[str, int]] = {}
+        """By checkpoint that was pending when the process before this one died: the same."""
         self._newest = 0
         self._starting: set[str] = set()
         """Writers' tasks that do not run yet in this attempt."""
@@ -67,6 +69,8 @@ class CoveredRows(Watcher):
     def process_started(self, view: CaseView) -> None:
         """Which tasks there are now."""
         super().process_started(view)
+        # As its own tasks had counted, for now there may be others.
+        self._pending = {one: self._covered_by(one) for one in self._at_snapshot}
         plan, outputs = view.plan, view.world.file_outputs
         is_judged = view.config.failover == _FULL and view.config.protocol.takes_checkpoints
         wanted = {uid for uid, one in outputs.items() if is_judged and not isinstance(one.sink, StagedFileSink)}
@@ -88,7 +92,8 @@ class CoveredRows(Watcher):
         restored = event.restored_checkpoint or 0
         if restored not in self._covered:
             # It became durable without anybody having seen it complete.
-            self._cover(restored)
+            is_own = restored in self._at_snapshot or restored not in self._pending
+            self._covered[restored] = self._covered_by(restored) if is_own else self._pending[restored]
         self._newest = restored
         self._starting = {task for mine in self._tasks.values() for task in mine}
         self._base = self._covered[restored]
@@ -108,13 +113,13 @@ class CoveredRows(Watcher):
         self._at_snapshot.setdefault(event.checkpoint_id, {})[event.task] = self._received.get(event.task, 0)
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
-        self._cover(event.checkpoint_id)
+        self._covered[event.checkpoint_id] = self._covered_by(event.checkpoint_id)
         self._newest = max(self._newest, event.checkpoint_id)
 
-    def _cover(self, checkpoint_id: int) -> None:
+    def _covered_by(self, checkpoint_id: int) -> dict[str, int]:
         snapshots = self._at_snapshot.get(checkpoint_id, {})
-        self._covered[checkpoint_id] = {
-            # A task without a snapshot has finished before: it receives nothing more.
+        # A task without a snapshot has finished before: it receives nothing more.
+        return {
             uid: self._base.get(uid, 0) + sum(snapshots.get(task, self._received.get(task, 0)) for task in mine)
             for uid, mine in self._tasks.items()
         }
