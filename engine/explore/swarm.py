@@ -34,7 +34,7 @@ from engine.runtime.interference import JOB_MANAGER, PROCESS
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 5
+SWARM_VERSION = 6
 
 STREAM = "swarm"
 
@@ -116,6 +116,20 @@ def _rounded(count: int) -> int:
     return 1 << count.bit_length()
 
 
+def _breath_ns(config: Mapping[str, Setting]) -> int:
+    """What a slow task needs between two checkpoints to get on with its records, too.
+
+    Barriers that overtake wait for nobody. What some operators send ahead of each of them (who commits must hear of
+    every checkpoint) is work for the task behind; if that is slow, and the next one comes at once, it is all its work.
+    """
+    factors = [_number(value) for name, value in config.items() if name.startswith("cost.stragglers.")]
+    return 4 * max(factors, default=0) * _number(config.get("cost.record_ns"))
+
+
+def _number(setting: Setting | None) -> int:
+    return setting if isinstance(setting, int) else 0
+
+
 def draw_case(swarm: Swarm, measure: Measure, seed: str) -> Case:
     """The case that a seed stands for."""
     return _Drawing(swarm, measure, seed).case()
@@ -173,6 +187,8 @@ class _Drawing:
         if mode != ALIGNED_TIMEOUT:
             usual = {name: value for name, value in usual.items() if name != "aligned_timeout_ns"}
         config = {name: value for name, value in {**self._config, **usual, **fixed}.items() if value is not None}
+        if mode in (UNALIGNED, ALIGNED_TIMEOUT) and "min_pause_ns" not in fixed:
+            config["min_pause_ns"] = max(_number(config.get("min_pause_ns")), _breath_ns(config))
         scheduler = self._one_of((RANDOM, RANDOM, RANDOM, PCT, PCT, FIFO))
         return Case(
             seed=self._seed,

@@ -206,7 +206,7 @@ class SpoutTask(AckedTask, SourceTask):
             if self._has_read_all and not len(self.book):
                 self._end_stream()
         elif self.record_cost_ns:
-            self._begin_slice(1)
+            self._begin_slice(1, None)
         else:
             self.advance(1)
 

@@ -218,10 +218,7 @@ class InterferedTask(DisturbedTask):
         return self._slice_start_ns + self._slice_records * self.record_cost_ns
 
     def _stretch_work(self, began_ns: int, now: int) -> None:
-        """No work was done in a pause: the slice that it has cut lasts so much longer, and what was spent on a record
-        before is not spent again."""
-        if self._interrupted_at_ns == began_ns:
-            self._interrupted_at_ns = now
+        """No work was done in a pause: the slice that it has cut lasts so much longer."""
         if self._slice_records:
             self._slice_start_ns += now - began_ns
             self._slice_number += 1

@@ -30,7 +30,7 @@ class SourceTask(Task):
         records = self.environment.master.slice_records()
         limit = self.source.slice_limit(records) if self.record_cost_ns else 0
         if limit:
-            self._begin_slice(limit)
+            self._begin_slice(limit, None)
         else:
             self.advance(records)
 

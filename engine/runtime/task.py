@@ -94,8 +94,8 @@ class Task(TaskSteps):
         self._slice_start_ns = 0
         self._slice_records = 0
         self._slice_number = 0
-        self._interrupted_at_ns = 0
-        self._half_done_ns = 0
+        self._half_done_ns: dict[Channel | None, int] = {}
+        """By input channel, none in a source: time already spent on the record at its head, at which mail cut a slice."""
         self._resting_until_ns = 0
 
     # -- building ---------------------------------------------------------------------------------------------
@@ -248,8 +248,7 @@ class Task(TaskSteps):
         element = channel.head()
         if isinstance(element, Batch):
             if self.record_cost_ns:
-                self._slice_channel = channel
-                self._begin_slice(len(element))
+                self._begin_slice(len(element), channel)
                 return
             channel.take()
             self.gate.handler.on_bytes(len(element) * self._record_bytes)
@@ -261,12 +260,12 @@ class Task(TaskSteps):
 
     # -- slices: work that takes virtual time -------------------------------------------------------------------
 
-    def _begin_slice(self, records: int) -> None:
+    def _begin_slice(self, records: int, channel: Channel | None) -> None:
         assert not self._slice_records
-        now = self.kernel.now_ns
-        # Time spent on the record at which mail cut the slice before is not spent again: a task that gets mail more
-        # often than it can handle a record would never come to an end.
-        self._slice_start_ns = start = now - (self._half_done_ns if self._interrupted_at_ns == now else 0)
+        self._slice_channel = channel
+        # Time spent on the record at which mail cut the slice before is not spent again, even if the task had to wait
+        # for credit since: one that gets mail more often than it can handle a record would never come to an end.
+        self._slice_start_ns = start = self.kernel.now_ns - self._half_done_ns.pop(channel, 0)
         self._slice_records = records
         self._slice_number += 1
         self.kernel.schedule(start + records * self.record_cost_ns, "end_slice", self, self._slice_number)
@@ -289,10 +288,9 @@ class Task(TaskSteps):
         if planned:
             self._slice_records = 0
             self._slice_number += 1
-            self._interrupted_at_ns = now = self.kernel.now_ns
-            elapsed_ns = now - self._slice_start_ns
+            elapsed_ns = self.kernel.now_ns - self._slice_start_ns
             done = min(planned, elapsed_ns // self.record_cost_ns)
-            self._half_done_ns = elapsed_ns - done * self.record_cost_ns
+            self._half_done_ns[self._slice_channel] = elapsed_ns - done * self.record_cost_ns
             if done:
                 self.advance(done)
             self.wake()
@@ -562,7 +560,11 @@ class Task(TaskSteps):
             self.end.fingerprint(),
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
-            self._half_done_ns if self._interrupted_at_ns == now else 0,
+            sorted(
+                (-1 if channel is None else channel.input_index, spent_ns)
+                for channel, spent_ns in self._half_done_ns.items()
+                if spent_ns
+            ),
             max(0, self._resting_until_ns - now),
             self.timers.fingerprint(now),
             self.gate.fingerprint(),

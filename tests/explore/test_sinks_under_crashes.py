@@ -103,6 +103,22 @@ def test_what_is_taken_back_file_by_file_is_no_row_too_many(sink: str) -> None:
     assert problem(subject_of(sink), case) is None
 
 
+def test_a_checkpoint_that_nobody_saw_complete_covers_what_its_own_tasks_had_received() -> None:
+    """It is durable, the process dies, and one with fewer tasks commits what it holds: no row too many."""
+    for parallelism in (1, 3):
+        rescaled = case_of("aligned", f"rescale:process@after:manifest.rename#2={parallelism}")
+        assert problem(subject_of("partitions"), rescaled) is None
+
+
+def test_an_announced_table_may_get_rows_again_from_an_at_least_once_job() -> None:
+    """What was announced stays announced; how many rows there are is another matter."""
+    subject, case = subject_of("partition-time"), case_of("at-least-once", "crash:*@after:ack.send#18")
+    finished, _ = ran(subject, case)
+    told = finished.committed["out-partition-committer"]
+    assert told != subject.reference().rows["out-partition-committer"]
+    assert problem(subject, case) is None
+
+
 # --- everything -------------------------------------------------------------------------------------------------------
 
 

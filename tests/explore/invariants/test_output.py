@@ -136,6 +136,7 @@ class Readers:
     def __init__(self) -> None:
         self.rows: list[str] = []
         self.sinks: dict[str, object] = {}
+        self.announcers: dict[str, object] = {}
 
     def committed(self) -> dict[str, list[str]]:
         """What readers see now."""
