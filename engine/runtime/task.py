@@ -95,7 +95,7 @@ class Task(TaskSteps):
         self._slice_records = 0
         self._slice_number = 0
         self._half_done_ns: dict[Channel | None, int] = {}
-        """By input channel, none in a source: time already spent on the record at its head, at which mail cut a slice."""
+        """By input channel, none in a source: time spent on the record at its head, at which mail cut a slice."""
         self._resting_until_ns = 0
 
     # -- building ---------------------------------------------------------------------------------------------

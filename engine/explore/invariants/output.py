@@ -216,7 +216,7 @@ class FailureTransparency(Watcher):
 
     def _gone(self, partition: str, before: Counter[str], now: Counter[str]) -> Counter[str]:
         if partition in self.view.world.announcers and self.shared.promise_for(partition) == AT_LEAST_ONCE:
-            # A table that was announced may get rows a second time, and is the same table.
+            # A table that was announced may get rows later, and some of them twice; it is the same table.
             return Counter(map(without_rows, before)) - Counter(map(without_rows, now))
         return before - now
 
