@@ -6,6 +6,7 @@ line and row that the sink has committed is compared with the input.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ from typing import Any
 
 from benchmarks.measure import Paired, Result, Trial, at_least, below, interleaved, now, per_second
 from engine.elements.batch import Batch
+from engine.elements.columns import ColumnBatch
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
@@ -112,9 +114,15 @@ def _time_plain_gzip(lines: list[str]) -> float:
 
 
 def _time_buckets(lines: list[str], sink: FileSink) -> float:
-    """The sink without a job: batches of 1,024, five checkpoints, each of them fsynced and committed."""
-    fs, checkpoint_id = LocalFileSystem(), 0
-    batches = [Batch(lines[at : at + 1_024]) for at in range(0, len(lines), 1_024)]
+    seconds, committed = _time_sink([Batch(lines[at : at + 1_024]) for at in range(0, len(lines), 1_024)], sink)
+    assert sorted(committed) == sorted(lines), "other lines"
+    return seconds
+
+
+def _time_sink(batches: Sequence[Batch], sink: FileSink) -> tuple[float, list[str]]:
+    """The seconds of the sink without a job: five checkpoints, each of them fsynced and committed; and what it has
+    committed."""
+    fs, checkpoint_id, every = LocalFileSystem(), 0, max(1, len(batches) // 5)
     with TemporaryDirectory(prefix="weir-bench-") as directory:
         encoder, assigner = PartEncoder(sink.format), sink.bucket_assigner
         writer = RecoverableWriter(fs, directory, UniqueNames(1, 1, 0))
@@ -128,7 +136,7 @@ def _time_buckets(lines: list[str], sink: FileSink) -> float:
                 buckets.write_each(ids, rows, None, 0)
             if number == len(batches):
                 buckets.close_all_parts()
-            if number == len(batches) or number % (len(batches) // 5) == 0:
+            if number == len(batches) or number % every == 0:
                 checkpoint_id += 1
                 buckets.snapshot(checkpoint_id)
                 writer.sync_directories()
@@ -136,8 +144,7 @@ def _time_buckets(lines: list[str], sink: FileSink) -> float:
                 writer.sync_directories()
         seconds = now() - start
         committed = read_committed(fs, directory, sink.format)
-    assert sorted(line for found in committed.values() for line in found) == sorted(lines), "other lines"
-    return seconds
+    return seconds, [line for lines in committed.values() for line in lines]
 
 
 def _time_lines(lines: list[str], sink: FileSink) -> float:
@@ -188,25 +195,49 @@ def compare_parquet(count: int, rounds: int) -> list[Result]:
     columns = {"id": numbers, "key": numbers * 2654435761 % 10000, "share": numbers * 0.25}
     sink = FileSink("rows", format=_CountedRows({"id": int, "key": int, "share": float}, row_group_rows=ROWS_PER_GROUP))
     reference: Trial = partial(_time_write_table, columns, count)
-    trials = {"Parquet sink, columns": partial(_time_parquet, ColumnSource(columns), sink, count)}
-    results = interleaved(reference, trials, rounds)
     few = count // 4
     fields = [column[:few].tolist() for column in columns.values()]
     records = [dict(zip(columns, row, strict=True)) for row in zip(*fields, strict=True)]
-    of_rows = {"Parquet sink, rows": partial(_time_parquet, CollectionSource(records), sink, few)}
-    from_rows = interleaved(partial(_time_write_rows, records), of_rows, rounds)
-    return [
-        *(_result(name, "× pyarrow", pairs, count, goal=0.7) for name, pairs in results.items()),
-        *(_result(name, "× pyarrow", pairs, few, goal=0.7) for name, pairs in from_rows.items()),
+    starts, of_rows = range(0, count, ROWS_PER_GROUP), range(0, few, ROWS_PER_GROUP)
+    in_columns = [
+        ColumnBatch(
+            {name: column[at : at + ROWS_PER_GROUP] for name, column in columns.items()},
+            min(ROWS_PER_GROUP, count - at),
+        )
+        for at in starts
     ]
+    in_rows = [Batch(records[at : at + ROWS_PER_GROUP]) for at in of_rows]
+    results = []
+    for kind, rows, batches, source, reference in (
+        ("columns", count, in_columns, ColumnSource(columns), partial(_time_write_table, columns, count)),
+        ("rows", few, in_rows, CollectionSource(records), partial(_time_write_rows, records)),
+    ):
+        alone: dict[str, Trial] = {f"Parquet sink, {kind}": partial(_time_parquet_sink, batches, sink, rows)}
+        in_a_job: dict[str, Trial] = {
+            f"Parquet sink, {kind}, whole job": partial(_time_parquet_job, source, sink, rows)
+        }
+        for trials, goal in ((alone, 0.7), (in_a_job, None)):
+            measured = interleaved(reference, trials, rounds)
+            results += [_result(name, "× pyarrow", pairs, rows, goal=goal) for name, pairs in measured.items()]
+    return results
 
 
-def _time_parquet(source: Any, sink: FileSink, count: int) -> float:
+def _time_parquet_sink(batches: Sequence[Batch], sink: FileSink, count: int) -> float:
+    seconds, committed = _time_sink(batches, sink)
+    _check_rows(committed, count)
+    return seconds
+
+
+def _time_parquet_job(source: Any, sink: FileSink, count: int) -> float:
     seconds, committed = _time_job(source, sink, count, ROWS_PER_GROUP)
+    _check_rows(committed, count)
+    return seconds
+
+
+def _check_rows(committed: Iterable[str], count: int) -> None:
     found = [tuple(map(int, line.split())) for line in committed]
     assert sum(rows for rows, _ in found) == count, found
     assert sum(total for _, total in found) == count * (count - 1) // 2, found
-    return seconds
 
 
 def _time_write_table(columns: dict[str, Any], count: int) -> float:
