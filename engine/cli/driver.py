@@ -130,11 +130,11 @@ def drive(order: RunOrder) -> int:
     announces = order.restore or order.restore_from is not None
     oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, announces)
     trace_path = _trace_path(order)
-    around = surroundings(order, config)
+    around = surroundings(order, config, plan)
     audit = LedgerAudit(plan, config, order.output_dir) if order.ledger else None
     with _trace_writer(trace_path) as writers:
         execution = Execution(
-            plan,
+            around.plan,
             config,
             storage=around.storage,
             file_system=around.file_system,

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from state_backends.storage import CheckpointStorage
 if TYPE_CHECKING:
     from engine.cli.driver import RunOrder
     from engine.faults.injector import FaultInjector
+    from engine.graph.plan import ExecutionPlan
     from engine.runtime.config import RunConfig
     from engine.runtime.execution import Execution
     from state_backends.filesystem import FileSystem
@@ -33,6 +35,7 @@ class RunDiedError(WeirError):
 class Surroundings:
     """What an execution gets; all as it is without faults."""
 
+    plan: ExecutionPlan
     storage: CheckpointStorage | None
     file_system: FileSystem | None = None
     choices: ChoiceRecorder | None = None
@@ -48,15 +51,17 @@ class Surroundings:
         return [] if self.injector is None else [str(fault) for fault in self.injector.unused]
 
 
-def surroundings(order: RunOrder, config: RunConfig) -> Surroundings:
-    """Those of a run.
+def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> Surroundings:
+    """Those of a run of ``plan``.
 
     :raises ConfigurationError: when a fault makes no sense
     """
     faults = order.faults.faults
     if not faults:
-        return Surroundings(order.storage)
+        return Surroundings(plan, order.storage)
+    from engine.faults.external import sinks_outside
     from engine.faults.injector import FaultInjector
+    from operators.log.disk_log import DiskLog
 
     choices = ChoiceRecorder(config.seed)
     injector = FaultInjector(faults, choices=choices)
@@ -65,7 +70,10 @@ def surroundings(order: RunOrder, config: RunConfig) -> Surroundings:
         name, limit = order.loaded.job.name, config.inline_state_bytes
         storage = CheckpointStorage(MemoryFileSystem(), "/checkpoints", name, inline_threshold_bytes=limit)
     storage = storage.seen_through(injector.wrap(storage.file_system, "checkpoints"))
-    return Surroundings(storage, injector.wrap(LocalFileSystem(), "files"), choices, injector)
+    written = [getattr(sink, "log", None) for sink in sinks_outside(plan).values()]
+    logs = [os.path.join(order.output_dir, log.path) for log in written if isinstance(log, DiskLog)]
+    files = injector.wrap(LocalFileSystem(), "files", logs)
+    return Surroundings(injector.in_run(plan), storage, files, choices, injector)
 
 
 @contextmanager

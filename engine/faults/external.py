@@ -28,9 +28,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.faults.fault import Fault, FaultMix
+from engine.faults.gated_database import GatedDatabase
 from engine.faults.opportunities import Opportunities, Struck
+from operators.databases.database_sink import DatabaseSink
 from operators.databases.memory_database import MemoryDatabase
+from operators.databases.upsert_sink import UpsertSink
 from operators.log.disk_log import DiskLog
+from operators.log.log_sink import LogSink
 from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 from operators.log.memory_transaction_log import MemoryTransactionLog as Log
 from operators.source_operator import reading_from, source_of
@@ -113,14 +117,16 @@ class ExternalFaults:
         self._come_by = come_by
         found = [sink for _, sink in sorted(sinks.items())]
         logs = [getattr(sink, "log", None) for sink in found]
-        databases = [getattr(sink, "database", None) for sink in found]
         self._logs = [log for log in logs if isinstance(log, Log | DiskLog)]
         is_armed = self._exact.is_armed or self._by_chance.is_armed or come_by is not None
         for log in self._logs:
             log.gate = self.fate if is_armed else None
-        for database in databases:
-            if isinstance(database, MemoryDatabase):
-                database.gate = self.fate if is_armed else None
+        for sink in found:
+            if isinstance(sink, DatabaseSink | UpsertSink):
+                if isinstance(sink.database, MemoryDatabase):
+                    sink.database.gate = self.fate if is_armed else None
+                elif is_armed and not isinstance(sink.database, GatedDatabase):
+                    sink.database = GatedDatabase(sink.database, self.fate)
 
     def started(self, kernel: Kernel) -> None:
         """A process begins, on this kernel. The logs go by true time: a task's clock may be wrong, not theirs."""
@@ -172,6 +178,17 @@ class _VirtualClock:
 
     def __call__(self) -> int:
         return self._kernel.now_ns
+
+
+def sinks_outside(plan: ExecutionPlan) -> dict[str, Any]:
+    """By uid: the sinks of a plan that write to a log or a database."""
+    found = {}
+    for vertex in plan.vertices:
+        for operator in vertex.operators:
+            owner = getattr(operator.factory, "__self__", None)
+            if isinstance(owner, DatabaseSink | UpsertSink | LogSink):
+                found[operator.uid] = owner
+    return found
 
 
 def _fits(fault: Fault, name: str) -> bool:

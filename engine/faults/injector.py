@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.faults.clock import ClockFaults
-from engine.faults.external import ExternalFaults
+from engine.faults.external import ExternalFaults, sinks_outside
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.network import NetworkFaults
 from engine.faults.operator_error import OperatorErrors
@@ -110,6 +110,11 @@ class FaultInjector:
         process may be mistaken; the process itself does not run yet."""
         self.errors.before_process(plan, world.checkpoints, CHECKPOINTS_DIR)
         self.external.attach(world.sinks, self._request)
+        return self.external.in_plan(plan)
+
+    def in_run(self, plan: ExecutionPlan) -> ExecutionPlan:
+        """The plan of a run for its own sake: the systems that its sinks write to may fail from now on."""
+        self.external.attach(sinks_outside(plan), self._request)
         return self.external.in_plan(plan)
 
     def install(self, execution: Execution) -> None:

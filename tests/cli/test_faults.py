@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from operators.log.log_reader import committed_records
+from state_backends.filesystem import LocalFileSystem
 from tests.cli.conftest import BRISK, Weir
 
 
@@ -55,3 +62,50 @@ def test_a_fault_for_nobody_is_refused_before_anything_is_made(weir: Weir) -> No
         assert answer.exit_code == 11
         assert says in answer.stderr
     assert not (weir.directory / "made").exists()
+
+
+INTO_SQLITE = """
+from engine import Job, SequenceSource, SqliteSink
+
+job = Job("outside", parallelism=2)
+rows = job.source(SequenceSource(0, 30), name="numbers").rebalance().map(lambda number: (number,), name="row")
+rows.sink(SqliteSink("out.db", "rows", {"number": "INTEGER"}, batch_rows=2), name="out", uid="out")
+"""
+
+
+@pytest.mark.parametrize("fault", ["answer-lost:commit#1", "fence:prepare#1", "late-marker:commit#1"])
+def test_faults_reach_a_database_outside(weir: Weir, fault: str) -> None:
+    """What is asked of the file of a database goes through the fault; every row is there once."""
+    (weir.directory / "outside.py").write_text(INTO_SQLITE)
+    answer = weir("run", "outside.py", *BRISK, "--out", "made", "--fault", fault, "--json")
+
+    assert answer.exit_code == 0, answer.stderr
+    assert answer.json()["run"]["faults"] == [fault]
+    assert "never struck" not in answer.stderr
+    with closing(sqlite3.connect(weir.directory / "made" / "out.db")) as connection:
+        assert sorted(connection.execute("SELECT number FROM rows")) == [(number,) for number in range(30)]
+
+
+INTO_A_LOG = """
+from engine import DiskLog, Job, LogSink, SequenceSource
+
+job = Job("outside", parallelism=2)
+job.source(SequenceSource(0, 30), name="numbers").rebalance().sink(LogSink("rows", log=DiskLog("log")), name="out")
+"""
+
+
+def test_faults_reach_a_log_on_disk(weir: Weir) -> None:
+    """The process dies at its fifth request to a log; before that, the answer to a commit is lost. Files of the log are
+    no files of a sink."""
+    (weir.directory / "outside.py").write_text(INTO_A_LOG)
+    faults = ("answer-lost:commit#1", "crash:process@before:sink.request#12")
+    options = [part for fault in faults for part in ("--fault", fault)]
+    died = weir("run", "outside.py", *BRISK, "--storage", "state", *options)
+    assert died.exit_code == 18, died.stderr
+    assert "before sink.request" in died.stderr
+    resumed = weir("resume", "state", "--fault", "crash:process@before:sink.write#1")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "never struck" in resumed.stderr
+
+    found = committed_records(LocalFileSystem(), str(weir.directory / "state" / "out" / "log"), "rows")
+    assert sorted(record.value for records in found for record in records) == list(range(30))
