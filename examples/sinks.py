@@ -174,10 +174,18 @@ def _times(made: Job, records: int) -> Stream:
     streams = []
     for offset, name in enumerate(("first", "second")):
         numbers = made.source(SequenceSource(0, records // 2), name=name, uid=name, parallelism=1)
+        # As many as their source, whatever the sink has: records in flight could not be restored into another chain.
         clicks = numbers.map(
-            lambda number, offset=offset: _click(2 * number + offset), name=f"{name}-clicks", uid=f"{name}-clicks"
+            lambda number, offset=offset: _click(2 * number + offset),
+            name=f"{name}-clicks",
+            uid=f"{name}-clicks",
+            parallelism=1,
         )
-        streams.append(clicks.assign_timestamps_and_watermarks(strategy, name=f"{name}-times", uid=f"{name}-times"))
+        streams.append(
+            clicks.assign_timestamps_and_watermarks(
+                strategy, name=f"{name}-times", uid=f"{name}-times", parallelism=1
+            )
+        )
     return streams[0].union(streams[1])
 
 

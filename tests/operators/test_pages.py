@@ -21,7 +21,7 @@ def transcripts() -> list[object]:
     ):  # fmt: skip
         pairs = TRANSCRIPT.findall((PAGES / name).read_text("utf-8"))
         found += [pytest.param(*pair, id=f"{name} {number}") for number, pair in enumerate(pairs, 1)]
-    assert len(found) == 7
+    assert len(found) == 8
     return found
 
 

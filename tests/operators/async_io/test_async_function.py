@@ -46,10 +46,14 @@ def test_which_errors_and_answers_are_worth_it() -> None:
         lambda: AsyncRetryStrategy.fixed_delay(1, -1),
         lambda: AsyncRetryStrategy.exponential_delay(1, 10, 5),
         lambda: AsyncRetryStrategy.exponential_delay(1, 10, 50, 0.5),
+        lambda: AsyncRetryStrategy.exponential_delay(1, 10, 50, float("inf")),
+        lambda: AsyncRetryStrategy.exponential_delay(1, 10, 50, "2"),  # type: ignore[arg-type]
+        lambda: AsyncRetryStrategy.fixed_delay(1, 1, retry_on_error=None),  # type: ignore[arg-type]
+        lambda: AsyncRetryStrategy.fixed_delay(1, 1, retry_on_result=True),  # type: ignore[arg-type]
     ],
 )
 def test_what_makes_no_sense_is_refused(make: Any) -> None:
-    """No attempt, a negative delay, a bound below the beginning, a delay that shrinks."""
+    """No attempt, a negative delay, a bound below the beginning, a delay that shrinks or has no end, no function."""
     with pytest.raises(ConfigurationError, match="retr"):
         make()
 

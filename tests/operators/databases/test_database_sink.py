@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from engine.elements.errors import ConfigurationError, DataLossError, OutputAheadError, StorageError, UserFunctionError
 from engine.faults.external import fates_by_chance
 from operators.databases import memory_database as memory
-from operators.databases.database_sink import DatabaseSink, DatabaseSinkOperator, PostgresSink, SqliteSink, writer_name
+from operators.databases.database_sink import DatabaseSink, DatabaseSinkOperator, PostgresSink, SqliteSink
 from operators.databases.memory_database import DatabaseRequest, MemoryDatabase
 from operators.databases.session import MAX_WRITER_BYTES, DatabaseError, FencedError, SinkDatabase, TransactionName
+from operators.databases.table_sink import writer_name
 from tests.operators.databases.cluster import Cluster
 from tests.operators.harness import Harness
 
@@ -362,6 +363,23 @@ def test_a_restore_from_before_what_is_committed_counts_what_comes_twice(cluster
     cluster.crash()
     assert cluster.counter("numTransactionsPublishedAgain") == 2
     assert cluster.visible() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("late", [[2], [2, 1], [3]])
+def test_the_ledger_keeps_what_the_newest_state_has_as_pending(cluster_of: Make, late: list[int]) -> None:
+    """Notifications came behind the next snapshots, so that transactions of older checkpoints are in the state, and
+    committed once more by who restores it."""
+    cluster = cluster_of(ledger_checkpoints=1)
+    for number in range(1, late[0] + 1):
+        cluster.write(number)
+        cluster.checkpoint()
+    for number in late:
+        cluster.tasks[0].complete(number)
+    for _ in range(2):
+        cluster.crash()
+        assert cluster.visible() == list(range(1, late[0] + 1))
+    cluster.checkpoint(0)
+    assert len(cluster.tasks[0].operator._database.committed()) == 1  # type: ignore[attr-defined]
 
 
 def test_the_ledger_is_kept_short(cluster_of: Make) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from engine.checkpoint.restart import FixedDelayRestart, NoRestart
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
+from engine.elements.errors import ConfigurationError, OutputAheadError, StorageError, UserFunctionError
 from engine.graph.job import Job
 from engine.runtime.cost import CostModel
 from operators.files.bulk_formats import BulkTextFormat
@@ -287,6 +287,50 @@ def test_a_visible_file_is_never_cut() -> None:
         last.complete(3)
         assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4", "5"]}
     assert struck > 5
+
+
+@pytest.mark.parametrize("name", ["open for long", "never resumed", "compacted when open"])
+def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
+    """A task that was declared dead wakes up and goes on writing, before and after its successor: the part that was
+    open is a copy by then, and what was set aside goes when that is visible."""
+    open_for_long = DefaultRollingPolicy()
+    settings: dict[str, CommittingFileSink] = {
+        "open for long": FileSink("rows", rolling_policy=open_for_long).with_committer(),
+        "never resumed": FileSink("rows", rolling_policy=open_for_long, resumes=False).with_committer(),
+        "compacted when open": FileSink("rows", rolling_policy=open_for_long).compacting(EVERY_OTHER),
+    }
+    fs = MemoryFileSystem()
+    zombie = Pipeline(settings[name], fs, None)
+    zombie.process([1])
+    checkpoint = zombie.snapshot(1)
+    zombie.complete(1)
+
+    successor = Pipeline(settings[name], fs, checkpoint, attempt=2)
+    zombie.process([666, 667])
+    successor.process([2, 3])
+    zombie.process([668])
+    zombie.snapshot(2)
+    successor.snapshot(2)
+    successor.complete(2)
+    zombie.process([669])
+    zombie.close()
+    successor.finish()
+    for checkpoint_id in (3, 4, 5):
+        successor.snapshot(checkpoint_id)
+        successor.complete(checkpoint_id)
+    assert read_committed(fs, "/out/rows") == {"": ["1", "2", "3"]}
+    assert not [path for path in fs.walk_files("/out/rows") if ".setaside." in path]
+
+
+def test_a_directory_with_the_files_of_another_run_ends_the_job() -> None:
+    """No checkpoint, and files with names of this sink: no restart changes that, so none is tried."""
+    sink, fs = sink_of().with_committer(), MemoryFileSystem()
+    first = Pipeline(sink, fs, None)
+    first.process([1])
+    first.snapshot(1)
+    first.complete(1)
+    with pytest.raises(OutputAheadError, match="holds the output of another run"):
+        Pipeline(sink, fs, None, incarnation=2)
 
 
 def test_going_back_behind_a_compaction_is_an_error_and_no_loss() -> None:

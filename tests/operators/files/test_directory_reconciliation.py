@@ -95,6 +95,20 @@ def test_a_zombie_writes_to_what_nobody_looks_at() -> None:
     assert committed(fs) == ["1", "2", "3"]
 
 
+def test_a_bucket_may_be_called_like_a_hidden_file() -> None:
+    """Only the end of a hidden name says what it is, not a directory further in front."""
+    spec = FileSink("rows", bucket=lambda row: "x.inprogress.y", rolling_policy=DefaultRollingPolicy())
+    fs = MemoryFileSystem()
+    harness = sink(fs, spec)
+    harness.process([1])
+    checkpoint = harness.snapshot(1)
+    restored = sink(fs, spec, restored=checkpoint, attempt=2)
+    restored.process([2])
+    end(restored)
+    assert read_committed(fs, "/out/rows") == {"x.inprogress.y": ["1", "2"]}
+    assert files(fs) == ["x.inprogress.y/part-0-0"]
+
+
 @pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "committed as it was"])
 def test_an_older_checkpoint_whose_open_part_was_committed_since(resumes: bool) -> None:
     """The visible file is taken back, and its first rows go on or are committed alone; rows that come again are there

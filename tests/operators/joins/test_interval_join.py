@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from operators.joins.interval_join import Interval, IntervalJoinOperator
+from state_backends.descriptors import MapStateDescriptor
 from tests.operators.harness import Harness
 
 
@@ -125,6 +126,32 @@ def test_a_pair_function_may_emit_any_number_and_use_side_outputs() -> None:
     assert one.take() == [("times", Batch([(10, 11, 11)], [11])), Batch(["l10", "r11"], [11, 11])]
     with pytest.raises(UserFunctionError, match="'r8'"):
         right(one, ("k", 8))
+
+
+def test_a_record_looks_at_its_interval_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times of a key are read from the state once for each side, also behind a restore, and forgotten with it."""
+    before = harness(-2, 2)
+    left(before, *[("k", time) for time in range(200)])
+    one = harness(-2, 2, restored=before.snapshot(1))
+    state = type(one.context.keyed.map_state(MapStateDescriptor("left-buffer")))
+    reads: Counter[str] = Counter()
+    for name in ("keys", "get"):
+        plain = getattr(state, name)
+
+        def counted(self: Any, *args: Any, name: str = name, plain: Any = plain) -> Any:
+            reads[name] += 1
+            return plain(self, *args)
+
+        monkeypatch.setattr(state, name, counted)
+    right(one, *[("k", time) for time in range(200)])
+    assert len(one.take_values()) == 5 * 200 - 6
+    assert reads == {"keys": 2, "get": 5 * 200 - 6}
+    left(one, *[("k", time) for time in range(200, 400)])
+    assert reads["keys"] == 2
+    one.watermark(1_000)
+    right(one, ("k", 1_000))
+    left(one, ("k", 1_001))
+    assert one.take_values()[-1] == ("l1001", "r1000")
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])

@@ -13,6 +13,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StateError, UserFunctionError
 from operators.joins.regular_join import KINDS, RegularJoinOperator
 from operators.ranking.changes import materialize
+from state_backends.descriptors import MapStateDescriptor
 from tests.operators.harness import Harness
 
 
@@ -58,6 +59,34 @@ def test_a_row_taken_away_takes_its_pairs_away() -> None:
     one.process_2([("+I", ("k", "x")), ("-D", ("k", "x")), ("-D", ("k", "z"))], None, key_of_change)
     assert one.take_values()[3:] == [("-D", (("k", 1), ("k", "x"))), ("+I", (("k", 1), None))]
     assert one.counter("numUnknownRetractions") == 1
+
+
+def numbers(one: Harness, key: str) -> list[int]:
+    """The numbers of the left rows of a key."""
+    one.context.keyed.set_current_key(key)
+    return sorted(one.context.keyed.map_state(MapStateDescriptor("left-rows")).keys())
+
+
+def test_a_row_is_added_without_reading_the_others_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are read from the rows when the key comes up, not with every row."""
+    one = harness()
+    state = type(one.context.keyed.map_state(MapStateDescriptor("left-rows")))
+    plain, reads = state.keys, []
+    monkeypatch.setattr(state, "keys", lambda self: reads.append(self) or plain(self))  # type: ignore[func-returns-value]
+    for value in range(20):
+        one.process([("k", value)])
+    assert len(reads) == 1
+    assert numbers(one, "k") == list(range(20))
+
+
+@pytest.mark.parametrize("remembered", [1, 10])
+def test_numbers_do_not_depend_on_what_is_remembered(monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
+    """The next one is behind the rows there are, also when the last of them was taken away."""
+    monkeypatch.setattr("operators.joins.regular_join.NUMBERED_KEYS", remembered)
+    one = harness(changes=True)
+    one.process([("+I", (key, value)) for value in range(3) for key in "ab"])
+    one.process([("-D", ("a", 2)), ("+I", ("b", 3)), ("+I", ("a", 4)), ("-D", ("a", 0)), ("+I", ("a", 5))])
+    assert (numbers(one, "a"), numbers(one, "b")) == ([1, 2, 3], [0, 1, 2, 3])
 
 
 def test_state_that_expires_meets_nothing_any_more() -> None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.log_reader import committed_records
-from operators.log.partition_log import Retention
+from operators.log.partition_log import PartitionLog, Retention
+from operators.log.record_batches import UnwritableRecordError
 from operators.log.transaction_log import (
     ABORTED,
     COMMITTED,
+    DATA,
     OPEN,
     PREPARED,
     UNKNOWN,
@@ -26,7 +28,6 @@ from operators.log.transaction_log import (
     ProducerFencedError,
     TransactionLogError,
 )
-from state_backends.errors import StateSerializationError
 from state_backends.filesystem import (
     FaultInjectingFileSystem,
     FaultKind,
@@ -194,6 +195,36 @@ def test_a_bad_batch_is_cut_off_or_an_error(prepared: bool) -> None:
         log = opened(fs)
         assert log.truncated_bytes == len(content) - 14
         assert log.end_offset("t", 0) == 0
+
+
+@pytest.mark.parametrize("damaged", ["first batch", "last batch"])
+@pytest.mark.parametrize("never_syncs", [False, True])
+def test_a_segment_that_has_a_successor_was_durable(damaged: str, never_syncs: bool) -> None:
+    """Also if nothing was written to the successor yet, and nobody wrote down how far the partition is durable: what is
+    bad there is damage, and no torn tail. Without any fsync it may be one."""
+    fs = MemoryFileSystem()
+    options = {"segment_bytes": 400, "never_syncs": never_syncs}
+    written = PartitionLog(fs, "/p", "t-0", **options)  # type: ignore[arg-type]
+    written.recover()
+    while written.segment_count == 1:
+        written.flush()
+        written.append(DATA, None, [f"record {written.end_offset}"], 0, 1)
+    records = written.end_offset - 1
+    written.abandon()
+    first = f"/p/{fs.list_dir('/p')[0]}"
+    content = bytearray(fs.read_bytes(first))
+    content[60 if damaged == "first batch" else -1] ^= 1
+    with fs.open_write(first) as file:
+        file.write(bytes(content))
+
+    again = PartitionLog(fs, "/p", "t-0", **options)  # type: ignore[arg-type]
+    if never_syncs:
+        again.recover()
+        assert again.end_offset == (0 if damaged == "first batch" else records - 1)
+        return
+    with pytest.raises(LogCorruptError, match=r"00000\.log: damaged at byte \d+: the batch does not match"):
+        again.recover()
+    assert len(fs.list_dir("/p")) == 2, "nothing was deleted"
 
 
 def test_damage_in_a_closed_segment_is_an_error_when_it_is_read() -> None:
@@ -411,8 +442,9 @@ def test_after_an_error_the_log_is_not_used_any_more() -> None:
 def test_a_record_that_cannot_be_written_changes_nothing() -> None:
     """The error names it, and the log goes on."""
     log = opened(MemoryFileSystem())
-    with pytest.raises(StateSerializationError, match="records"):
-        log.append(None, "t", 0, [object()], 0, 0)
+    problem = r"record\['a'\] cannot be written to the log: a set has.*\n.*\{'a'"
+    with pytest.raises(UnwritableRecordError, match=problem):
+        log.append(None, "t", 0, [0, {"a": {1}}], 0, 0)
     log.append(None, "t", 0, [1], 0, 0)
     assert visible(log) == [1]
 

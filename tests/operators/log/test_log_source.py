@@ -127,7 +127,6 @@ def test_a_bounded_source_ends_where_the_log_ended_when_it_began() -> None:
         ({}, list(range(10))),
         ({"start": "latest"}, []),
         ({"start": {0: 7}}, [7, 8, 9]),
-        ({"start": {1: 7}}, list(range(10))),
         ({"start_at_ms": 4}, [4, 5, 6, 7, 8, 9]),
         ({"start_at_ms": 99}, []),
     ],
@@ -139,6 +138,15 @@ def test_where_to_begin(options: Mapping[str, Any], expected: list[int]) -> None
     for number in range(10):
         put(log, number, now_ns=number * 1_000_000)
     assert values_of(source_of(fs, **options)) == expected
+
+
+def test_partitions_without_an_offset_begin_with_the_earliest() -> None:
+    """Each partition that ``start`` says nothing of."""
+    fs = MemoryFileSystem()
+    log = new_log(fs, 2)
+    for number in range(3):
+        put(log, number, partition=number % 2)
+    assert sorted(values_of(source_of(fs, start={0: 1}))) == [1, 2]
 
 
 def test_latest_means_what_comes_from_now_on() -> None:
@@ -337,6 +345,11 @@ def test_a_torn_tail_is_waited_for_and_damage_is_not() -> None:
         ({"start_at_ms": -1}, "start_at_ms is -1"),
         ({"start": "latest", "start_at_ms": 1}, "both say where to begin"),
         ({"poll_ms": 0}, "poll_ms is 0"),
+        ({"partitions": []}, r"partitions is \[\]; it must be the numbers"),
+        ({"partitions": [0, 1, 0]}, "each once"),
+        ({"partitions": ["0"]}, r"partitions is \['0'\]"),
+        ({"partitions": [-1]}, r"partitions is \[-1\]"),
+        ({"partitions": 3}, "partitions is 3"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: Mapping[str, Any], words: str) -> None:
@@ -355,6 +368,10 @@ def test_topics_partitions_and_offsets_that_are_not_there_are_refused() -> None:
         source_of(fs, partitions=[2])
     with pytest.raises(ConfigurationError, match="offset 5 is behind the end; the partition has 0 to 0"):
         next_values(source_of(fs, start={0: 5}))
+    with pytest.raises(ConfigurationError, match=r"for partition 7 of topic 't', which is not read \(it reads 0, 1\)"):
+        source_of(fs, start={7: 0})
+    with pytest.raises(ConfigurationError, match=r"partition 0 of topic 't', which is not read \(it reads 1\)"):
+        source_of(fs, start={0: 0}, partitions=[1])
 
 
 

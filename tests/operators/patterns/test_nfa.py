@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
 from operators.patterns.nfa import Match, Nfa, State
-from operators.patterns.pattern import ANY, NO_SKIP, RELAXED, SKIP_STRATEGIES, SKIP_TO_NEXT, STRICT, Pattern
+from operators.patterns.pattern import (
+    ANY,
+    NO_SKIP,
+    NOT_FOLLOWED,
+    NOT_NEXT,
+    RELAXED,
+    SKIP_STRATEGIES,
+    SKIP_TO_NEXT,
+    STRICT,
+    Pattern,
+    Stage,
+)
 
 Taken = tuple[tuple[int, int], ...]
 """(number, stage) of each record of a match."""
@@ -21,16 +32,32 @@ Taken = tuple[tuple[int, int], ...]
 # --- the definition, word by word: enumerate everything, then judge it ------------------------------------------------
 
 
+def wanted_of(pattern: Pattern) -> list[Stage]:
+    """The stages that records of a match have."""
+    return [stage for stage in pattern.stages if stage.contiguity not in (NOT_NEXT, NOT_FOLLOWED)]
+
+
+def forbidden_behind(pattern: Pattern, stage: Stage) -> list[Stage]:
+    """What there must not be between this stage and the next."""
+    found: list[Stage] = []
+    for later in pattern.stages[pattern.stages.index(stage) + 1 :]:
+        if later.contiguity not in (NOT_NEXT, NOT_FOLLOWED):
+            break
+        found.append(later)
+    return found
+
+
 def assignments(pattern: Pattern, indices: Sequence[int]) -> list[Taken]:
     """Every way to give stages to these records that rule 1 allows."""
     found: list[Taken] = []
+    wanted = wanted_of(pattern)
 
     def extend(stage: int, rest: Sequence[int], taken: Taken) -> None:
-        if stage == len(pattern.stages):
+        if stage == len(wanted):
             if not rest:
                 found.append(taken)
             return
-        one = pattern.stages[stage]
+        one = wanted[stage]
         counts = [count for count in range(one.least, len(rest) + 1) if one.most is None or count <= one.most]
         for count in [0, *counts] if one.is_optional else counts:
             extend(stage + 1, rest[count:], (*taken, *((number, stage) for number in rest[:count])))
@@ -40,8 +67,9 @@ def assignments(pattern: Pattern, indices: Sequence[int]) -> list[Taken]:
 
 
 def is_match(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) -> bool:
-    """Rules 2 to 5."""
-    names = [stage.name for stage in pattern.stages]
+    """Rules 2 to 6."""
+    stages = wanted_of(pattern)
+    names = [stage.name for stage in stages]
 
     def matched(count: int) -> Match:
         records: Match = {}
@@ -50,12 +78,18 @@ def is_match(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) 
         return records
 
     for at, (number, index) in enumerate(taken):
-        stage = pattern.stages[index]
+        stage = stages[index]
         if not stage.takes(events[number][0], matched(at)):
             return False
         if not at:
             continue
         before, before_index = taken[at - 1]
+        stage_before = stages[before_index]
+        if sum(one == before_index for _, one in taken[:at]) >= stage_before.least:
+            for forbidden in forbidden_behind(pattern, stage_before):
+                last = number if forbidden.contiguity == NOT_FOLLOWED else before + 1
+                if any(forbidden.takes(events[one][0], matched(at)) for one in range(before + 1, last + 1)):
+                    return False
         between = range(before + 1, number)
         contiguity = stage.inner if before_index == index else stage.contiguity
         if contiguity == STRICT and between:
@@ -91,7 +125,7 @@ def brute_force(pattern: Pattern, events: Sequence[tuple[Any, int]]) -> list[Tak
 def records_of(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) -> Match:
     records: Match = {}
     for number, stage in taken:
-        records.setdefault(pattern.stages[stage].name, []).append(events[number][0])
+        records.setdefault(wanted_of(pattern)[stage].name, []).append(events[number][0])
     return records
 
 
@@ -111,6 +145,7 @@ def is_one_of(letters: str) -> Any:
     return lambda value: value[0] in letters
 
 
+FORBIDDEN = [(), (), ("not_next",), ("not_followed_by",), ("not_next", "not_followed_by")]
 LETTERS = st.sampled_from(["a", "b", "c", "ab", "abc", "bc"])
 
 
@@ -122,6 +157,9 @@ def patterns(draw: st.DrawFn) -> Pattern:
         if pattern is None:
             pattern = Pattern.begin(name, skip=draw(st.sampled_from(SKIP_STRATEGIES)))
         else:
+            if not pattern.stages[-1].is_optional:
+                for forbidden in draw(st.sampled_from(FORBIDDEN)):
+                    pattern = getattr(pattern, forbidden)(f"no {name} {forbidden}").where(is_one_of(draw(LETTERS)))
             pattern = draw(st.sampled_from([pattern.next, pattern.followed_by, pattern.followed_by_any]))(name)
         pattern = pattern.where(is_one_of(draw(LETTERS)))
         if draw(st.booleans()):
@@ -136,7 +174,7 @@ def patterns(draw: st.DrawFn) -> Pattern:
             if draw(st.booleans()):
                 pattern = draw(st.sampled_from([pattern.consecutive, pattern.allow_combinations, pattern.optional]))()
     assert pattern is not None
-    if all(stage.is_optional for stage in pattern.stages):
+    if all(stage.is_optional for stage in wanted_of(pattern)):
         pattern = pattern.followed_by("last").where(is_one_of("a"))
     return pattern if draw(st.booleans()) else pattern.within(draw(st.integers(1, 6)))
 
@@ -234,6 +272,59 @@ def test_so_many_records_and_no_fewer(many: Any, wanted: list[str]) -> None:
     assert matches(many(A_B).followed_by("b").where(is_one_of("b")), "aaab") == wanted
 
 
+B, C, D = is_one_of("b"), is_one_of("c"), is_one_of("d")
+NO_B = A_B.not_followed_by("no b").where(B)
+NOT_B_NEXT = A_B.not_next("no b").where(B)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "wanted"),
+    [
+        (NOT_B_NEXT.followed_by_any("c").where(C).followed_by("d").where(D), "acbcd", ["0|1|4", "0|3|4"]),
+        (NOT_B_NEXT.followed_by("c").where(C).followed_by("d").where(D), "abccd", []),
+        (NO_B.followed_by_any("c").where(C).followed_by("d").where(D), "acbcd", ["0|1|4"]),
+        (NO_B.followed_by_any("c").where(C).optional().followed_by("d").where(D), "acbcd", ["0|1|4"]),
+        (NO_B.followed_by_any("c").where(C).optional(), "acbc", ["0", "0|1"]),
+        (NO_B.followed_by_any("c").where(C).times(2).optional().followed_by("d").where(D), "acbcd", ["0|13|4"]),
+        (NO_B.followed_by("c").where(C).followed_by("d").where(D), "abcacd", ["3|4|5"]),
+    ],
+)
+def test_what_must_not_lie_between_two_stages(pattern: Pattern, text: str, wanted: list[str]) -> None:
+    """Cases that Flink has decided (``NotPatternITCase``)."""
+    assert matches(pattern, text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda b: b.one_or_more().not_followed_by("no c").where(C), ["567", "56", "5", "67", "6", "7"]),
+        (lambda b: b.one_or_more().allow_combinations().not_followed_by("no c").where(C),
+         ["567", "56", "57", "5", "67", "6", "7"]),
+        (lambda b: b.one_or_more().not_next("no c").where(C), ["567", "56", "5", "67", "6", "7"]),
+        (lambda b: b.times(4).not_followed_by("no c").where(C), ["1235", "2356", "3567"]),
+    ],
+)  # fmt: skip
+def test_what_is_forbidden_behind_a_stage_of_several(make: Any, wanted: list[str]) -> None:
+    """It ends what has enough records, also where the stage could have gone on, and nothing that has too few. With
+    not_next that is so only right behind."""
+    begun = make(A_B.followed_by_any("b").where(B))
+    found = matches(begun.followed_by("d").where(D), "abbbcbbbd")
+    if begun.stages[-1].contiguity == NOT_NEXT:
+        # What stopped at the first or second b has the third b behind it, and goes on over the c.
+        assert [one for one in found if one.split("|")[1] in wanted] == [f"0|{one}|8" for one in wanted]
+        assert "0|123|8" not in found
+        assert "0|12|8" in found
+    else:
+        assert found == [f"0|{one}|8" for one in wanted]
+
+
+def test_what_a_forbidden_record_has_ended_is_not_timed_out() -> None:
+    """It is over, as a match would be."""
+    pattern = NO_B.followed_by("c").where(C).within(5)
+    assert run(pattern, [*letters("aab"), (("d", 9), 100)])[1] == []
+    assert [match for _, match in run(pattern, [*letters("aba"), (("d", 9), 100)])[1]] == [{"a": [("a", 2)]}]
+
+
 def test_until_ends_a_stage_for_good() -> None:
     """No later record belongs to it, though the next stage may still come; nor is the one that ends it taken."""
     ended = A_B.one_or_more().until(is_one_of("c"))
@@ -272,8 +363,8 @@ def test_what_was_skipped_is_forgotten_and_not_timed_out() -> None:
 
 def test_contiguities_are_all_there_are() -> None:
     """The enumeration knows every contiguity that a stage can have."""
-    made = A_B.next("b").followed_by("c").followed_by_any("d")
-    assert [stage.contiguity for stage in made.stages[1:]] == [STRICT, RELAXED, ANY]
+    made = A_B.next("b").followed_by("c").followed_by_any("d").not_next("e").not_followed_by("f")
+    assert [stage.contiguity for stage in made.stages[1:]] == [STRICT, RELAXED, ANY, NOT_NEXT, NOT_FOLLOWED]
 
 
 @pytest.mark.parametrize(
@@ -288,6 +379,16 @@ def test_contiguities_are_all_there_are() -> None:
         (lambda: Pattern.begin("a").times(3, 2), "no number of records"),
         (lambda: Pattern.begin("a").until(bool), "one_or_more"),
         (lambda: Pattern.begin("a").within(0), "at least 1"),
+        (lambda: Nfa(Pattern.begin("a").not_followed_by("b").within(5)), "timeout_tag"),
+        (lambda: Nfa(Pattern.begin("a").not_next("b")), "still to come"),
+        (lambda: Nfa(Pattern.begin("a").optional().followed_by("c").optional().next("d").optional()), "optional"),
+        (lambda: Pattern.begin("a").optional().not_next("b"), "which is optional"),
+        (lambda: Pattern.begin("a").not_next("b").optional(), "how many records"),
+        (lambda: Pattern.begin("a").not_next("b").one_or_more(), "how many records"),
+        (lambda: Pattern.begin("a").not_next("b").times(2), "how many records"),
+        (lambda: Pattern.begin("a").not_next("b").times_or_more(2), "how many records"),
+        (lambda: Pattern.begin("a").not_followed_by("b").consecutive(), "how many records"),
+        (lambda: Pattern.begin("a").not_followed_by("b").allow_combinations(), "how many records"),
     ],
 )
 def test_a_pattern_that_makes_no_sense_is_refused(make: Any, message: str) -> None:

@@ -160,3 +160,35 @@ def test_a_pattern_that_cannot_match_is_refused_where_the_job_is_built() -> None
     """The factory already checks it."""
     with pytest.raises(ConfigurationError, match="optional"):
         pattern_operator(Pattern.begin("a").optional(), True, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((True, None, None, "over"), "within"),
+        ((True, "time", None, None), "order_by takes a function"),
+        ((False, None, None, None), ""),
+        ((False, len, None, None), "order_by= is for event time"),
+        ((False, None, "late", None), "late_tag= is for event time"),
+    ],
+)
+def test_what_would_never_be_used_is_refused(arguments: Any, message: str) -> None:
+    """A side output for what cannot be late or run out of time, an order of what is taken as it comes."""
+    if message:
+        with pytest.raises(ConfigurationError, match=message):
+            pattern_operator(A_THEN_B, *arguments)
+    else:
+        pattern_operator(A_THEN_B, *arguments)
+
+
+def test_what_is_forbidden_goes_by_event_time_and_survives() -> None:
+    """What lies between by its time ends a beginning, though it comes last, and the operator was restored before."""
+    begun = Pattern.begin("a").where(is_("a")).not_followed_by("c").where(is_("c"))
+    paid = begun.followed_by("b").where(is_("b")).within(100)
+    one = harness(paid, timeout="over")
+    one.process([("k", "a", 1), ("j", "a", 2)], [10, 10])
+    one.watermark(10)
+    one = harness(paid, timeout="over", restored=one.snapshot(1))
+    one.process([("k", "b", 3), ("j", "b", 4), ("k", "c", 5)], [30, 30, 20])
+    one.watermark(200)
+    assert found(one) == [("match", "a=a2 b=b4", 30), 200]

@@ -255,8 +255,8 @@ def test_a_path_that_names_no_partition_is_refused(path: str, message: str) -> N
     [
         ("json", {"n": "1"}, "column 'n': '1' is no BIGINT"),
         ("csv", {"n": 1.5}, "column 'n': 1.5 is no BIGINT"),
-        ("json", {"m": 1}, "a row of the table has n; this one has m"),
-        ("json", (1,), "a row of the table has n; this one has tuple"),
+        ("json", {"m": 1}, "a row of the table is a dict with n; this one has m"),
+        ("json", (1,), "a row of the table is a dict with n; this one is tuple"),
         ("parquet", {"n": "1"}, "n"),
     ],
 )

@@ -180,6 +180,31 @@ def test_the_same_with_many_seeds(mode: str, sink: str, trigger: str) -> None:
             assert rows <= case.expected(partition), (seed, partition)
 
 
+@pytest.mark.parametrize("compaction", [None, TableCompaction(400)])
+def test_a_writer_that_ends_early_does_not_hold_up_the_others(compaction: TableCompaction | None) -> None:
+    """One of two writers has twice as much to write: what it writes while the other has nothing more to do becomes
+    visible, and its partitions are committed, before the end."""
+    fs = MemoryFileSystem()
+    job = Job("table", parallelism=2)
+    rows = job.source(SequenceSource(0, 300, splits=3), name="numbers").map(lambda n: {"tens": n // 10, "n": n})
+    sink = PartitionedFileSink("table", partition_by=("tens",), commit=PartitionCommit(), compaction=compaction)
+    seen: list[tuple[int, int]] = []
+
+    def look(event: Any) -> None:
+        paths = list(fs.walk_files("/out/table"))
+        visible = sum(map(len, read_committed(fs, "/out/table").values()))
+        seen.append((visible, sum(path.endswith("/_SUCCESS") for path in paths)))
+
+    config = RunConfig(
+        batch_size=1, checkpoint_interval=CheckpointInterval(time_ns=20 * US), cost=CostModel(source_record_ns=US)
+    )
+    plan = rows.sink(sink, name="table").plan()
+    Execution(plan, config, file_system=fs, output_dir="/out", instruments=[look]).run().raise_on_failure()
+
+    assert seen[-1] == (300, 30)
+    assert [rows for rows, committed in seen if 200 < rows < 300 and committed > 22], "nothing between the two ends"
+
+
 @pytest.mark.parametrize("sink", SINKS)
 def test_at_least_once_loses_nothing(sink: str) -> None:
     """Rows may come twice in that mode; partitions are committed all the same, and files are compacted once."""

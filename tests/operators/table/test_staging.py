@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -274,7 +275,8 @@ def test_dicts_are_split_as_other_records_are(records: list[dict[str, Any]], dyn
         (PartitionColumns(None, ["p"]), [{"p": 1}, {"q": 1}], "no partition column 'p'"),
         (PartitionColumns(None, ["p"]), [{"p": 1}, (1,)], "give columns="),
         (PartitionColumns(None, ["p"]), [{"p": 1}, 5], "not int"),
-        (PartitionColumns(None, ["p"]), [{"p": 1}, {"p": [1]}], "unhashable"),
+        (PartitionColumns(None, ["p"]), [{"p": 1}, {"p": [1]}], "named by text"),
+        (PartitionColumns(None, ["p"]), [{"p": "b'x'"}, {"p": b"x"}], "of type bytes"),
         (PartitionColumns(["p"], ["p"]), [(1,), (1, 2)], "2 values"),
         (PartitionColumns(None, ["p"], {"p": 1}), [{"p": 1}, {"p": 2}], "all records go to p=1"),
     ],
@@ -291,9 +293,11 @@ def test_records_that_have_no_partition(columns: PartitionColumns, records: list
 @pytest.mark.parametrize(
     ("partition", "static", "columns", "why"),
     [
-        (["_p"], {}, None, "cannot be a partition column"),
-        ([""], {}, None, "cannot be a partition column"),
+        (["_p"], {}, None, "hide its directories"),
+        ([""], {}, None, "a partition column is a name"),
+        ([1], {}, None, "a partition column is a name"),
         (["p", "p"], {}, None, "twice"),
+        (["p"], {"p": b"x"}, None, "static_partition cannot be: column 'p' is b'x' of type bytes"),
         (["p"], {"q": 1}, None, "no partition column"),
         (["p"], {}, ["a"], "none of the columns"),
     ],
@@ -313,6 +317,55 @@ def test_options_that_make_no_sense() -> None:
             StagedFileSink("t", **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
         StagedFileSink("")
+
+
+@pytest.mark.parametrize(
+    ("path", "staging", "why"),
+    [
+        ("t", "t", "a visible one in the table"),
+        ("t", "./t/staged", "a visible one in the table"),
+        ("/data/t", "/data/t/a/b", "a visible one in the table"),
+        ("t", "t/.staged", None),
+        ("t", "t/a/_b", None),
+        ("t", "tt", None),
+        ("t", ".", None),
+    ],
+)
+def test_staging_is_not_where_readers_look(path: str, staging: str, why: str | None) -> None:
+    """An overwrite would delete it, and rows in it would be read before they are committed."""
+    if why is None:
+        StagedFileSink(path, staging=staging)
+        return
+    with pytest.raises(ConfigurationError, match=why):
+        StagedFileSink(path, staging=staging)
+
+
+@pytest.mark.parametrize(("path", "staging"), [("op-uid", "."), ("/out/op-uid/t", "."), ("t", "/out/t")])
+def test_a_staging_directory_that_holds_the_table_is_refused(path: str, staging: str) -> None:
+    """It is deleted in the end: nothing has been by then."""
+    fs = MemoryFileSystem()
+    put(fs, "/out/op-uid/t/f", "old")
+    operator = StagingWriters(StagedFileSink(path, staging=staging)).create_operator()
+    with pytest.raises(ConfigurationError, match="holds nothing else|a visible one"):
+        Harness(operator, fs=fs)
+    assert tree(fs, "/out") == {"op-uid/t/f": "old"}
+
+
+@pytest.mark.parametrize("staging", [TABLE, "/out", "/", f"{TABLE}/staged"])
+def test_a_table_is_not_deleted_with_its_staging_directory(staging: str) -> None:
+    """Outside of jobs likewise."""
+    with pytest.raises(ConfigurationError, match="the staging directory"):
+        BatchOutputFormat(MemoryFileSystem(), TABLE, staging, format=CsvRowFormat())
+
+
+def test_equal_values_with_other_texts_have_directories_of_their_own() -> None:
+    """Which one a record goes to does not depend on what came before it."""
+    columns = PartitionColumns(None, ["p"])
+    values = [Decimal("1.0"), Decimal("1.00"), -0.0, 0.0, 1, True, "1"]
+    expected = ["p=1.0", "p=1.00", "p=-0.0", "p=0.0", "p=1", "p=True", "p=1"]
+    assert columns.split([{"p": value} for value in values])[0] == expected
+    assert columns.split([{"p": value} for value in reversed(values)])[0] == expected[::-1]
+    assert PartitionColumns(["p"], ["p"]).split([(value,) for value in values])[0] == expected
 
 
 def test_files_in_bulk() -> None:

@@ -186,6 +186,24 @@ def test_parts_that_were_restored_are_closed_too() -> None:
     assert after.take_values() == [announcement(2, 0, 1, ["d=2020-05-03"])]
 
 
+def test_a_lost_announcement_of_a_part_that_goes_on_is_made_up_for() -> None:
+    """The bucket is restored open; rows between every snapshot and its completion keep it from becoming inactive."""
+    writers = Writers(sink(commit=PartitionCommit(PROCESS_TIME, delay_ms=1_000)))
+    before = writers.start()
+    before.process([row("a", 1)])
+    newest = before.snapshot(2)
+    after = writers.start(newest)
+    after.process([row("a", 3)])
+    after.snapshot(3)
+    after.process([row("a", 4)])
+    after.complete(3)
+    assert after.take_values() == [announcement(3, 0, 1, ["d=a"])]
+    after.snapshot(4)
+    after.process([row("a", 5)])
+    after.complete(4)
+    assert after.take_values() == [announcement(4, 0, 1, [])]
+
+
 def test_a_restored_part_counts_from_its_creation() -> None:
     """The delay by process time does not start again."""
     writers = Writers(sink(commit=PartitionCommit(PROCESS_TIME, delay_ms=1_000)))
@@ -265,8 +283,19 @@ def test_the_last_announcement_waits_for_the_checkpoint_behind_the_end() -> None
     writer.complete(2)
     assert writers.rows() == {"d=a": ['{"n":1}']}
     assert writer.take_values() == [announcement(END_OF_INPUT, 0, 1, ["d=a"])]
-    writer.snapshot(3)
-    writer.complete(3)
+
+
+@pytest.mark.parametrize("compaction", [None, TableCompaction()])
+def test_a_writer_that_ends_early_goes_on_announcing(compaction: TableCompaction | None) -> None:
+    """Whoever counts announcements waits for all writers, also for one that has said that its input has ended."""
+    writer = Writers(sink(compaction=compaction)).start(parallelism=2)
+    writer.finish()
+    for checkpoint_id in (1, 2, 3):
+        writer.snapshot(checkpoint_id)
+        writer.complete(checkpoint_id)
+    said = [(message[1], message[2]) for message in writer.take_values()]
+    assert said == [(END_OF_INPUT, 0), (2, 0), (3, 0)]
+    writer.complete(2)
     assert writer.take_values() == []
 
 

@@ -1,0 +1,59 @@
+"""Joins, requests, first records, ranks and patterns under every fault: their rows depend on event time only, so every
+run commits those of one without faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.explore.invariants import invariants_for
+from engine.explore.runner import run_case
+from engine.explore.subject import Subject
+from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.graph.job import Job
+from tests.crash import event_job
+
+RECORDS = 90
+
+
+def build(parallelism: int | None) -> Job:
+    """With one split for each of the two sources."""
+    return event_job.job(str(RECORDS), "1", parallelism)
+
+
+SUBJECT = Subject(build, label="events")
+MODES = ("aligned", "unaligned", "aligned-timeout")
+
+
+def test_the_reference_is_what_a_loop_over_the_input_gives() -> None:
+    """What the runs are compared with is right itself, and depends on nobody's order."""
+    reference = SUBJECT.reference()
+    expected = event_job.expected_rows(RECORDS)
+
+    assert reference.order_dependent is None
+    assert {name: sorted(rows) for name, rows in reference.rows.items()} == {
+        f"files/{bucket}": rows for bucket, rows in expected.items()
+    }
+    assert len(expected) == 6
+
+
+def problems(seeds: range) -> list[str]:
+    """What is wrong with the cases of these seeds. A few may end with an error, where a disk has failed."""
+    measure, swarm, found, ended = Measure.of(SUBJECT), Swarm(modes=MODES), [], 0
+    for seed in seeds:
+        finished = run_case(SUBJECT, draw_case(swarm, measure, f"events/{seed}"), invariants_for())
+        ended += finished.outcome == "finished"
+        if finished.violations:
+            found.append(f"{seed}: {finished.outcome}, {finished.violations[0]}, {list(map(str, finished.faults))}")
+    assert ended > 0.9 * len(seeds)
+    return found
+
+
+def test_random_faults_change_no_row() -> None:
+    """Whatever is drawn: crashes, lost messages, bad disks, clocks that jump."""
+    assert problems(range(12)) == []
+
+
+@pytest.mark.slow
+def test_many_random_faults_change_no_row() -> None:
+    """The same for hundreds of runs."""
+    assert problems(range(12, 400)) == []
