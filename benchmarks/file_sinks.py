@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
 from operators.column_sources import ColumnSource
 from operators.files.bucket import PartNames
+from operators.files.bucketing_sink import BucketingSink
 from operators.files.buckets import Buckets
 from operators.files.bulk_formats import BulkTextFormat
 from operators.files.file_sink import FileSink, read_committed
@@ -31,15 +33,23 @@ from operators.files.rolling_policies import DefaultRollingPolicy, OnCheckpointR
 from operators.files.row_formats import TextRowFormat
 from operators.files.unique_names import UniqueNames
 from operators.sources import CollectionSource
+from operators.table.partition_commit import PartitionCommit
+from operators.table.partitioned_file_sink import PartitionedFileSink
+from operators.table.staged_sink import StagedFileSink
 from state_backends.filesystem import LocalFileSystem
 
 ROWS_PER_GROUP = 1 << 16
 
 
 def measure(quick: bool) -> list[Result]:
-    """Lines, Parquet, commits."""
+    """Lines, Parquet, tables, commits."""
     lines, rows, files, rounds = (50_000, 100_000, 1_000, 3) if quick else (1_000_000, 2_000_000, 10_000, 5)
-    return [*compare_lines(lines, rounds), *compare_parquet(rows, rounds), *compare_commits(files, rounds)]
+    return [
+        *compare_lines(lines, rounds),
+        *compare_parquet(rows, rounds),
+        *compare_sinks(lines, rounds),
+        *compare_commits(files, rounds),
+    ]
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -156,19 +166,24 @@ def _time_lines(lines: list[str], sink: FileSink) -> float:
 def _time_job(source: Any, sink: FileSink, count: int, batch_size: int) -> tuple[float, list[str]]:
     """The seconds of a job with five checkpoints and one at its end, and what it has committed."""
     with TemporaryDirectory(prefix="weir-bench-") as directory:
-        job = Job("write")
-        job.source(source).sink(sink)
-        interval = CheckpointInterval(records=count // 5)
-        config = RunConfig(checkpoint_interval=interval, batch_size=batch_size)
-        with open_storage(directory, job.name) as opened:
-            execution = Execution(job.plan(), config, storage=opened.storage, output_dir=directory)
-            start = now()
-            result = execution.run()
-            seconds = now() - start
-        result.raise_on_failure()
-        assert result.checkpoints.completed >= 5, result.checkpoints.completed
+        seconds = _time_run(source, sink, count, batch_size, directory)
         committed = read_committed(LocalFileSystem(), str(Path(directory) / "rows"), sink.format)
         return seconds, [line for lines in committed.values() for line in lines]
+
+
+def _time_run(source: Any, sink: Any, count: int, batch_size: int, directory: str) -> float:
+    job = Job("write")
+    job.source(source).sink(sink)
+    interval = CheckpointInterval(records=count // 5)
+    config = RunConfig(checkpoint_interval=interval, batch_size=batch_size)
+    with open_storage(directory, job.name) as opened:
+        execution = Execution(job.plan(), config, storage=opened.storage, output_dir=directory)
+        start = now()
+        result = execution.run()
+        seconds = now() - start
+    result.raise_on_failure()
+    assert result.checkpoints.completed >= 5, result.checkpoints.completed
+    return seconds
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -261,6 +276,38 @@ def _time_write_rows(records: list[dict[str, Any]]) -> float:
             for at in range(0, len(records), ROWS_PER_GROUP):
                 writer.write_table(pa.Table.from_pylist(records[at : at + ROWS_PER_GROUP], schema=schema))
         return now() - start
+
+
+# --- the other sinks --------------------------------------------------------------------------------------------------
+
+
+def compare_sinks(count: int, rounds: int) -> list[Result]:
+    """The other sinks of files beside ``FileSink`` with as many directories, in whole jobs."""
+    lines = [f"{number},name-{number % 977},{number * 0.25}" for number in range(count)]
+    text = TextRowFormat()
+    bucketing = BucketingSink("rows", format=text, bucketer=_bucket_of)
+    of_lines: Trial = partial(_time_any_job, lines, FileSink("rows", format=text, bucket=_bucket_of))
+    results = interleaved(of_lines, {"bucketing sink, ten buckets": partial(_time_any_job, lines, bucketing)}, rounds)
+    rows = [{"key": "abcd"[number % 4], "id": number, "name": f"name-{number % 977}"} for number in range(count)]
+    of_rows: Trial = partial(_time_any_job, rows, FileSink("rows", bucket=itemgetter("key")))
+    partitioned = PartitionedFileSink("rows", partition_by=("key",), commit=PartitionCommit())
+    staged = StagedFileSink("rows", partition_by=("key",))
+    results |= interleaved(
+        of_rows,
+        {
+            "partitioned table, JSON, four partitions": partial(_time_any_job, rows, partitioned),
+            "staged table, JSON, four partitions": partial(_time_any_job, rows, staged),
+        },
+        rounds,
+    )
+    return [_result(name, "× FileSink", pairs, count) for name, pairs in results.items()]
+
+
+def _time_any_job(records: list[Any], sink: Any) -> float:
+    with TemporaryDirectory(prefix="weir-bench-") as directory:
+        seconds = _time_run(CollectionSource(records), sink, len(records), 1_024, directory)
+        assert any(path.is_file() for path in Path(directory, "rows").rglob("part*")), "nothing was written"
+        return seconds
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------
