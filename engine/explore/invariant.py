@@ -53,6 +53,9 @@ class Invariant:
     def files_changed(self) -> None:
         """Files that readers of sinks may see have changed. Asked of those that override it only."""
 
+    def process_dies(self, view: CaseView) -> None:
+        """The process is about to die; what it has written is there to the last byte, durable or not."""
+
     def process_died(self, view: CaseView) -> None:
         """The process is dead; another one is resumed from what is durable."""
 

@@ -441,6 +441,8 @@ class _CaseRun:
         assert view is not None, "what dies has been started"
         assert injector is not None, "only a fault kills a process"
         disks = {"checkpoints": world.checkpoints, "files": world.files}
+        for invariant in self._invariants:
+            invariant.process_dies(view)
         # Real files are real: what was written is there.
         injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
         if injector.next_parallelism is not None:

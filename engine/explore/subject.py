@@ -95,6 +95,13 @@ class World:
         return output
 
 
+    def durable_in_files(self) -> dict[str, list[str]]:
+        """As :meth:`committed_in_files`, what readers would see if the machine went down now and came up again."""
+        if not isinstance(self.files, MemoryFileSystem):
+            return self.committed_in_files()
+        return replace(self, files=self.files.survivors()).committed_in_files()
+
+
 class Subject:
     """A job under test."""
 

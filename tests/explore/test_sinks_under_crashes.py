@@ -103,6 +103,20 @@ def test_what_is_taken_back_file_by_file_is_no_row_too_many(sink: str) -> None:
     assert problem(subject_of(sink), case) is None
 
 
+@pytest.mark.parametrize("sink", ["files", "overwrite", "bucketing"])
+def test_the_power_is_cut_between_a_rename_and_its_fsync(sink: str) -> None:
+    """Readers have seen rows whose file has its old name again. The next process gives it the new one."""
+    struck = 0
+    for number in (2, 4, 5):
+        death = f"crash:process@before:sink.rename#{number}"
+        case = case_of("aligned", death, "lose-unsynced:/out/*#1")
+        finished, _ = ran(subject_of(sink), case)
+        assert finished.violations == []
+        assert finished.outcome == "finished"
+        struck += len(finished.faults) > 1
+    assert struck
+
+
 def test_a_checkpoint_that_nobody_saw_complete_covers_what_its_own_tasks_had_received() -> None:
     """It is durable, the process dies, and one with fewer tasks commits what it holds: no row too many."""
     for parallelism in (1, 3):

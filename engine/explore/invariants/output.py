@@ -144,6 +144,23 @@ class FailureTransparency(Watcher):
             AttemptStarted: self._attempt,
         }
 
+    def process_dies(self, view: CaseView) -> None:
+        """A file gets its name before that is durable. A power cut may take it, and the next process gives it again; so
+        of rows in files only those must stay that no power cut can take."""
+        self._look(view.execution.kernel.now_ns)
+        if self._is_judged is False or not view.world.file_outputs:
+            return
+        try:
+            durable = multisets(view.world.durable_in_files())
+        except StorageError as error:
+            self.violated(f"readers would find a file that is torn after a power cut: {error}")
+            return
+        in_memory = view.world.sinks
+        self._seen = {
+            partition: rows if partition in in_memory else rows & durable.get(partition, Counter())
+            for partition, rows in self._seen.items()
+        }
+
     def process_died(self, view: CaseView) -> None:
         """The world without the process is what readers have now."""
         self._look(view.execution.kernel.now_ns)

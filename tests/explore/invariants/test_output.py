@@ -137,10 +137,16 @@ class Readers:
         self.rows: list[str] = []
         self.sinks: dict[str, object] = {}
         self.announcers: dict[str, object] = {}
+        self.file_outputs: dict[str, object] = {"out": object()}
+        self.durable: list[str] = []
 
     def committed(self) -> dict[str, list[str]]:
         """What readers see now."""
         return {"out": self.rows}
+
+    def durable_in_files(self) -> dict[str, list[str]]:
+        """What no power cut takes."""
+        return {"out": self.durable}
 
 
 def watched() -> tuple[FailureTransparency, Readers]:
@@ -182,6 +188,20 @@ def test_rows_must_not_be_taken_back() -> None:
     see(invariant, world, EXPECTED[:2])
     (text,) = see(invariant, world, EXPECTED[:1])
     assert text == "output 'out': rows that readers have seen are gone: (0, 2)"
+
+
+@pytest.mark.parametrize("left", [3, 2, 1])
+def test_a_power_cut_may_take_what_was_not_durable_yet(left: int) -> None:
+    """Of three rows that were seen two were durable: one may be gone, until it comes back."""
+    invariant, world = watched()
+    see(invariant, world, EXPECTED[:3])
+    world.durable = EXPECTED[:2]
+    invariant.process_dies(invariant.view)
+    world.rows = EXPECTED[:left]
+    invariant.process_died(invariant.view)
+    assert bool(texts(invariant)) is (left < 2)
+    assert bool(see(invariant, world, EXPECTED[:3])) is (left < 2)
+    assert see(invariant, world, EXPECTED[:2]) != []
 
 
 def test_a_job_that_goes_back_behind_a_checkpoint_takes_its_rows_back() -> None:
