@@ -119,8 +119,13 @@ class SourceOperator(Operator):
         # What the source has gained since the checkpoint is new as a whole, wherever a new job would begin.
         beginning = getattr(self._source, "gained_position", None) if known else None
         known |= dict.fromkeys(self.begin_at)
+        grown = getattr(self._source, "grown_splits", None)
+        if known and grown is not None:
+            again = grown(known, ids)
+            for split in self._splits:
+                split.finished = split.finished and split.id not in again
         mine = ids[self.context.subtask :: self.context.parallelism]
-        self._splits += [_Split(split, beginning) for split in mine if split not in known]
+        self._splits += [_Split(split_id, beginning) for split_id in mine if split_id not in known]
         self._unfinished = [split for split in self._splits if not split.finished]
         self._open_turns()
         if self._strategy is not None and self._strategy.emits:

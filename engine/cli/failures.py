@@ -117,8 +117,9 @@ def _place(error: BaseException) -> list[str]:
 
 @cache
 def _is_the_users(file_name: str) -> bool:
-    # Names in angle brackets are no files (frozen modules, text given to exec).
-    if file_name.startswith("<") or {"site-packages", "dist-packages"} & {*Path(file_name).parts}:
+    # Names in angle brackets are no files (frozen modules, text given to exec); nor are the relative ones of what
+    # Cython has compiled into a package ("pyarrow/error.pxi").
+    if {"site-packages", "dist-packages"} & {*Path(file_name).parts} or not Path(file_name).is_absolute():
         return False
     own = Path(__file__).resolve().parents[2]
     foreign = [*(own / package for package in PACKAGES), Path(sysconfig.get_path("stdlib"))]

@@ -170,10 +170,12 @@ def _run(result: ExecutionResult, config: RunConfig, facts: RunFacts) -> dict[st
 
 def error_entry(error: BaseException) -> dict[str, Any]:
     """An error with its chain of causes, as plain data."""
-    causes = []
+    seen, causes = [error], []
     cause = error.__cause__
-    while cause is not None:
+    # An error that was raised from itself would be a chain without end.
+    while cause is not None and not any(cause is one for one in seen):
         causes.append({"type": type(cause).__name__, "message": str(cause)})
+        seen.append(cause)
         cause = cause.__cause__
     return {
         "type": type(error).__name__,

@@ -95,6 +95,8 @@ class AckingRun:
         self._storage = storage
         self._tasks = tasks
         self._committed: dict[str, dict[str, SplitPosition]] = {}
+        self._is_durable = True
+        """Whether what was committed last is in the file."""
         self._started_ns = kernel.now_ns
 
     @property
@@ -172,7 +174,7 @@ class AckingRun:
     def commit(self, uid: str, positions: Mapping[str, SplitPosition]) -> None:
         """Remember positions, durably if that can be done."""
         splits = self._committed.setdefault(uid, {})
-        if all(splits.get(split) == position for split, position in positions.items()):
+        if self._is_durable and all(splits.get(split) == position for split, position in positions.items()):
             return
         splits.update(positions)
         plain = {name: {split: list(one) for split, one in known.items()} for name, known in self._committed.items()}
@@ -181,8 +183,10 @@ class AckingRun:
             data = seal(_MAGIC, _VERSION, default_codec().encode(plain))
             write_atomically(self._storage.file_system, self._path, data)
             self.statistics.commits += 1
+            self._is_durable = True
         except OSError as error:
-            # What is not durable is read again after the process has died, and only then.
+            # What is not durable is read again after the process has died, and only then. The next commit tries again.
+            self._is_durable = False
             self.note(f"offsets of {uid} could not be written: {error}")
 
     # -- deaths ---------------------------------------------------------------------------------------------------
@@ -223,8 +227,9 @@ def check_acking(plan: ExecutionPlan, config: RunConfig) -> None:
                     f" mode {config.mode} takes none: a task that came back would never hear of its part again\n"
                     "  use a source that knows its splits from the start, or mode at-least-once"
                 )
-            is_sink = not one.chained_outputs and not one.edge_outputs
-            if is_sink and holds_rows_back(one.factory()):
+            # Not the last operator alone: who commits may stand before the one that tells of it.
+            is_source = vertex.is_source and one.position == 0
+            if not is_source and holds_rows_back(one.factory()):
                 raise ConfigurationError(
                     f"sink {one.name!r} holds rows back until a checkpoint completes, and mode {config.mode} takes"
                     " none: rows that were acknowledged would be lost with their task\n"

@@ -96,7 +96,10 @@ class CheckpointInterval:
         match = re.fullmatch(r"\s*(\d+)\s*rec\s*", text)
         if match is not None:
             return cls(records=int(match[1]))
-        return cls(time_ns=parse_duration_ns(text, "checkpoint interval"))
+        try:
+            return cls(time_ns=parse_duration_ns(text, "checkpoint interval"))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}; or a number of source records, e.g. 10000rec") from None
 
 
 _LEAST = (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from engine.elements.errors import ConfigurationError
@@ -76,10 +77,12 @@ class AsyncFunction(Protocol):
 class FixedLatency:
     """A plain function as a service: ``fn(record)`` is the answer, or its exception the error, after ``latency_ns``.
 
-    ``latency_ns``: a number, or a function of the record.
+    ``latency_ns``: a number, or a function of the record. Raises :class:`ConfigurationError` for another.
     """
 
     def __init__(self, fn: Callable[[Any], Any], latency_ns: int | Callable[[Any], int]) -> None:
+        if not callable(latency_ns):
+            _check_positive("latency_ns, if it is no function,", latency_ns, 0)
         self._fn = fn
         self._latency_ns = latency_ns
 
@@ -124,8 +127,16 @@ class AsyncRetryStrategy:
     def __post_init__(self) -> None:
         _check_positive("max_attempts of a retry strategy", self.max_attempts)
         _check_positive("delay_ns of a retry strategy", self.delay_ns, 0)
-        if not self.multiplier >= 1.0:
-            raise ConfigurationError(f"async_map: multiplier of retries must be at least 1, got {self.multiplier}")
+        if type(self.multiplier) not in (int, float) or not 1.0 <= self.multiplier < inf:
+            raise ConfigurationError(f"async_map: multiplier of retries must be at least 1, got {self.multiplier!r}")
+        if not callable(self.retry_on_error):
+            raise ConfigurationError(
+                f"async_map: retry_on_error takes a function of the error, got {self.retry_on_error!r}"
+            )
+        if self.retry_on_result is not None and not callable(self.retry_on_result):
+            raise ConfigurationError(
+                f"async_map: retry_on_result takes a function of the list of records, got {self.retry_on_result!r}"
+            )
         if self.max_delay_ns is not None:
             _check_positive("max_delay_ns of a retry strategy", self.max_delay_ns, self.delay_ns)
 

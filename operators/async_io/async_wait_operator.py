@@ -63,6 +63,10 @@ class AsyncWaitOperator(Operator):
                 raise ConfigurationError(f"async_map: {name} must be a whole number of at least 1, got {value!r}")
         if on_timeout is not None and timeout_ms is None:
             raise ConfigurationError("async_map: on_timeout= is never called without timeout_ms=; give both")
+        if on_timeout is not None and not callable(on_timeout):
+            raise ConfigurationError(
+                f"async_map: on_timeout takes a function of the record that returns records, got {shorten(on_timeout)}"
+            )
         self._function = function
         self._capacity = capacity
         self._timeout_ns = None if timeout_ms is None else timeout_ms * 1_000_000

@@ -11,7 +11,7 @@ Rules (Flink: ``OrderedStreamElementQueue``, ``UnorderedStreamElementQueue``).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,9 +38,10 @@ class _Segment:
     __slots__ = ("event", "pending", "settled")
 
     def __init__(self) -> None:
-        self.pending: dict[int, Entry] = {}
+        # Taken from its front one by one: a plain dict would step over all that have left each time.
+        self.pending: OrderedDict[int, Entry] = OrderedDict()
         self.settled: list[Entry] = []
-        """Answered, in the order of their answers."""
+        """Answered, in the order of their answers; not kept where that does not matter."""
         self.event: Any = None
         """What follows them; ``None`` while the segment is open."""
 
@@ -82,7 +83,8 @@ class ElementQueue:
         assert not entry.is_settled, entry.sequence
         entry.answer = answer
         entry.is_settled = True
-        entry.segment.settled.append(entry)
+        if not self._ordered:
+            entry.segment.settled.append(entry)
 
     def leaving(self) -> Iterator[Any]:
         """Take out, one by one, whatever may leave now: entries, and events as they were given."""
@@ -94,7 +96,6 @@ class ElementQueue:
                     if not entry.is_settled:
                         return
                     yield self._take(entry)
-                first.settled = []
             else:
                 settled, first.settled = first.settled, []
                 for entry in settled:
@@ -117,12 +118,17 @@ class ElementQueue:
         assert len(self.entries()) == self._records, (self.entries(), self._records)
         assert self._segments[-1].event is None
         assert all(segment.event is not None for segment in list(self._segments)[:-1])
+        for segment in self._segments:
+            assert all(segment.pending.get(entry.sequence) is entry for entry in segment.settled), "it has left"
 
     def fingerprint(self) -> object:
         """What waits, in what order, and what of it is answered."""
         return tuple(
             (
-                tuple((repr(entry.value), entry.timestamp_ms) for entry in segment.pending.values()),
+                tuple(
+                    (repr(entry.value), entry.timestamp_ms, entry.is_settled, repr(entry.answer))
+                    for entry in segment.pending.values()
+                ),
                 tuple((repr(entry.value), repr(entry.answer)) for entry in segment.settled),
                 repr(segment.event),
             )

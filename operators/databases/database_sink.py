@@ -16,14 +16,13 @@ The protocol is that of :mod:`operators.transactions.two_phase_commit`; what the
 * Without checkpoints everything is committed at the end of the input. A subtask that has come there, and is started
   again because another one failed, commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
 * The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask, except with ``"retract"``, which may
-  need all of them; everything else needs the newest only.
+  need all of them; everything else needs what the state of the newest has as pending, and that may be older
+  transactions, whose notifications came late: who restores it commits them again, and has to find that they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -31,19 +30,17 @@ from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator
 from operators.databases.memory_database import MemoryDatabase
 from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
+from operators.databases.records_to_rows import RowFunction
 from operators.databases.session import (
-    MAX_WRITER_BYTES,
     DatabaseError,
     Row,
     SinkDatabase,
     SinkSession,
-    TableDescription,
     TransactionGoneError,
     TransactionName,
-    check_table,
 )
 from operators.databases.sqlite_database import SqliteDatabase
+from operators.databases.table_sink import Columns, TableSink, TableWriter, check_whole
 from operators.transactions.two_phase_commit import (
     Transaction,
     TransactionLostError,
@@ -51,10 +48,8 @@ from operators.transactions.two_phase_commit import (
     check_timeouts,
 )
 
-Columns = Sequence[str] | Mapping[str, str]
 
-
-class DatabaseSink:
+class DatabaseSink(TableSink):
     """Describes a sink into a table.
 
     ``columns``             their names, or a mapping of names to SQL types, which makes the table if it is not there;
@@ -89,29 +84,22 @@ class DatabaseSink:
         timeout_warning_ratio: float | None = None,
         ignore_failures_after_transaction_timeout: bool = False,
     ) -> None:
-        check_database(database)
         if existing not in ("fail", "append"):
             raise ConfigurationError(f"existing is {existing!r}; it must be 'fail' or 'append'")
         if newer_commits not in ("fail", "report", "retract"):
             raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail', 'report' or 'retract'")
         if newer_commits == "retract" and transaction_column is None:
             raise ConfigurationError("newer_commits='retract' needs a transaction_column, to find the rows again by")
-        check_whole("batch_rows", batch_rows, 1)
-        check_whole("request_ns", request_ns, 0)
         if ledger_checkpoints is not None:
             check_whole("ledger_checkpoints", ledger_checkpoints, 1)
         check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
-        self.database, self.table, self.columns, self.row, self.writer = database, table, columns, row, writer
         self.transaction_column, self.existing, self.newer_commits = transaction_column, existing, newer_commits
-        self.ledger_checkpoints, self.batch_rows, self.request_ns = ledger_checkpoints, batch_rows, request_ns
+        self.ledger_checkpoints = ledger_checkpoints
         self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
         self.ignores_timeouts = ignore_failures_after_transaction_timeout
-        self.describe("")
-
-    def describe(self, uid: str) -> TableDescription:
-        """The table, as the operator ``uid`` writes to it."""
-        writer = writer_name(self.table, uid if self.writer is None else self.writer)
-        return check_table(TableDescription(self.table, self.columns, writer, self.transaction_column))
+        super().__init__(
+            database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns
+        )
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
@@ -136,24 +124,9 @@ class DatabaseSink:
             ignore_failures_after_transaction_timeout=self.ignores_timeouts,
         )
 
-    def committed_rows(self) -> list[str]:
-        """What is committed, as text, without names of transactions."""
-        width = len(self.columns)
-        return [repr(row[:width]) for row in self.database.rows(self.describe(""))]
-
-    def text_of(self, record: Any) -> str:
-        """What a record is called in :meth:`committed_rows`."""
-        return repr(row_of(record, self.row, tuple(self.columns)))
-
     def transactions(self) -> list[tuple[int, int]]:
         """Subtask and checkpoint of each transaction that is in a ledger in memory, in the order of commits."""
         return self.database.commits() if isinstance(self.database, MemoryDatabase) else []
-
-    def fingerprint(self) -> object:
-        """Everything that decides what is committed next; of a database outside, what is in its table."""
-        if isinstance(self.database, MemoryDatabase):
-            return self.database.fingerprint()
-        return sorted(self.committed_rows())
 
 
 class SqliteSink(DatabaseSink):
@@ -185,30 +158,6 @@ class PostgresSink(DatabaseSink):
         super().__init__(database, table, columns, **options)
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raises :class:`ConfigurationError` unless ``value`` is a whole number from ``least``."""
-    if type(value) is not int or value < least:
-        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from {least}")
-
-
-def check_database(database: object) -> None:
-    """Raises :class:`ConfigurationError` unless it is one."""
-    if isinstance(database, type) or not callable(getattr(database, "connect", None)):
-        raise ConfigurationError(
-            f"database is {database!r}; it must be SqliteDatabase('file') or PostgresDatabase('dsn'), or like them"
-        )
-
-
-def writer_name(table: str, writer: str) -> str:
-    """Table and writer together; a digest stands in for what is too long for names of transactions."""
-    name = f"{table}:{writer}"
-    encoded = name.encode()
-    if len(encoded) <= MAX_WRITER_BYTES:
-        return name
-    short = encoded[: MAX_WRITER_BYTES - 33].decode(errors="ignore")
-    return f"{short}-{blake2b(encoded, digest_size=16).hexdigest()}"
-
-
 class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
     """A transaction is ``(its name as text,)``."""
 
@@ -219,32 +168,24 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
             ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
         )
         self._spec = spec
-        self._session: SinkSession | None = None
+        self._table = TableWriter(spec, self)
         self._rows: list[Row] = []
         """Not sent to the database yet."""
-        self._epoch = self._number = 0
+        self._number = 0
+        self._older_pending: dict[int, int] = {}
+        """By checkpoint: the oldest one of which its state has a transaction, where that is not itself."""
+        self._completed_id = 0
 
     @property
     def _database(self) -> SinkSession:
-        assert self._session is not None, "not initialized, or closed"
-        return self._session
-
-    def _spend(self) -> None:
-        if self._spec.request_ns:
-            self.context.spend(self._spec.request_ns)
+        return self._table.session
 
     # --- recovery -----------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
         """Takes over, decides about what is committed already, then commits and aborts."""
-        spec, context = self._spec, self.context
-        description = spec.describe(context.uid)
-        self._writer = description.writer
-        self._to_rows = RecordsToRows(self, spec.row, description.names)
-        self._session = spec.database.connect(description, context.resolve_path)
-        self._session.prepare_table()
-        self._epoch = self._session.take_over(context.subtask, context.parallelism)
-        restored = context.restored_checkpoint_id()
+        self._writer = self._table.take_over().writer
+        restored = self.context.restored_checkpoint_id()
         if restored is None:
             self._check_nothing_is_there()
         else:
@@ -252,7 +193,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         super().initialize_state()
 
     def _is_mine(self, name: TransactionName) -> bool:
-        return name.subtask % self.context.parallelism == self.context.subtask and name.epoch < self._epoch
+        return name.subtask % self.context.parallelism == self.context.subtask and name.epoch < self._table.epoch
 
     def _check_nothing_is_there(self) -> None:
         others = [one for one in self._database.committed() if self._is_mine(one.name)]
@@ -310,14 +251,14 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
     def begin(self) -> Transaction:
         context = self.context
         name = TransactionName(
-            self._writer, context.subtask, self._epoch, context.incarnation, context.attempt, self._number
+            self._writer, context.subtask, self._table.epoch, context.incarnation, context.attempt, self._number
         )
         self._number += 1
         self._database.begin(name)
         return (str(name),)
 
     def invoke(self, transaction: Transaction, batch: Batch) -> None:
-        self._rows += self._to_rows(batch)
+        self._rows += self._table.rows(batch)
         if len(self._rows) >= self._spec.batch_rows:
             self._send(transaction)
 
@@ -325,44 +266,55 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         if self._rows:
             self._database.write(TransactionName.parse(transaction[0]), self._rows)
             self._rows = []
-            self._spend()
+            self._table.spend()
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         self._send(transaction)
         self._database.prepare(TransactionName.parse(transaction[0]), checkpoint_id)
-        self._spend()
+        self._table.spend()
 
     def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         try:
             self._database.commit(TransactionName.parse(transaction[0]))
         except TransactionGoneError as error:
             raise TransactionLostError(str(error)) from error
-        self._spend()
+        self._table.spend()
 
     def abort(self, transaction: Transaction) -> None:
         self._database.abort(TransactionName.parse(transaction[0]))
 
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        super().snapshot_state(checkpoint_id)
+        if self._pending and self._pending[0][0] < checkpoint_id:
+            self._older_pending[checkpoint_id] = self._pending[0][0]
+
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         super().notify_checkpoint_complete(checkpoint_id)
-        self._shorten_ledger(checkpoint_id)
+        if checkpoint_id <= self._completed_id:
+            return
+        self._completed_id = checkpoint_id
+        oldest = self._older_pending.get(checkpoint_id, checkpoint_id)
+        self._older_pending = {one: first for one, first in self._older_pending.items() if one > checkpoint_id}
+        self._shorten_ledger(checkpoint_id, oldest)
 
-    def _shorten_ledger(self, checkpoint_id: int) -> None:
+    def _shorten_ledger(self, checkpoint_id: int, oldest: int) -> None:
         kept = self._spec.ledger_checkpoints
         if kept is None or checkpoint_id % kept or self._spec.newer_commits == "retract":
             return
+        newest_forgotten = min(checkpoint_id - kept, oldest - 1)
         old = [
             one.name
             for one in self._database.committed()
             if one.name.subtask % self.context.parallelism == self.context.subtask
             and one.checkpoint_id is not None
-            and one.checkpoint_id <= checkpoint_id - kept
+            and one.checkpoint_id <= newest_forgotten
         ]
         if old:
             self._database.forget(old)
 
     def close(self) -> None:
         """Abort what is current, if the database can be reached, and disconnect."""
-        if self._session is None:
+        if not self._table.is_connected:
             return
         try:
             super().close()
@@ -370,15 +322,12 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
             # The next attempt aborts it.
             self.context.metrics.count("numAbortsFailed")
         finally:
-            with suppress(DatabaseError):
-                self._session.close()
-            self._session = None
+            self._table.close()
 
     def abandon(self) -> None:
         """Connections break; what is held back is gone."""
-        if self._session is not None:
-            self._session.drop()
-            self._session = None
+        self._table.drop()
 
     def fingerprint(self) -> object:
-        return super().fingerprint(), repr(self._rows), self._epoch, self._number
+        known = super().fingerprint(), repr(self._rows), self._table.epoch, self._number
+        return (*known, sorted(self._older_pending.items())) if self._older_pending else known

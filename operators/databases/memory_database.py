@@ -343,7 +343,7 @@ class MemorySession:
 
         def is_older(key: Row, value: object) -> bool:
             found = table.get(key)
-            return found is not None and version is not None and bool(found[version] > value)
+            return found is not None and version is not None and found[version] is not None and found[version] > value
 
         def upsert() -> None:
             self._check_epoch(holder)

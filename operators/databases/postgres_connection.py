@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_AWAY = ("57P01", "57P02", "57P03", "53300")
-"""Shut down, crashed, starting up; too many connections for a moment. All of class 08 is about connections, too."""
+_AWAY = ("57P01", "57P02", "57P03", "57P05", "53300")
+"""Shut down, crashed, starting up; idle for too long; too many connections for a moment. All of class 08 is about
+connections, too."""
 _LONGEST_WAIT_S = 2.0
 _LINE_OF_COPY = re.compile(r"COPY .*?, \D*(\d+)", re.DOTALL)
 _COLUMN_OF_COPY = re.compile(r", column ([^:]+):")
@@ -58,10 +59,11 @@ class PostgresServer:
             raise ConfigurationError(f"dsn of PostgresDatabase: {error}") from error
         try:
             # What is committed stays committed, whatever the server's default is; an open transaction may wait for
-            # records as long as it likes.
+            # records as long as it likes, and sees who has taken its subtask over since it began.
             connection.execute(
                 "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', '0',"
-                " false), set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off'"
+                " false), set_config('default_transaction_isolation', 'read committed', false),"
+                " set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off'"
                 " THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
                 (f"{self.lock_timeout_ms}ms",),
             )

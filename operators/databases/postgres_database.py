@@ -11,8 +11,7 @@
   back to its last checkpoint.
 * A name that is no longer in ``pg_prepared_xacts`` is committed if the ledger has it, and lost otherwise: an
   administrator has rolled it back, or the server was restored from a backup.
-* ``take_over`` writes down who holds the epoch (process id of the backend, and when it started), and terminates the
-  backends of the epochs before it: an open transaction of a zombie would hold locks for ever.
+* Who holds an epoch is written down, and terminated by who takes over (:mod:`operators.databases.postgres_epochs`).
 * Two transactions that insert the same unique key wait for each other, and a prepared one cannot be waited for.
   ``lock_timeout_ms`` makes an error of it.
 
@@ -22,16 +21,16 @@ A transaction's global name is ``{database}:{name}``, for names are shared by al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
 from operators.databases.postgres_connection import PostgresConnection, PostgresServer, imported_psycopg
+from operators.databases.postgres_epochs import PostgresEpochs
 from operators.databases.session import (
     Committed,
     DatabaseError,
     EpochHolder,
-    FencedError,
     Row,
     RowRefusedError,
     TableDescription,
@@ -71,12 +70,14 @@ class PostgresDatabase:
     ) -> None:
         if not isinstance(dsn, str):
             raise ConfigurationError(f"dsn must be text such as 'host=localhost dbname=shop', got {dsn!r}")
-        if type(reconnects) is not int or reconnects < 0 or not reconnect_wait_s >= 0:
+        wait: object = reconnect_wait_s
+        if type(reconnects) is not int or reconnects < 0 or not (isinstance(wait, int | float) and wait >= 0):
             raise ConfigurationError(
                 f"reconnects is {reconnects!r} and reconnect_wait_s {reconnect_wait_s!r}; both must be from 0"
             )
-        if type(lock_timeout_ms) is not int or lock_timeout_ms < 1:
-            raise ConfigurationError(f"lock_timeout_ms is {lock_timeout_ms!r}; it must be a whole number from 1")
+        for name, value in (("lock_timeout_ms", lock_timeout_ms), ("connect_timeout_s", connect_timeout_s)):
+            if type(value) is not int or value < 1:
+                raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from 1")
         self._server = PostgresServer(dsn, reconnects, reconnect_wait_s, lock_timeout_ms, connect_timeout_s)
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> PostgresSession:
@@ -86,11 +87,8 @@ class PostgresDatabase:
 
     def rows(self, description: TableDescription) -> list[Row]:
         """See :class:`operators.databases.session.SinkDatabase`."""
-        session = PostgresSession(self._server, description)
-        try:
+        with closing(PostgresSession(self._server, description)) as session:
             return session.rows()
-        finally:
-            session.close()
 
 
 class PostgresSession:
@@ -102,6 +100,7 @@ class PostgresSession:
         self._target = table_name(description)
         self._connection = PostgresConnection(server, description.table)
         self._ask = self._connection.ask
+        self._epochs = PostgresEpochs(description.writer)
         self._writing: Connection[Any] | None = None
         self._current: TransactionName | None = None
         self._is_begun = False
@@ -159,8 +158,7 @@ class PostgresSession:
 
     def _check_prepared_transactions(self, connection: Connection[Any]) -> None:
         found = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone()
-        assert found is not None
-        if found[0] == 0:
+        if found == (0,):
             raise ConfigurationError(
                 f"{self.place}: the server has prepared transactions switched off (max_prepared_transactions = 0),"
                 " and without them there is no exactly-once\n"
@@ -171,46 +169,10 @@ class PostgresSession:
     # --- epochs -------------------------------------------------------------------------------------------
 
     def take_over(self, subtask: int, parallelism: int) -> int:
-        return self._ask(lambda connection: self._take_over(connection, subtask, parallelism))
-
-    def _take_over(self, connection: Connection[Any], subtask: int, parallelism: int) -> int:
-        writer, mine = self._description.writer, "writer = %s AND subtask %% %s = %s"
-        parameters = (writer, parallelism, subtask % parallelism)
-        with connection.transaction():
-            connection.execute(
-                "INSERT INTO weir_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (writer, subtask)
-            )
-            held = connection.execute(
-                f"SELECT epoch, backend, backend_start FROM weir_epochs WHERE {mine} ORDER BY subtask FOR UPDATE",
-                parameters,
-            ).fetchall()
-            epoch = 1 + max(int(one[0]) for one in held)
-            connection.execute(
-                f"UPDATE weir_epochs SET epoch = %s, backend = NULL, backend_start = NULL WHERE {mine}",
-                (epoch, *parameters),
-            )
-        for _, backend, started in held:
-            if backend is not None:
-                self._terminate(connection, backend, started)
-        return epoch
-
-    def _terminate(self, connection: Connection[Any], backend: int, started: object) -> None:
-        wait = ", 5000" if connection.info.server_version >= 140000 else ""
-        # Of another role's it may be forbidden. That one is fenced all the same; only its locks stay while it lives.
-        with suppress(self._psycopg.errors.InsufficientPrivilege):
-            connection.execute(
-                f"SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity"
-                " WHERE pid = %s AND backend_start = %s AND pid <> pg_backend_pid()",
-                (backend, started),
-            )
+        return self._ask(lambda connection: self._epochs.take_over(connection, subtask, parallelism))
 
     def _check_epoch(self, connection: Connection[Any], holder: TransactionName | EpochHolder, lock: str = "") -> None:
-        writer = self._description.writer
-        found = connection.execute(
-            f"SELECT epoch FROM weir_epochs WHERE writer = %s AND subtask = %s {lock}", (writer, holder.subtask)
-        ).fetchone()
-        if found is not None and holder.epoch < found[0]:
-            raise FencedError(self.place, writer, holder.subtask, holder.epoch, found[0])
+        self._epochs.check(connection, self.place, holder, lock)
 
     # --- transactions -------------------------------------------------------------------------------------
 
@@ -243,11 +205,7 @@ class PostgresSession:
             else:
                 return
         self._writing = self._connection.open()
-        self._writing.execute(
-            "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
-            " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",
-            (name.writer, name.subtask, name.epoch),
-        )
+        self._epochs.hold(self._writing, name)
         self._writing.execute("BEGIN")
 
     def _give_up(self) -> None:
@@ -295,14 +253,11 @@ class PostgresSession:
         except self._psycopg.Error as error:
             self._give_up()
             # Its answer may have been lost. If it was carried out, the transaction is there.
-            if not (self._connection.is_broken(error) and self._is_prepared(name)):
+            if not (self._connection.is_broken(error) and name in self.unfinished()):
                 if isinstance(error, self._psycopg.IntegrityError):
                     raise RowRefusedError(self.place, str(error).strip(), "found when all rows were there") from error
                 raise self._connection.explained(error) from error
         self._current = None
-
-    def _is_prepared(self, name: TransactionName) -> bool:
-        return name in self.unfinished()
 
     def commit(self, name: TransactionName) -> bool:
         return self._ask(lambda connection: self._commit(connection, name))
@@ -349,7 +304,11 @@ class PostgresSession:
             " WHERE database = current_database() AND starts_with(gid, %s)",
             (len(prefix) + 1, f"{prefix}{self._description.writer}/"),
         ).fetchall()
-        names = [TransactionName.parse(text) for (text,) in found]
+        names = []
+        for (text,) in found:
+            # Somebody else's prepared transactions may be called alike.
+            with suppress(ValueError):
+                names.append(TransactionName.parse(text))
         return sorted(name for name in names if name.writer == self._description.writer)
 
     def committed(self) -> list[Committed]:

@@ -173,8 +173,23 @@ def check_table(description: TableDescription) -> TableDescription:
         raise ConfigurationError(f"columns must be names, or a mapping of names to SQL types; got {names!r}")
     if len(dict.fromkeys(description.all_names)) != len(description.all_names):
         raise ConfigurationError(f"columns name one twice: {', '.join(description.all_names)}")
-    if not description.table:
+    if isinstance(given, Mapping) and any(type(kind) is not str or not kind for kind in given.values()):
+        raise ConfigurationError(f"columns must map names to SQL types such as 'TEXT'; got {given!r}")
+    if type(description.table) is not str or not description.table:
         raise ConfigurationError(f"table must be the name of a table, got {description.table!r}")
+    of_name = description.transaction_column
+    if of_name is not None and (type(of_name) is not str or not of_name):
+        raise ConfigurationError(f"transaction_column must be the name of a column, got {of_name!r}")
+    if len(dict.fromkeys(description.key)) != len(description.key) or description.version in description.key:
+        raise ConfigurationError(
+            f"key is {', '.join(map(repr, description.key))} and version {description.version!r}: each column once, and"
+            " the version is none of the key, for rows with the same key differ in it"
+        )
+    if description.table.rpartition(".")[2].lower().startswith("weir_"):
+        raise ConfigurationError(
+            f"table is {description.table!r}: names that begin with weir_ are those of the sink's own tables\n"
+            "  fix: give the table another name"
+        )
     of_key = [name for name in (*description.key, description.version) if name is not None and name not in names]
     if of_key:
         raise ConfigurationError(f"key and version must be among the columns; {', '.join(map(repr, of_key))} is not")

@@ -6,7 +6,8 @@ SQLite has no prepared transactions, so they are made of what it has:
   database file has one writer at a time and several subtasks share it. No call leaves a transaction of SQLite open.
 * ``prepare`` marks the transaction. Before that its rows are inserted into the target once and taken back, so that a
   constraint that they break is found now: once the checkpoint has completed there would be nobody to tell. If the
-  target has unique columns, everything that waits for its commit is tried together.
+  target has unique columns, everything that waits for its commit is tried together. Foreign keys that are checked with
+  the commit only (``DEFERRED``) are checked for the whole target then, so that they cost more the larger it is.
 * ``commit`` moves the rows into the target, in order, and writes the ledger, in one transaction of SQLite. A second one
   finds the entry.
 * Every transaction begins with ``BEGIN IMMEDIATE``: who would have to upgrade a lock could fail in the middle. SQLite
@@ -37,6 +38,7 @@ from operators.databases.session import (
     TransactionName,
     quoted,
 )
+from operators.databases.sqlite_constraints import broken_key, has_deferred_keys, has_unique_columns
 from operators.databases.upsert_statements import delete_statement, upsert_statement
 from state_backends.filesystem import LocalFileSystem
 
@@ -64,7 +66,7 @@ class SqliteDatabase:
     the file as it is."""
 
     def __init__(self, path: str, *, busy_timeout_ms: int = 10_000, journal_mode: str | None = "wal") -> None:
-        if not path or "://" in path or path.startswith((":", "file:")):
+        if type(path) is not str or not path or "://" in path or path.startswith((":", "file:")):
             raise ConfigurationError(f"path must be the name of a local file, got {path!r}")
         if journal_mode not in ("wal", "delete", None):
             raise ConfigurationError(f"journal_mode is {journal_mode!r}; it must be 'wal', 'delete' or None")
@@ -108,7 +110,7 @@ class SqliteSession:
         self._description, self._journal_mode = description, journal_mode
         self._target, self._staged = quoted(description.table), quoted(f"weir_staged_{description.table}")
         self._columns = ", ".join(map(quoted, description.names))
-        self._is_unique = False
+        self._is_unique = self._has_deferred_keys = False
         try:
             self._connection = sqlite3.connect(path, timeout=busy_timeout_ms / 1000, isolation_level=None)
         except sqlite3.Error as error:
@@ -162,7 +164,8 @@ class SqliteSession:
                 self._check_key()
                 return
             self._make_staged_table()
-            self._is_unique = self._has_unique_columns()
+            self._is_unique = has_unique_columns(connection, description.table)
+            self._has_deferred_keys = has_deferred_keys(connection, description.table)
 
     def _check_key(self) -> None:
         try:
@@ -189,12 +192,6 @@ class SqliteSession:
         for name in self._description.names:
             if (name,) not in found:
                 self._connection.execute(f"ALTER TABLE {self._staged} ADD COLUMN {quoted(name)}")
-
-    def _has_unique_columns(self) -> bool:
-        ask = "SELECT count(*) FROM pragma_index_list(?) WHERE \"unique\""
-        of_key = "SELECT count(*) FROM pragma_table_info(?) WHERE pk > 0"
-        table = (self._description.table,)
-        return any(self._connection.execute(statement, table).fetchone()[0] for statement in (ask, of_key))
 
     # --- epochs -------------------------------------------------------------------------------------------
 
@@ -293,6 +290,9 @@ class SqliteSession:
                 self._move(text)
         except _AT_FAULT as error:
             raise self._refused_target(name, error) from error
+        broken = broken_key(connection, self._description.table, self._columns) if self._has_deferred_keys else None
+        if broken is not None:
+            raise RowRefusedError(self.place, f"FOREIGN KEY constraint failed: no such row in {broken[0]!r}", broken[1])
         connection.execute("ROLLBACK TO weir_try")
         connection.execute("RELEASE weir_try")
 

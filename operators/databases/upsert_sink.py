@@ -8,8 +8,9 @@ exactly once**. What it costs, compared with two-phase commit:
 * Readers see records before their checkpoint has completed.
 * After a restore a row may go back to an older value for a while, until the newer record has come again. A ``version``
   column (which only grows for one key, such as a sequence number or an event time) keeps the newer one: rows of an
-  older version change nothing. A deleted row leaves no version behind: an older record that comes again inserts it
-  anew, until its deletion has come again, too.
+  older version change nothing. A record must have one; a row of the table that has none is older than any. A deleted
+  row leaves no version behind: an older record that comes again inserts it anew, until its deletion has come again,
+  too.
 * Records of one key must come from one subtask in the order in which they are to win, so key the stream by the same
   columns; and a replay must give a key the same last record, so the job must be deterministic for each key.
 
@@ -24,14 +25,14 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from operators.databases.database_sink import Columns, check_database, check_whole, writer_name
 from operators.databases.memory_database import MemoryDatabase
-from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
-from operators.databases.session import EpochHolder, Row, SinkDatabase, SinkSession, TableDescription, check_table
+from operators.databases.records_to_rows import RowFunction
+from operators.databases.session import EpochHolder, Row, SinkDatabase
+from operators.databases.table_sink import Columns, TableSink, TableWriter, check_function, check_whole
 from operators.sinks import SinkOperator
 
 
-class UpsertSink:
+class UpsertSink(TableSink):
     """Describes a sink into a table with one row per key.
 
     ``database``           a ``SqliteDatabase`` or ``PostgresDatabase``;
@@ -65,22 +66,17 @@ class UpsertSink:
         flush_interval_ms: int | None = None,
         request_ns: int = 0,
     ) -> None:
-        check_database(database)
-        if isinstance(key, str) or not key:
+        named: object = key
+        if isinstance(named, str) or not isinstance(named, Sequence) or not named:
             raise ConfigurationError(f"key must name one column or more, in a tuple; got {key!r}")
-        check_whole("batch_rows", batch_rows, 1)
-        check_whole("request_ns", request_ns, 0)
+        check_function("delete", delete)
         if flush_interval_ms is not None:
             check_whole("flush_interval_ms", flush_interval_ms, 1)
-        self.database, self.table, self.columns, self.row, self.writer = database, table, columns, row, writer
         self.key_columns, self.version, self.delete = tuple(key), version, delete
-        self.batch_rows, self.flush_interval_ms, self.request_ns = batch_rows, flush_interval_ms, request_ns
-        self.describe("")
-
-    def describe(self, uid: str) -> TableDescription:
-        """The table and its key, as the operator ``uid`` writes to it."""
-        writer, key = writer_name(self.table, uid if self.writer is None else self.writer), self.key_columns
-        return check_table(TableDescription(self.table, self.columns, writer, key=key, version=self.version))
+        self.flush_interval_ms = flush_interval_ms
+        super().__init__(
+            database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns
+        )
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
@@ -103,16 +99,8 @@ class UpsertSink:
         )
 
     def committed_rows(self) -> list[str]:
-        """The rows of the table, as text."""
-        return sorted(map(repr, self.database.rows(self.describe(""))))
-
-    def text_of(self, record: Any) -> str:
-        """What a record is called in :meth:`committed_rows`."""
-        return repr(row_of(record, self.row, tuple(self.columns)))
-
-    def fingerprint(self) -> object:
-        """Everything that decides what readers see next; of a database outside, what is in its table."""
-        return self.database.fingerprint() if isinstance(self.database, MemoryDatabase) else self.committed_rows()
+        """The rows of the table, as text, in the order of their texts: that of replacements means nothing."""
+        return sorted(super().committed_rows())
 
 
 class UpsertSinkOperator(SinkOperator):
@@ -123,17 +111,14 @@ class UpsertSinkOperator(SinkOperator):
         names = tuple(spec.columns)
         self._of_key = [names.index(name) for name in spec.key_columns]
         self._of_version = None if spec.version is None else names.index(spec.version)
-        self._to_rows = RecordsToRows(self, spec.row, names)
-        self._session: SinkSession | None = None
+        self._table = TableWriter(spec, self)
         self._waiting: dict[Row, tuple[Row, bool]] = {}
         """By key: the row that wins, and whether it deletes."""
 
     def open(self) -> None:
         """Connect, and fence whoever wrote before: what a zombie writes late would replace newer rows."""
-        spec, context = self._spec, self.context
-        self._session = spec.database.connect(spec.describe(context.uid), context.resolve_path)
-        self._session.prepare_table()
-        self._holder = EpochHolder(context.subtask, self._session.take_over(context.subtask, context.parallelism))
+        self._table.take_over()
+        self._holder = EpochHolder(self.context.subtask, self._table.epoch)
         self._arm_timer()
 
     def _arm_timer(self) -> None:
@@ -147,16 +132,19 @@ class UpsertSinkOperator(SinkOperator):
 
     def process_batch(self, batch: Batch) -> None:
         """Later records of a key replace earlier ones before anything is written."""
-        rows = self._to_rows(batch)
+        rows = self._table.rows(batch)
         for record, row, deletes in zip(batch.values, rows, self._deletes(batch.values), strict=True):
             key = tuple([row[at] for at in self._of_key])
-            if None in key:
-                cause = ValueError(f"a column of the key ({', '.join(self._spec.key_columns)}) is None")
-                raise self.user_error("row function", record, cause)
-            if self._wins(key, row):
+            try:
+                wins = self._wins(key, row)
+            except (TypeError, ValueError) as error:
+                raise self.user_error("row function", record, error) from error
+            if wins:
                 self._waiting[key] = (row, deletes)
                 if len(self._waiting) >= self._spec.batch_rows:
                     self._flush()
+        if self.context.publish_at_once:
+            self._flush()
 
     def _deletes(self, records: list[Any]) -> list[bool]:
         delete = self._spec.delete
@@ -172,25 +160,29 @@ class UpsertSinkOperator(SinkOperator):
         return deletes
 
     def _wins(self, key: Row, row: Row) -> bool:
-        at = self._of_version
-        if at is None or key not in self._waiting:
+        """Whether ``row`` replaces what waits with this key. Raises :class:`TypeError` for a key or version that cannot
+        be compared, and :class:`ValueError` for one that is ``None``."""
+        if None in key:
+            raise ValueError(f"a column of the key ({', '.join(self._spec.key_columns)}) is None")
+        waiting, at = self._waiting.get(key), self._of_version
+        if at is None:
             return True
-        return bool(row[at] >= self._waiting[key][0][at])
+        if row[at] is None:
+            raise ValueError(f"the version ({self._spec.version}) is None: nothing could tell whether it is newer")
+        return waiting is None or bool(row[at] >= waiting[0][at])
 
     def _flush(self) -> None:
         if not self._waiting:
             return
-        assert self._session is not None, "not open"
         rows, deleted = [], []
         for key, (row, deletes) in self._waiting.items():
             if not deletes:
                 rows.append(row)
             else:
                 deleted.append(key if self._of_version is None else (*key, row[self._of_version]))
-        self._session.upsert(self._holder, rows, deleted)
+        self._table.session.upsert(self._holder, rows, deleted)
         self._waiting = {}
-        if self._spec.request_ns:
-            self.context.spend(self._spec.request_ns)
+        self._table.spend()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Nothing is state: what the checkpoint covers is in the table before it is acknowledged."""
@@ -202,15 +194,11 @@ class UpsertSinkOperator(SinkOperator):
 
     def close(self) -> None:
         """What waits is behind the last checkpoint, and comes again."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._table.close()
 
     def abandon(self) -> None:
         """Connections break."""
-        if self._session is not None:
-            self._session.drop()
-            self._session = None
+        self._table.drop()
 
     def fingerprint(self) -> object:
         return repr(list(self._waiting.items()))

@@ -1,7 +1,8 @@
 """The statements of upserts, which SQLite and PostgreSQL share: ``INSERT ... ON CONFLICT (key) DO UPDATE``.
 
 With a version column a row replaces one of the same or an older version only, and deletes it only then: rows that come
-again after a restore change nothing that is newer. The guard is part of the statement, not a question before it.
+again after a restore change nothing that is newer. A row without a version, as all have that were there before the
+column was, is older than any. The guard is part of the statement, not a question before it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def upsert_statement(description: TableDescription, hole: str, table: str | None
     statement += f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
     if description.version is not None:
         version = quoted(description.version)
-        statement += f" WHERE excluded.{version} >= old.{version}"
+        statement += f" WHERE old.{version} IS NULL OR excluded.{version} >= old.{version}"
     return statement
 
 
@@ -35,5 +36,6 @@ def delete_statement(description: TableDescription, hole: str, table: str | None
     target = quoted(description.table) if table is None else table
     where = [f"{quoted(name)} = {hole}" for name in description.key]
     if description.version is not None:
-        where.append(f"{quoted(description.version)} <= {hole}")
+        version = quoted(description.version)
+        where.append(f"({version} IS NULL OR {version} <= {hole})")
     return f"DELETE FROM {target} WHERE {' AND '.join(where)}"

@@ -20,7 +20,9 @@ Rules, in the words of that sink:
 
 Some things are done more carefully than there, so that a reader who looks at any moment, and a power failure at any
 moment, find nothing wrong: a part is cut (or its valid length written) *before* it is finished; the valid length
-appears whole or not at all, and is that of the checkpoint restored last; a part that is shorter is an error.
+appears whole or not at all, and is that of the checkpoint restored last; a part that is shorter is an error. And a part
+that is still in progress may have a writer who counts as dead and is not: where nothing keeps that one out (a lease, or
+a valid length), what becomes finished is a copy of what the checkpoint covers.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from operators.files.bucketing_names import BucketingNames
 from operators.files.late_truncation import LateTruncations
 from operators.files.valid_length import has_valid_length, write_valid_length
 from state_backends.filesystem import FileSystem, WritableFile
+
+_COPY_BYTES = 1 << 20
 
 BucketSnapshot = tuple[Any, ...]
 """State of one bucket: its id, part in progress or ``None``, its valid length, times of the last write and of creation
@@ -292,6 +296,9 @@ class BucketingParts:
             )
         if not self._can_truncate:
             self._mark_valid(bucket, part, length_bytes)
+        elif self._late is None and name == names.in_progress(part):
+            self._finish_copy(bucket, name, part, length_bytes)
+            return
         elif size_bytes > length_bytes:
             if self._late is None:
                 fs.truncate(path, length_bytes)
@@ -299,6 +306,24 @@ class BucketingParts:
                 self._being_cut[bucket, part] = name, length_bytes
                 return
         self._rename(bucket, name, part)
+
+    def _finish_copy(self, bucket: str, name: str, part: str, left: int) -> None:
+        fs, copied = self._fs, f".{part}.copied"
+        with (
+            fs.open_read(self._path(bucket, name)) as source,
+            fs.open_write(self._path(bucket, copied)) as target,
+        ):
+            while left:
+                data = source.read(min(left, _COPY_BYTES))
+                assert data, "the file ends before its end"
+                target.write(data)
+                left -= len(data)
+            target.fsync()
+        self._rename(bucket, copied, part)
+        # The new name before the old one goes: a crash must not take both.
+        self._sync_directories()
+        fs.delete(self._path(bucket, name))
+        self._changed[bucket] = None
 
     @property
     def is_cutting(self) -> bool:
@@ -342,4 +367,5 @@ class BucketingParts:
     def fingerprint(self) -> object:
         """Everything that decides what is done next."""
         known = tuple((*bucket.snapshot(), bucket.counter) for _, bucket in sorted(self._buckets.items()))
-        return known if self._late is None else (known, self._late.fingerprint())
+        cutting = None if self._late is None else (self._late.fingerprint(), tuple(sorted(self._being_cut.items())))
+        return known, tuple(self._opened), cutting

@@ -31,7 +31,7 @@ from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_parts import BucketingParts
 from operators.files.file_sink import checked_format
 from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
-from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk
+from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk, line_end_of, split_lines
 from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
 from operators.sinks import SinkOperator
@@ -90,6 +90,8 @@ class BucketingSink:
                 f"a bucketing sink writes row by row, and {type(format).__name__} writes whole files\n"
                 "  fix: use FileSink for files in bulk"
             )
+        if names is not None and not isinstance(names, BucketingNames):
+            raise ConfigurationError(f"names is {names!r}; it must be BucketingNames(part_prefix=..., ...)")
         _check_number("batch_size_bytes", batch_size_bytes, 0)
         if rollover_interval_ms is not None:
             _check_number("rollover_interval_ms", rollover_interval_ms, 0)
@@ -114,7 +116,7 @@ class BucketingSink:
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
         """What readers see in the sink's directory: bucket -> rows, sorted."""
-        return read_bucketing_output(fs, directory, self.names)
+        return read_bucketing_output(fs, directory, self.names, line_end=line_end_of(self.format))
 
 
 def _assigner(bucketer: Callable[[Any], str] | BucketAssigner | None) -> BucketAssigner:
@@ -335,13 +337,16 @@ class _BucketingSinkOperator(SinkOperator):
             ) from error
 
     def fingerprint(self) -> object:
-        return self._machine.fingerprint(), self._finished
+        return self._machine.fingerprint(), self._finished, self._watermark_ms
 
 
-def read_bucketing_output(fs: FileSystem, path: str, names: BucketingNames | None = None) -> dict[str, list[str]]:
+def read_bucketing_output(
+    fs: FileSystem, path: str, names: BucketingNames | None = None, *, line_end: str = "\n"
+) -> dict[str, list[str]]:
     """The rows of finished parts below ``path``, each read up to its valid length: bucket -> its lines, sorted.
 
-    ``names``: those of the sink. Raises ``StorageError`` for a part that is torn or shorter than what is valid of it.
+    ``names``: those of the sink; ``line_end``: that of its format. Raises ``StorageError`` for a part that is torn or
+    shorter than what is valid of it.
     """
     known = BucketingNames() if names is None else names
     buckets: dict[str, list[str]] = {}
@@ -357,8 +362,5 @@ def read_bucketing_output(fs: FileSystem, path: str, names: BucketingNames | Non
             if length_bytes > len(data):
                 raise StorageError(f"{file} has {len(data)} bytes, of which {length_bytes} should be valid")
             data = data[:length_bytes]
-        lines = data.decode().split("\n")
-        if lines.pop():
-            raise StorageError(f"{file} does not end with a line break where it should, so no sink has finished it")
-        buckets.setdefault(bucket, []).extend(lines)
+        buckets.setdefault(bucket, []).extend(split_lines(file, data, line_end))
     return {bucket: sorted(lines) for bucket, lines in sorted(buckets.items())}

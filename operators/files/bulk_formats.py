@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError
-from operators.files.part_files import LineRows, encode_lines, line_end_of
+from engine.elements.errors import ConfigurationError, StorageError, shorten
+from operators.files.part_files import LineRows, encode_lines, is_bulk, line_end_of, split_lines
 from operators.files.row_formats import RowFormat
 
 BLOCK_BYTES = 1 << 16
@@ -58,6 +58,13 @@ class BulkTextFormat:
                 f"compression is {compression!r}; it must be one of {', '.join(sorted(_COMPRESSORS))}. "
                 "To write text as it is, give the sink the row format"
             )
+        # A text has a method ``encode``, which is another one.
+        is_row_format = callable(getattr(row_format, "encode", None)) and not isinstance(row_format, str | type)
+        if not is_row_format or is_bulk(row_format):
+            raise ConfigurationError(
+                f"row_format is {shorten(row_format)}; it must be JsonLinesRowFormat(), CsvRowFormat() or"
+                " TextRowFormat(), or an object with a method encode that makes a line of a record"
+            )
         self.row_format = row_format
         self.compression = compression
         self.encode = row_format.encode
@@ -78,12 +85,10 @@ class BulkTextFormat:
     def lines_of(self, path: str, content: bytes) -> list[str]:
         """The lines of a whole file. Raises ``StorageError`` when it is torn."""
         try:
-            lines = _DECOMPRESS[self.compression](content).decode().split(self._line_end or "\n")
+            text = _DECOMPRESS[self.compression](content)
         except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
             raise StorageError(f"{path} is no whole {self.compression} file: {error}") from error
-        if lines.pop():
-            raise StorageError(f"{path} does not end with a line break, so no file sink has committed it")
-        return lines
+        return split_lines(path, text, self._line_end)
 
 
 class BulkTextWriter:

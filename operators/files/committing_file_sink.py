@@ -23,7 +23,8 @@ from engine.elements.operator import OperatorContext
 from operators.files.bucket import BucketState
 from operators.files.compact_coordinator import CompactionStrategy
 from operators.files.compaction_operators import CompactCoordinatorOperator, CompactorOperator
-from operators.files.file_committer import FileCommitter
+from operators.files.directory_reconciliation import PART_COUNTERS, DirectoryReconciliation, RestoredCounters
+from operators.files.file_committer import PENDING, FileCommitter, delete
 from operators.files.file_merging import merge_of
 from operators.files.file_sink import FileSink
 from operators.files.file_writer import FileWriter
@@ -139,23 +140,44 @@ class FileSinkWriter(SinkWriter):
         )
         self._instances = context.operator_backend().union_list_state("writers")
         states = [BucketState(*state) for state in restored]
+        self._directory = InstanceReconciliation(
+            self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
+        )
         with self._storage_problems():
             if context.checkpointing_enabled:
-                self._reconcile(states, attempt)
+                states = self._reconciled(states)
             self._writer.initialize(states)
             self._files.sync_directories()
 
-    def _reconcile(self, states: list[BucketState], attempt: tuple[int, int]) -> None:
-        context, spec = self._context, self._spec
-        directory = InstanceReconciliation(
+    def _reconciled(self, states: list[BucketState]) -> list[BucketState]:
+        directory, retracted = self._directory, self._clean_up_after_one_operator()
+        directory.clean_up(RestoredInstances(self._instances.get()))
+        fenced = directory.fence(states)
+        retracted += directory.retracted
+        # Before anything is handed out: a crash must not bring back what was taken out of sight.
+        self._files.sync_directories()
+        if retracted:
+            self._context.metrics.count("numCommittedFilesRetracted", retracted)
+        return fenced
+
+    def _clean_up_after_one_operator(self) -> int:
+        """What the sink in one operator has opened behind the checkpoint that it has left. How many visible files were
+        taken out of sight."""
+        context, spec, backend = self._context, self._spec, self._context.operator_backend()
+        if PART_COUNTERS not in backend.state_names():
+            return 0
+        counters = backend.union_list_state(PART_COUNTERS)
+        restored = RestoredCounters(counters.get())
+        # The next checkpoint is one of ours. Each subtask would carry all of it along, and the next read it from each.
+        counters.clear()
+        if not restored.by_subtask:
+            return 0
+        attempt = (context.incarnation, context.attempt)
+        earlier = DirectoryReconciliation(
             self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
         )
-        directory.clean_up(RestoredInstances(self._instances.get()))
-        directory.take_back(states)
-        # Before anything is cut: a crash must not leave a visible file that was.
-        self._files.sync_directories()
-        if directory.retracted:
-            context.metrics.count("numCommittedFilesRetracted", directory.retracted)
+        earlier.clean_up(restored)
+        return earlier.retracted
 
     def open(self) -> None:
         """The first periodic check."""
@@ -193,11 +215,15 @@ class FileSinkWriter(SinkWriter):
         self.open()
 
     def prepare_commit(self, end_of_input: bool) -> list[Any]:
-        """Files, then names, and then they are handed out."""
+        """Files, then names, and then they are handed out; with each, what was set aside until it is visible."""
         with self._storage_problems():
             handed_out = self._writer.prepare_commit(flush=end_of_input)
             self._files.sync_directories()
-        return handed_out
+        targets = [(bucket_id, rest[1]) for kind, bucket_id, *rest in handed_out if kind == PENDING]
+        set_aside = [
+            delete(bucket_id, path) for bucket_id, target in targets for path in self._directory.let_go(target)
+        ]
+        return [*set_aside, *handed_out]
 
     def snapshot_state(self, checkpoint_id: int) -> list[Any]:
         """Parts that are open, and the names that were given."""

@@ -93,8 +93,9 @@ class CompactCoordinator:
             return []
         for bucket_id in self._sizes:
             self._first_ids.setdefault(bucket_id, checkpoint_id)
-        due = [bucket_id for bucket_id, first in self._first_ids.items() if checkpoint_id - (first - 1) >= wanted]
-        return [self._fire(bucket_id) for bucket_id in [one for one in self._packing if one in due]]
+        firsts = self._first_ids
+        due = [one for one in self._packing if one in firsts and checkpoint_id - (firsts[one] - 1) >= wanted]
+        return [self._fire(bucket_id) for bucket_id in due]
 
     def end_of_input(self) -> list[CompactionRequest]:
         """Nothing more will come; the requests for everything left."""

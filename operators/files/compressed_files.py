@@ -42,9 +42,13 @@ class CorruptFileError(WeirError):
 
     def __init__(self, path: str, codec: str, why: str) -> None:
         self.path, self.codec = path, codec
+        otherwise = (
+            "read it with the format that it has"
+            if codec == "Parquet"
+            else "say what it is with compression='none' (or another codec)"
+        )
         super().__init__(
-            f"{path}: not a whole {codec} file: {why}\n"
-            "  put a good copy in its place, or say what it is with compression='none' (or another codec)"
+            f"{path}: not a whole {codec} file: {why}\n  put a good copy in its place, or {otherwise}"
         )
 
 

@@ -7,11 +7,7 @@ restored, brings the directory back to exactly what the checkpoint covers:
 * Hidden files that earlier attempts opened behind the checkpoint are deleted: no checkpoint can commit them any more.
 * Visible files that were opened behind the checkpoint, and that a *later* checkpoint has committed, are hidden again:
   their records will be replayed.
-* A file that was open in the checkpoint may still be written by a task of the failed attempt that nobody can reach (a
-  zombie), and a later checkpoint may have committed it. So nobody goes on writing *that* file: it is set aside, from
-  wherever it is, and this attempt gets a copy of what the checkpoint covers, under a hidden name of its own. A
-  zombie then writes to, and fails to commit, what nobody looks at. What is set aside stays until the file is visible,
-  for the next attempt may have to begin with the same checkpoint. (Hadoop's writer has leases for this.)
+* A file that was open in the checkpoint is given to this attempt alone: :mod:`operators.files.open_part_fence`.
 * Without any counters no checkpoint of this sink has completed. What is visible then belongs to somebody else, and is
   an error.
 
@@ -32,10 +28,12 @@ from typing import Any
 
 from engine.elements.errors import OutputAheadError
 from operators.files.bucket import Bucket, BucketState
-from operators.files.recoverable_writer import IN_PROGRESS, RecoverableWriter, ResumeHandle, name_taken
+from operators.files.open_part_fence import OpenPartFence
+from operators.files.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.unique_names import attempt_of
 
-_SET_ASIDE = ".setaside."
+PART_COUNTERS = "part-counters"
+"""The union list in which subtasks file theirs."""
 
 CounterState = tuple[int, int, list[tuple[str, int]]]
 """Subtask, its greatest counter, and the buckets whose own next counter is lower."""
@@ -84,10 +82,12 @@ class DirectoryReconciliation:
         self._attempt = attempt
         self._visible = re.compile(rf"{re.escape(prefix)}-(\d+)-(\d+){re.escape(suffix)}")
         self._hidden = re.compile(rf"\.({self._visible.pattern})\.(inprogress|setaside)\.([0-9a-f-]+)")
-        self._set_aside: dict[str, list[str]] = {}
-        """By target: files that are kept until it is visible."""
-        self.retracted = 0
+        self._fence = OpenPartFence(writer, attempt)
+
+    @property
+    def retracted(self) -> int:
         """How many visible files were taken out of sight."""
+        return self._fence.retracted
 
     # --- before a restore ---------------------------------------------------------------------------------
 
@@ -101,68 +101,25 @@ class DirectoryReconciliation:
                     if not counters.by_subtask:
                         # Or to this job, whose only checkpoints cannot be read. No restart changes either.
                         raise OutputAheadError(str(name_taken(self._writer.path(relative))))
-                    self._hide(relative)
+                    self._fence.hide(relative)
             elif match := self._hidden.fullmatch(name):
                 opened_in = attempt_of(match[5])
                 earlier = opened_in is not None and opened_in < self._attempt
                 if earlier and self._opened_behind(bucket_id, match[2], match[3], counters):
                     self._writer.delete(relative)
                 elif match[4] == "setaside":
-                    self._set_aside.setdefault(posixpath.join(bucket_id, match[1]), []).append(relative)
+                    self._fence.keep(relative, posixpath.join(bucket_id, match[1]))
 
     def _opened_behind(self, bucket_id: str, subtask: str, counter: str, counters: RestoredCounters) -> bool:
         mine = int(subtask) % self._parallelism == self._subtask
         return mine and counters.opened_behind(int(subtask), bucket_id, int(counter))
 
-    def _hide(self, relative: str) -> None:
-        bucket_id, name = posixpath.split(relative)
-        incarnation, attempt = self._attempt
-        self._writer.rename(relative, posixpath.join(bucket_id, f".{name}.retracted.{incarnation}-{attempt}"))
-        self.retracted += 1
-
     def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
-        """Give every file that was open in the checkpoint to this attempt alone: the states with the copies in place of
-        the files. Raises ``StorageError`` when a file has become shorter."""
-        return [state if state.in_progress is None else self._fenced(state, *state.in_progress) for state in states]
-
-    def _fenced(
-        self, state: BucketState, temporary: str, target: str, size_bytes: int, created_at_ms: int
-    ) -> BucketState:
-        writer = self._writer
-        kept = temporary.replace(IN_PROGRESS, _SET_ASIDE)
-        visible = writer.exists(target)
-        if visible and not writer.supports_resume() and writer.size(target) == size_bytes:
-            # A restore from this very checkpoint has committed it as it was.
-            return state
-        if writer.exists(temporary):
-            writer.rename(temporary, kept)
-        if writer.exists(kept):
-            if visible:
-                self._hide(target)
-        elif visible:
-            writer.rename(target, kept)
-            self.retracted += 1
-        else:
-            # Nothing is left of it, as the restore will find out.
-            return state
-        self._set_aside.setdefault(target, []).append(kept)
-        self._delete_copies(target)
-        stream = writer.open_copy(kept, ResumeHandle(temporary, target, size_bytes))
-        copy = stream.close_for_commit()
-        return state._replace(in_progress=(*copy, created_at_ms))
-
-    def _delete_copies(self, target: str) -> None:
-        """Those of attempts that have restored the same checkpoint, and of zombies."""
-        bucket_id, name = posixpath.split(target)
-        for other in self._writer.names_in(bucket_id):
-            if other.startswith(f".{name}{IN_PROGRESS}"):
-                self._writer.delete(posixpath.join(bucket_id, other))
+        """See :meth:`OpenPartFence.fence`."""
+        return self._fence.fence(states)
 
     # --- behind a confirmation ----------------------------------------------------------------------------
 
     def forget_committed(self) -> None:
-        """Delete what was set aside for files that are visible now: a restore can begin with those."""
-        for target in [target for target in self._set_aside if self._writer.exists(target)]:
-            for relative in dict.fromkeys(self._set_aside.pop(target)):
-                if self._writer.exists(relative):
-                    self._writer.delete(relative)
+        """See :meth:`OpenPartFence.forget_committed`."""
+        self._fence.forget_committed()

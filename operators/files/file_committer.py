@@ -4,7 +4,8 @@
 Rules:
 
 * A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of a resume
-  handle that is outdated, and the *deletion* of a hidden file that was compacted into another.
+  handle that is outdated, and the *deletion* of a hidden file whose records are in another: it was compacted, or a
+  restore has set it aside.
 * Pending files are always committed leniently, so a committer may be asked again for what it has committed.
 * A file that cannot be deleted is left; it is hidden. Nothing else may go wrong unnoticed.
 * Names are durable before the committer says that it is done: what it has done is forgotten with the next checkpoint.

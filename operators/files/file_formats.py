@@ -118,6 +118,11 @@ class _JsonLinesParser:
             raise LineError(f"not JSON: {error.msg} at column {error.colno}") from None
         except RecursionError:
             raise LineError("JSON nested too deeply") from None
+        except LineError:
+            raise
+        except ValueError as error:
+            # Python reads no number of thousands of digits.
+            raise LineError(f"not JSON that can be read: {error}") from None
         if end != len(text):
             raise LineError(f"more than one JSON value: extra text at column {end + 1}")
         return (value,)
@@ -172,7 +177,13 @@ class CsvFormat:
             raise ConfigurationError(f"columns must be different names, at least one, got {columns!r}")
         if columns is not None and (unknown := [name for name in self.types if name not in columns]):
             raise ConfigurationError(f"types names columns {unknown!r} that are not among columns={columns!r}")
-        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+        if any(not isinstance(name, str) for name in columns or ()):
+            raise ConfigurationError(f"columns must be names, as texts, got {columns!r}")
+        for name, convert in self.types.items():
+            # Else every line would be malformed, and skipped if that is what is done with those.
+            if not callable(convert):
+                raise ConfigurationError(f"types[{name!r}] is {convert!r}; it must be a function of the text, as int")
+        if type(self.delimiter) is not str or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise ConfigurationError(f"delimiter must be one character, got {self.delimiter!r}")
 
     def parser(self, header: str | None) -> LineParser:
@@ -201,7 +212,7 @@ def _strict_rows(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 class _CsvParser:
-    __slots__ = ("_as_dict", "_columns", "_converters", "_delimiter", "_nulls", "_picked", "_width")
+    __slots__ = ("_as_dict", "_blanks", "_columns", "_converters", "_delimiter", "_nulls", "_picked", "_width")
 
     def __init__(self, spec: CsvFormat, present: tuple[str, ...], columns: tuple[str, ...]) -> None:
         self._columns = columns
@@ -209,6 +220,8 @@ class _CsvParser:
         self._picked = [present.index(name) for name in columns]
         self._converters = [spec.types.get(name) for name in columns]
         self._delimiter = spec.delimiter
+        # Fields that are all empty are a record, also where tabs or spaces are between them.
+        self._blanks = " \t\r".replace(spec.delimiter, "")
         self._nulls = dict.fromkeys(spec.null_values)
         self._as_dict = spec.record == "dict"
 
@@ -216,6 +229,9 @@ class _CsvParser:
         rows = _strict_rows(lines, self._delimiter)
         # Fewer rows than lines: a quoted field ran over a line break.
         if len(rows) != len(lines) or {self._width} != set(map(len, rows)):
+            return None
+        if self._width == 1 and not all(map(str.strip, lines)):
+            # Blank lines; with more columns they have too few fields.
             return None
         transposed = list(zip(*rows, strict=True))
         picked = [
@@ -237,7 +253,7 @@ class _CsvParser:
         return [None if text in nulls else converter(text) for text in texts]
 
     def parse_line(self, line: str) -> tuple[Any, ...]:
-        if not line.strip(" \t\r"):
+        if not line.strip(self._blanks):
             return ()
         try:
             [row] = _strict_rows([line], self._delimiter)

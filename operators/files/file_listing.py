@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from engine.elements.errors import ConfigurationError
@@ -15,13 +15,25 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
+def checked_paths(paths: str | Sequence[str]) -> tuple[str, ...]:
+    """The paths of a source. Raises ``ConfigurationError`` unless there is one at least, and all are texts."""
+    is_one = isinstance(paths, str) or not isinstance(paths, Iterable)
+    several: tuple[object, ...] = (paths,) if is_one else tuple(paths)
+    wrong = [path for path in several if not isinstance(path, str) or not path]
+    if wrong:
+        raise ConfigurationError(f"paths of a FileSource are texts such as 'data/*.csv', and {wrong[0]!r} is none")
+    if not several:
+        raise ConfigurationError("a FileSource needs at least one path")
+    return tuple(map(str, several))
+
+
 def list_files(fs: FileSystem, paths: Sequence[str], *, may_be_missing: bool = False) -> list[str]:
     """The files that ``paths`` stand for: each path expanded in sorted order, one after the other.
 
     Raises ``ConfigurationError`` for a path that stands for no file, unless that ``may_be_missing``, and for a file
     that is named twice.
     """
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
     for path in paths:
         files = list(_expand(fs, path))
         if not files and not may_be_missing:
@@ -30,14 +42,13 @@ def list_files(fs: FileSystem, paths: Sequence[str], *, may_be_missing: bool = F
                 "pattern (names starting with '.' or '_' are hidden)"
             )
         for file in files:
-            if file in found:
+            place = posixpath.normpath(file)
+            if place in found:
                 raise ConfigurationError(
-                    f"file {file!r} would be read twice, through {found[file]!r} and {path!r}; name it once"
+                    f"file {file!r} would be read twice, through {found[place][1]!r} and {path!r}; name it once"
                 )
-            found[file] = path
-    if not paths:
-        raise ConfigurationError("a FileSource needs at least one path")
-    return list(found)
+            found[place] = file, path
+    return [file for file, _ in found.values()]
 
 
 def _expand(fs: FileSystem, path: str) -> Iterator[str]:

@@ -22,12 +22,12 @@ import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import ConfigurationError, StorageError, shorten
+from engine.elements.errors import ConfigurationError, shorten
 from engine.elements.operator import Operator
 from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssigner, FunctionBucketAssigner
 from operators.files.file_listing import is_hidden
 from operators.files.file_sink_operator import FileSinkOperator
-from operators.files.part_files import Format, is_bulk, line_end_of
+from operators.files.part_files import Format, is_bulk, line_end_of, split_lines
 from operators.files.rolling_policies import OnCheckpointRollingPolicy, RollingPolicy, check_rolling_policy
 from operators.files.row_formats import JsonLinesRowFormat
 from state_backends.filesystem import FileSystem
@@ -76,10 +76,13 @@ class FileSink:
         resumes: bool = True,
     ) -> None:
         _check_directory(path)
+        for what, text in (("prefix", prefix), ("suffix", suffix)):
+            if not isinstance(text, str):
+                raise ConfigurationError(f"{what} is {text!r}; it must be a text, as a part of file names")
         if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
             raise ConfigurationError(
-                f"part names would be {prefix!r}-0-0{suffix!r}: a prefix must not be empty or start with '.' or '_', "
-                "and neither may contain '/'"
+                f"part names would be {f'{prefix}-0-0{suffix}'!r}: a prefix must not be empty or start with '.' or"
+                " '_', and neither may contain '/'"
             )
         if type(bucket_check_interval_ms) is not int or bucket_check_interval_ms < 1:
             raise ConfigurationError(
@@ -174,7 +177,4 @@ def _lines(file: str, content: bytes, format: Format | None) -> list[str]:
     if format is not None and is_bulk(format):
         read: Callable[[str, bytes], list[str]] = getattr(format, "lines_of")  # noqa: B009
         return read(file, content)
-    lines = content.decode().split("\n" if format is None else line_end_of(format) or "\n")
-    if lines.pop():
-        raise StorageError(f"{file} does not end with a line break, so no file sink has committed it")
-    return lines
+    return split_lines(file, content, "\n" if format is None else line_end_of(format))

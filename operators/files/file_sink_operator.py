@@ -21,7 +21,12 @@ from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import StorageError
 from operators.files.bucket import BucketsListener, BucketState, PartNames
 from operators.files.buckets import Buckets
-from operators.files.directory_reconciliation import DirectoryReconciliation, RestoredCounters, counter_state
+from operators.files.directory_reconciliation import (
+    PART_COUNTERS,
+    DirectoryReconciliation,
+    RestoredCounters,
+    counter_state,
+)
 from operators.files.part_files import PartEncoder, RecordError
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import EventRule, rolls_on_processing_time
@@ -61,7 +66,7 @@ class FileSinkOperator(SinkOperator):
             resumes=spec.resumes,
         )
         self._bucket_state = backend.list_state("buckets")
-        self._counter_state = backend.union_list_state("part-counters")
+        self._counter_state = backend.union_list_state(PART_COUNTERS)
         counters = RestoredCounters(self._counter_state.get())
         states = [BucketState(*state) for state in self._bucket_state.get()]
         names = PartNames(spec.prefix, spec.suffix, context.subtask)

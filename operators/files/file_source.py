@@ -10,7 +10,8 @@ Rules
   no more. With ``monitor_interval_ms`` it goes on looking for new files.
 * A file is cut if the user says how (``split_bytes``), the format can be read from the middle, and it is not
   compressed. With static assignment all splits of a file but none of its growth decide their ids: each is
-  ``split_bytes`` long, the last one too, so that a file that has grown gains splits and loses none.
+  ``split_bytes`` long, the last one too, so that a file that has grown gains splits and loses none. The one that was
+  the last is then read on, also if it had been read to the end that the file had.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.files.compressed_files import Compression, check_compression, codec_of, open_input
 from operators.files.file_formats import LineFormat
-from operators.files.file_listing import list_files
+from operators.files.file_listing import checked_paths, list_files
 from operators.files.file_splits import (
     FileSourceSplit,
     FileStatus,
@@ -110,8 +111,18 @@ class FileSource:
             )
         if assigner not in ASSIGNERS:
             raise ConfigurationError(f"assigner must be one of {', '.join(map(repr, ASSIGNERS))}, got {assigner!r}")
+        if assigner != "lifo" and assignment != "pull" and monitor_interval_ms is None:
+            raise ConfigurationError(
+                f"assigner={assigner!r} needs assignment='pull': splits that are dealt out at the start are read side"
+                " by side"
+            )
+        if on_malformed != "fail" and not hasattr(format, "parser"):
+            raise ConfigurationError(
+                f"on_malformed={on_malformed!r} is for formats of lines; nobody knows where the next record begins in"
+                f" a file of {type(format).__name__} that is malformed"
+            )
         check_compression(compression)
-        self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
+        self._paths = checked_paths(paths)
         self._format = format
         self._on_malformed: OnMalformed = on_malformed
         self._split_bytes = split_bytes
@@ -181,14 +192,31 @@ class FileSource:
             ]
         return splits_of(FileStatus(path, length, regular_blocks(length, size)), splittable=True)
 
+    def grown_splits(self, known: Iterable[str], ids: Sequence[str]) -> list[str]:
+        """The splits of the checkpoint, whose splits ``known`` are, that ended with a file which has gained splits
+        since: whoever has read one to its end has read it to the end of the file, and there may be more now."""
+        earlier = dict.fromkeys(known)
+        gained = {split_range(split).path: None for split in ids if split not in earlier}
+        last: dict[str, str] = {}
+        for split in ids:
+            if split in earlier and (path := split_range(split).path) in gained:
+                last[path] = split
+        return list(last.values())
+
     def refuse_changed_splits(self, known: Iterable[str], ids: Sequence[str], context: SourceContext) -> None:
         """Raise ``JobChangedError`` when a file is cut otherwise than in the checkpoint, whose splits ``known`` are:
-        what has been read of it cannot be told from what has not."""
-        now = dict.fromkeys(ids)
+        what has been read of it cannot be told from what has not. One that has lost splits has become shorter."""
+        now, earlier = dict.fromkeys(ids), dict.fromkeys(known)
         ranges = {split_range(split).path: split for split in ids}
-        for split in known:
+        for split in earlier:
             path = split_range(split).path
             if split not in now and path in ranges:
+                if all(one in earlier for one in ids if split_range(one).path == path):
+                    raise JobChangedError(
+                        f"source {context.name!r} has read {split!r}, and the file is shorter now: its last split is "
+                        f"{ranges[path]!r}\n"
+                        "  put the old file back, or start the job anew in another storage directory"
+                    )
                 raise JobChangedError(
                     f"source {context.name!r} has read {split!r}, and the file is cut otherwise now, as in "
                     f"{ranges[path]!r}\n"

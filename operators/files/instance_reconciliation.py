@@ -12,7 +12,7 @@ Files of earlier attempts are in the checkpoint, or were dealt with when the att
 
 * Hidden files that were opened behind the checkpoint are deleted. Visible ones, and what they were compacted to, are
   hidden again: their records will be replayed.
-* A file that was open in the checkpoint and is visible now is taken back under its hidden name.
+* A file that was open in the checkpoint is given to this attempt alone: :mod:`operators.files.open_part_fence`.
 * Without any such state no checkpoint of this sink has completed: what is visible belongs to somebody else.
 
 The files of subtask ``s`` are looked after by subtask ``s`` modulo the parallelism.
@@ -25,8 +25,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from engine.elements.errors import OutputAheadError
 from operators.files.bucket import BucketState
 from operators.files.compactor import PREFIX
+from operators.files.open_part_fence import OpenPartFence
 from operators.files.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.unique_names import UNIQUE_NAME_PATTERN
 
@@ -86,23 +88,28 @@ class InstanceReconciliation:
         self._parallelism = parallelism
         self._attempt = attempt
         name = rf"{re.escape(prefix)}-(?P<unique>{UNIQUE_NAME_PATTERN})-(?P<counter>\d+){re.escape(suffix)}"
-        temporary = rf"\.inprogress\.(?P<temporary>{UNIQUE_NAME_PATTERN})"
+        temporary = rf"\.(?:inprogress|setaside)\.(?P<temporary>{UNIQUE_NAME_PATTERN})"
         self._visible = re.compile(rf"(?:{PREFIX})?{name}")
         self._hidden = re.compile(rf"\.{{1,2}}{name}(?:{temporary})?")
         self._compacting = re.compile(rf"\.{PREFIX}{name}{temporary}")
-        self.retracted = 0
+        self._fence = OpenPartFence(writer, attempt)
+
+    @property
+    def retracted(self) -> int:
         """How many visible files were taken out of sight."""
+        return self._fence.retracted
 
     def clean_up(self, restored: RestoredInstances) -> None:
         """Delete and hide what writers opened behind the checkpoint. Raises ``StorageError`` when the directory holds
         the output of another run."""
         for relative in self._writer.files():
-            directory, name = posixpath.split(relative)
+            name = posixpath.basename(relative)
             if match := self._visible.fullmatch(name):
                 if restored.is_empty and self._is_mine(match["unique"]):
-                    raise name_taken(self._writer.path(relative))
+                    # Or to this job, whose only checkpoints cannot be read. No restart changes either.
+                    raise OutputAheadError(str(name_taken(self._writer.path(relative))))
                 if self._is_behind(match, restored):
-                    self._hide(directory, name)
+                    self._fence.hide(relative)
             elif (match := self._hidden.fullmatch(name)) and self._is_behind(match, restored):
                 self._writer.delete(relative)
 
@@ -123,18 +130,10 @@ class InstanceReconciliation:
         unique = match["unique"]
         return self._is_earlier(unique) and restored.opened_behind(unique, int(match["counter"]))
 
-    def _hide(self, directory: str, name: str) -> None:
-        incarnation, attempt = self._attempt
-        hidden = f".{name}.retracted.{incarnation}-{attempt}"
-        self._writer.rename(posixpath.join(directory, name), posixpath.join(directory, hidden))
-        self.retracted += 1
+    def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
+        """See :meth:`OpenPartFence.fence`."""
+        return self._fence.fence(states)
 
-    def take_back(self, states: Iterable[BucketState]) -> None:
-        """Give files that were open in the checkpoint, and are committed now, their hidden names again."""
-        writer = self._writer
-        for state in states:
-            if state.in_progress is not None:
-                temporary, target, _, _ = state.in_progress
-                if not writer.exists(temporary) and writer.exists(target):
-                    writer.rename(target, temporary)
-                    self.retracted += 1
+    def let_go(self, target: str) -> list[str]:
+        """See :meth:`OpenPartFence.let_go`."""
+        return self._fence.let_go(target)

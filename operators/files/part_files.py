@@ -20,6 +20,7 @@ from itertools import accumulate, islice
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
+from engine.elements.errors import StorageError
 from operators.files.recoverable_writer import PendingFile, RecoverableStream, ResumeHandle
 from operators.files.row_formats import RowFormat
 
@@ -129,6 +130,18 @@ class LineRows:
 def joined(lines: list[str], line_end: str) -> bytes:
     """The bytes of lines with their ends."""
     return (line_end.join(lines) + line_end).encode()
+
+
+def split_lines(path: str, content: bytes, line_end: str) -> list[str]:
+    """The lines of a whole part; without line ends nobody can tell them apart, and they are one. Raises
+    ``StorageError`` when the part is torn."""
+    text = content.decode()
+    if not line_end:
+        return [text] if text else []
+    lines = text.split(line_end)
+    if lines.pop():
+        raise StorageError(f"{path} does not end with a line break, so no file sink has committed it")
+    return lines
 
 
 class PartEncoder:

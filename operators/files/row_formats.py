@@ -97,6 +97,8 @@ class CsvRowFormat:
     def __init__(self, columns: Sequence[str] | None = None, *, delimiter: str = ",") -> None:
         if isinstance(columns, str) or (columns is not None and not columns):
             raise ConfigurationError(f"columns must be a sequence of names, got {columns!r}")
+        if type(delimiter) is not str or len(delimiter) != 1 or delimiter in '"\r\n':
+            raise ConfigurationError(f"delimiter must be one character, got {delimiter!r}")
         self._columns = None if columns is None else tuple(columns)
         self._line = ""
         self._writer = csv.writer(self, delimiter=delimiter, lineterminator="")
@@ -111,7 +113,11 @@ class CsvRowFormat:
         if isinstance(record, dict):
             if self._columns is None:
                 raise TypeError("the record is a dict: give CsvRowFormat the columns to write")
-            record = [record[column] for column in self._columns]
+            try:
+                record = [record[column] for column in self._columns]
+            except KeyError as error:
+                has = ", ".join(map(repr, record)) or "none"
+                raise ValueError(f"the record has no column {error.args[0]!r}; it has {has}") from error
         elif not isinstance(record, (tuple, list)):
             raise TypeError(f"a CSV row is a tuple, a list or a dict, not {type(record).__name__}")
         self._writer.writerow(record)

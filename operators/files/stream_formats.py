@@ -20,6 +20,19 @@ from operators.files.file_splits import NO_OFFSET, CheckpointedPosition, SplitRa
 DEFAULT_FETCH_BYTES = 1 << 16
 
 
+class MalformedContentError(WeirError):
+    """Bytes of a file without lines are not what the format says."""
+
+    exit_code = MalformedRecordError.exit_code
+
+    def __init__(self, path: str, offset: int, why: str) -> None:
+        self.path, self.offset, self.why = path, offset, why
+        super().__init__(f"{path}, about byte {offset}: {why}\n  fix the file, or the format that reads it")
+
+    def __reduce__(self) -> tuple[type[MalformedContentError], tuple[str, int, str]]:
+        return MalformedContentError, (self.path, self.offset, self.why)
+
+
 class RecordReader(Protocol):
     """Reads the records of one split, in order."""
 
@@ -106,7 +119,7 @@ class StreamFormatReader:
             raise
         except ValueError as error:
             offset = self._file.tell()
-            raise MalformedRecordError(self._split.path, 0, f"about byte {offset}", str(error)) from error
+            raise MalformedContentError(self._split.path, offset, str(error)) from error
         except Exception as error:
             name, attempt = self._context.name, self._context.attempt
             raise UserFunctionError(name, "the format's reader", self._split.path, attempt, error) from error

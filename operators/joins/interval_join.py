@@ -9,10 +9,13 @@ Rules, for a left record at *l* and a right record at *r*.
 * A left record is forgotten when the watermark reaches ``l + upper`` (``l`` if ``upper`` is not above 0), a right one
   at ``r - lower`` (``r`` if ``lower`` is not below 0): nothing in time can meet it any more. State is per key, side and
   millisecond; timers clean it up.
+* A record looks at the milliseconds in its interval only, however much its key has. (Flink looks at all that the key
+  has.) For that the times of each key are held in order in memory, no more of them than there are timers.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -27,6 +30,9 @@ from state_backends.descriptors import MapStateDescriptor
 from state_backends.keyed_backend import MapState
 
 _LEFT, _RIGHT = "left", "right"
+
+MAX_BOUND_MS = 2**62
+"""A time and a bound together are a time of 64 bits."""
 
 
 class Interval(NamedTuple):
@@ -43,6 +49,11 @@ class Interval(NamedTuple):
         for bound in (lower_ms, upper_ms):
             if type(bound) is not int:
                 raise ConfigurationError(f"interval join: a bound is a whole number of ms, got {bound!r}")
+            if abs(bound) > MAX_BOUND_MS:
+                raise ConfigurationError(
+                    f"interval join: a bound of {bound} ms is further than times reach (at most {MAX_BOUND_MS} ms)\n"
+                    "  fix: what shall meet whenever it comes is a regular join, connect(...).key_by(...).join()"
+                )
         lowest, highest = lower_ms + (not lower_inclusive), upper_ms - (not upper_inclusive)
         if lowest > highest:
             raise ConfigurationError(
@@ -66,12 +77,59 @@ class PairContext:
         self.side.add(tag, value, self.timestamp_ms)
 
 
+class _Buffer:
+    """The records of one side, by key and time. Which times a key has is read from the state when it is first asked
+    for, and then held in order beside it: the state itself would have to be read through."""
+
+    __slots__ = ("_state", "_times")
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+        self._times: dict[Any, list[int]] = {}
+        """By key; a key without records has no entry."""
+
+    def add(self, key: Any, time_ms: int, value: Any) -> None:
+        """Keep a record of the current key."""
+        times = self._times_of(key)
+        at = bisect_left(times, time_ms)
+        if at < len(times) and times[at] == time_ms:
+            self._state.put(time_ms, [*self._state.get(time_ms), value])
+        else:
+            times.insert(at, time_ms)
+            self._times[key] = times
+            self._state.put(time_ms, [value])
+
+    def between(self, key: Any, first_ms: int, last_ms: int) -> Iterable[tuple[int, list[Any]]]:
+        """The records of the current key with times from the one to the other, both included, in order of time."""
+        times = self._times_of(key)
+        found = times[bisect_left(times, first_ms) : bisect_right(times, last_ms)]
+        return [(time_ms, self._state.get(time_ms)) for time_ms in found]
+
+    def forget(self, key: Any, time_ms: int) -> None:
+        """The records of the current key at this time."""
+        self._state.remove(time_ms)
+        times = self._times.get(key)
+        if times is not None:
+            del times[bisect_left(times, time_ms) : bisect_right(times, time_ms)]
+            if not times:
+                del self._times[key]
+
+    def _times_of(self, key: Any) -> list[int]:
+        times = self._times.get(key)
+        if times is None:
+            # The encoding of the state does not promise the order of time.
+            times = sorted(self._state.keys())
+            if times:
+                self._times[key] = times
+        return times
+
+
 class _Side(NamedTuple):
     """One input: its records, those of the other one, and where these lie relative to it in time."""
 
     name: str
-    own: MapState
-    other: MapState
+    own: _Buffer
+    other: _Buffer
     lower_ms: int
     upper_ms: int
     late_tag: str | None
@@ -97,8 +155,8 @@ class IntervalJoinOperator(TwoInputOperator):
 
     def initialize_state(self) -> None:
         self._backend = backend = self.context.keyed_backend()
-        left = backend.map_state(MapStateDescriptor("left-buffer"))
-        right = backend.map_state(MapStateDescriptor("right-buffer"))
+        left = _Buffer(backend.map_state(MapStateDescriptor("left-buffer")))
+        right = _Buffer(backend.map_state(MapStateDescriptor("right-buffer")))
         self._timers = backend.timer_service("cleanup-timers")
         self._clock = EventClock(self.context)
         self._ctx = PairContext()
@@ -132,9 +190,9 @@ class IntervalJoinOperator(TwoInputOperator):
                     late.append(position)
                     continue
                 self._backend.set_current_key(key)
-                side.own.put(stamp, [*(side.own.get(stamp) or ()), value])
+                side.own.add(key, stamp, value)
                 cleanup.append((key, side.cleanup_ms(stamp)))
-                self._pairs_of(side, stamp, value, out, out_stamps)
+                self._pairs_of(side, key, stamp, value, out, out_stamps)
         except Exception as error:
             raise self.user_error("join function", item_in_hand(batch.values, iterator), error) from error
         if cleanup:
@@ -146,15 +204,15 @@ class IntervalJoinOperator(TwoInputOperator):
         if out:
             self.output.emit(Batch(out, out_stamps))
 
-    def _pairs_of(self, side: _Side, stamp: int, value: Any, out: list[Any], out_stamps: list[int]) -> None:
+    def _pairs_of(
+        self, side: _Side, key: Any, stamp: int, value: Any, out: list[Any], out_stamps: list[int]
+    ) -> None:
         first_ms, last_ms = stamp + side.lower_ms, stamp + side.upper_ms
         ctx, process, is_left = self._ctx, self._process, side.name == _LEFT
-        # In the order of time, which the encoding of the state does not promise.
-        others = side.other.keys()
-        for other_ms in sorted([other_ms for other_ms in others if first_ms <= other_ms <= last_ms]):
+        for other_ms, others in side.other.between(key, first_ms, last_ms):
             ctx.left_timestamp_ms, ctx.right_timestamp_ms = (stamp, other_ms) if is_left else (other_ms, stamp)
             ctx.timestamp_ms = result_ms = max(stamp, other_ms)
-            for other in side.other.get(other_ms):
+            for other in others:
                 produced = process(value, other, ctx) if is_left else process(other, value, ctx)
                 if produced is not None:
                     before = len(out)
@@ -173,7 +231,7 @@ class IntervalJoinOperator(TwoInputOperator):
         for time_ms, key, name in self._timers.pop_due_event_time(self._clock.watermark_ms):
             side = sides[name]
             self._backend.set_current_key(key)
-            side.own.remove(time_ms - max(0, side.upper_ms))
+            side.own.forget(key, time_ms - max(0, side.upper_ms))
         self.output.emit_watermark(self._clock.watermark_ms)
 
     def snapshot_state(self, checkpoint_id: int) -> None:

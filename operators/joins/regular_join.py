@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import TwoInputOperator
-from operators.ranking.changes import DELETE, INSERT, adds
+from operators.ranking.changes import DELETE, INSERT, adds, find_row
 from operators.transforms import item_in_hand
 from state_backends.descriptors import MapStateDescriptor
 from state_backends.keyed_backend import MapState
@@ -31,14 +31,19 @@ from state_backends.ttl import StateTtlConfig
 INNER, LEFT, RIGHT, FULL = "inner", "left", "right", "full"
 KINDS = (INNER, LEFT, RIGHT, FULL)
 
+NUMBERED_KEYS = 10_000
+"""Of so many keys of each side the next number is remembered; of others it is read from their rows."""
+
 
 class _Side(NamedTuple):
     """One input. ``rows``: number of arrival -> (row, how many rows of the other side it has met); ``is_outer``:
-    whether its rows leave even if they meet nothing."""
+    whether its rows leave even if they meet nothing; ``next_numbers``: what rows of a key that was written lately need
+    not be read for."""
 
     rows: MapState
     is_outer: bool
     is_left: bool
+    next_numbers: dict[Any, int]
 
     def result(self, row: Any, other: Any) -> tuple[Any, Any]:
         """A row of this side beside one of the other."""
@@ -48,15 +53,28 @@ class _Side(NamedTuple):
         """The rows of the current key, oldest first."""
         return sorted(self.rows.entries(), key=lambda entry: entry[0])
 
-    def add(self, row: Any, met: int) -> None:
-        """Keep a row."""
+    def add(self, key: Any, row: Any, met: int) -> None:
+        """Keep a row of the current key."""
         # Not from a counter in state: rows expire one by one, and a counter that expires before the last of them would
         # give a number twice.
-        self.rows.put(max(self.rows.keys(), default=-1) + 1, (row, met))
+        number = self.next_numbers.get(key)
+        if number is None:
+            number = max(self.rows.keys(), default=-1) + 1
+            if len(self.next_numbers) >= NUMBERED_KEYS:
+                self.next_numbers.clear()
+        self.next_numbers[key] = number + 1
+        self.rows.put(number, (row, met))
+
+    def remove(self, key: Any, number: int) -> None:
+        """Take a row of the current key away. The next one gets the number that its rows say, remembered or not."""
+        self.rows.remove(number)
+        self.next_numbers.pop(key, None)
 
     def find(self, row: Any) -> int | None:
         """The oldest row that is equal."""
-        return next((number for number, (found, _) in self.in_order() if found == row), None)
+        entries = self.in_order()
+        position = find_row([found for _, (found, _) in entries], row)
+        return None if position is None else entries[position][0]
 
 
 class RegularJoinOperator(TwoInputOperator):
@@ -84,7 +102,7 @@ class RegularJoinOperator(TwoInputOperator):
 
     def _side(self, name: str, is_outer: bool, *, is_left: bool) -> _Side:
         backend, ttl = self._backend, self._ttl
-        return _Side(backend.map_state(MapStateDescriptor(f"{name}-rows", ttl=ttl)), is_outer, is_left)
+        return _Side(backend.map_state(MapStateDescriptor(f"{name}-rows", ttl=ttl)), is_outer, is_left, {})
 
     def process_batch_1(self, batch: Batch) -> None:
         self._join(self._left, self._right, batch)
@@ -105,11 +123,11 @@ class RegularJoinOperator(TwoInputOperator):
                 self._backend.set_current_key(key)
                 before = len(out)
                 if not self._changes:
-                    self._insert(side, other, value, out)
+                    self._insert(side, other, key, value, out)
                 elif adds(value):
-                    self._insert(side, other, value[1], out)
+                    self._insert(side, other, key, value[1], out)
                 else:
-                    self._delete(side, other, value[1], out)
+                    self._delete(side, other, key, value[1], out)
                 counts.append(len(out) - before)
         except Exception as error:
             raise self.user_error("join", item_in_hand(batch.values, iterator), error) from error
@@ -125,7 +143,7 @@ class RegularJoinOperator(TwoInputOperator):
             return found
         return [entry for entry in found if condition(*side.result(row, entry[1][0]))]
 
-    def _insert(self, side: _Side, other: _Side, row: Any, out: list[Any]) -> None:
+    def _insert(self, side: _Side, other: _Side, key: Any, row: Any, out: list[Any]) -> None:
         matches = self._matches(side, other, row)
         if not matches and side.is_outer:
             out.append((INSERT, side.result(row, None)))
@@ -135,14 +153,14 @@ class RegularJoinOperator(TwoInputOperator):
                     out.append((DELETE, side.result(None, found)))
                 other.rows.put(number, (found, met + 1))
             out.append((INSERT, side.result(row, found)))
-        side.add(row, len(matches))
+        side.add(key, row, len(matches))
 
-    def _delete(self, side: _Side, other: _Side, row: Any, out: list[Any]) -> None:
+    def _delete(self, side: _Side, other: _Side, key: Any, row: Any, out: list[Any]) -> None:
         own = side.find(row)
         if own is None:
             self.context.metrics.count("numUnknownRetractions")
             return
-        side.rows.remove(own)
+        side.remove(key, own)
         matches = self._matches(side, other, row)
         if not matches and side.is_outer:
             out.append((DELETE, side.result(row, None)))

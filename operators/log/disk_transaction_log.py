@@ -8,8 +8,9 @@ Rules (Kafka's, where it has the same problem).
 * ``prepare`` makes the records of a transaction durable, and then says so in the journal, with how many there are in
   which partition. ``commit`` does that too, if there was no ``prepare``.
 * A commit has happened when it is in the journal. Its markers are written afterwards, and recovery writes those that
-  are missing. Readers go by markers alone, so they never see a commit that could be undone; markers are made durable
-  too, so that a power cut does not take away, until somebody recovers the log, what readers have seen.
+  are missing. Readers go by markers alone, so they never see a commit that could be undone. Markers are made durable
+  too: a power cut must not take away, until somebody recovers the log, what readers have seen; nor what they have
+  skipped, for they know by the batch before their position that it is this log.
 * Recovery reads the names (a snapshot and the changes behind it), then the partitions, then holds the two against each
   other: an open transaction has as many records as are there, so that its producer may go on; a prepared one has as
   many as it had, or the log is damaged.
@@ -29,11 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from engine.elements.errors import ConfigurationError
-from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS
-from operators.log.partition_log import PartitionLog, Retention
+from operators.log.log_settings import FSYNC_APPEND, FSYNC_NEVER, FSYNC_POLICIES, FSYNC_TRANSACTION, LogSettings
+from operators.log.partition_log import PartitionLog
 from operators.log.readable_log import ReadableLog
 from operators.log.topics import (
     check_topic_name,
@@ -43,7 +43,6 @@ from operators.log.topics import (
     topics_of,
     write_topic,
 )
-from operators.log.transaction_coordinator import DEFAULT_MAX_TIMEOUT_NS
 from operators.log.transaction_journal import Place, Snapshot, TransactionJournal
 from operators.log.transaction_log import (
     ABORT_MARKER,
@@ -60,33 +59,9 @@ from operators.log.transaction_log import (
 from operators.log.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
 from state_backends.filesystem import FileSystem
 
-FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER = "append", "transaction", "never"
-FSYNC_POLICIES = (FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER)
+__all__ = ["FSYNC_APPEND", "FSYNC_NEVER", "FSYNC_POLICIES", "FSYNC_TRANSACTION", "DiskTransactionLog", "LogSettings"]
+
 _DURABLE = "durable"
-
-
-class LogSettings(NamedTuple):
-    """``fsync``: see the module; ``segment_bytes``: when a new file begins; ``retention``: what may be deleted;
-    ``journal_bytes``: how much is written down before the next snapshot bounds recovery."""
-
-    fsync: str = FSYNC_TRANSACTION
-    segment_bytes: int = 64 << 20
-    retention: Retention = Retention()
-    journal_bytes: int = 1 << 20
-    max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS
-    keeps_history: bool = False
-    id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS
-
-    def check(self) -> None:
-        """Raises :class:`ConfigurationError` when a value makes no sense."""
-        if self.fsync not in FSYNC_POLICIES:
-            raise ConfigurationError(f"fsync is {self.fsync!r}; it must be one of {', '.join(FSYNC_POLICIES)}")
-        may_be_none = (*Retention._fields, "id_expiration_ns")
-        for name, value in (*self._asdict().items(), *self.retention._asdict().items()):
-            if name in ("fsync", "retention", "keeps_history") or (value is None and name in may_be_none):
-                continue
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(f"{name} of the log is {value!r}; it must be a whole number above 0")
 
 
 class DiskTransactionLog(ReadableLog):
@@ -294,11 +269,16 @@ class DiskTransactionLog(ReadableLog):
         if self._postponed is not None:
             self._postponed.append((entries, kind, producer))
             return
+        self._write_marks([(entries, kind, producer)])
+
+    def _write_marks(self, marks: Sequence[tuple[PartitionLog, str, Producer]]) -> None:
         with self._writing("cannot be written"):
-            entries.append(kind, producer, (), 0, self._now_ns)
-            # Recovery would write it again. But until then readers would not see what they have seen before.
-            entries.sync() if kind == COMMIT_MARKER else entries.flush()
-            self._retain(entries)
+            for entries, kind, producer in marks:
+                entries.append(kind, producer, (), 0, self._now_ns)
+            for entries, *_ in marks:
+                # At most one fsync for each partition: behind the first, nothing is left to be made durable.
+                entries.sync()
+                self._retain(entries)
 
     def _retain(self, entries: PartitionLog) -> None:
         if not self.settings.retention.is_unlimited and entries.segment_count > 1:
@@ -332,8 +312,7 @@ class DiskTransactionLog(ReadableLog):
             if self._broken is None:
                 with self._writing("cannot be written"):
                     self._journal.sync()
-                for entries, kind, producer in postponed:
-                    self._mark(entries, kind, producer)
+                self._write_marks(postponed)
 
     def _make_durable(self, name: Name) -> list[tuple[str, int, int, int]]:
         """The records of an open transaction: topic, partition, how many, and how far the partition is durable."""

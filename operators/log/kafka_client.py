@@ -91,5 +91,5 @@ def translated(error: Any, what: str) -> Exception:
     if name in _REFUSED:
         return ConfigurationError(f"{text}\n  fix: correct the name or the setting, or ask for access")
     if name in _UNANSWERED or (error.retriable() and not error.fatal() and not error.txn_requires_abort()):
-        return LogTimeoutError(text)
+        return LogTimeoutError(f"{text}\n  fix: check that the servers given are right and can be reached")
     return TransactionLogError(text)

@@ -63,7 +63,10 @@ class Deliveries:
     def wait(self) -> None:
         """Until everything was answered for. Raises what went wrong."""
         if self._producer.flush(self._timeout_s):
-            raise LogTimeoutError(f"records for topic {self._topic!r} were not answered for in {self._timeout_s} s")
+            raise LogTimeoutError(
+                f"records for topic {self._topic!r} were not answered for in {self._timeout_s} s\n"
+                "  fix: check that the servers given are right and can be reached, or set a longer answer_timeout_ms="
+            )
         self._raise()
 
     def _raise(self) -> None:
@@ -109,7 +112,12 @@ class Publisher:
                 }
             )
         self._deliveries = Deliveries(self._producer, topic, answer_timeout_s)
-        self._repeated(lambda: self._producer.init_transactions(self._timeout_s), "taking over the transactional id")
+        what = "taking over the transactional id"
+        try:
+            self._repeated(lambda: self._producer.init_transactions(self._timeout_s), what)
+        except BaseException:
+            self.close()
+            raise
 
     def newest_mark(self) -> int | None:
         """The highest checkpoint that was published, ``None`` if none was."""

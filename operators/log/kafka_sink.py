@@ -145,6 +145,8 @@ class _PlainKafkaSink(_KafkaSinkOperator):
 
     def process_batch(self, batch: Batch) -> None:
         self._deliveries.send(self._encoded(batch))
+        if self.context.publish_at_once and self._spec.delivery != NONE:
+            self._deliveries.wait()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         if self._spec.delivery != NONE:

@@ -22,7 +22,7 @@ from engine.elements.errors import ConfigurationError, DataLossError, UserFuncti
 from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
 from operators.log.consumer_groups import COMMITS_FAILED, COMMITS_SUCCEEDED
 from operators.log.kafka_client import check_settings, client_library, kafka_errors, translated
-from operators.log.log_source import EARLIEST, LATEST
+from operators.log.log_source import EARLIEST, check_offsets, check_start
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED
 
 _GROUP = "weir-source"
@@ -59,8 +59,7 @@ class KafkaSource:
         check_settings(bootstrap_servers, topic, self._settings)
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
-        if not isinstance(start, Mapping) and start not in (EARLIEST, LATEST):
-            raise ConfigurationError(f"start is {start!r}; it must be 'earliest', 'latest' or offsets by partition")
+        check_start(start)
         for what, number in (("wait_ms", wait_ms), ("answer_timeout_ms", answer_timeout_ms)):
             if type(number) is not int or number < 1:
                 raise ConfigurationError(f"{what} is {number!r}; it must be a whole number above 0")
@@ -103,7 +102,9 @@ class KafkaSource:
                 consumer.close()
         if found.error is not None:
             raise translated(found.error, f"{what}, topic {self._topic!r}")
-        return [f"{self._topic}-{number}" for number in sorted(found.partitions)]
+        numbers = sorted(found.partitions)
+        check_offsets(what, self._topic, self._start, numbers)
+        return [f"{self._topic}-{number}" for number in numbers]
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader of a partition; a position is ``(offset, where it ends)``. Raises :class:`DataLossError` when the
@@ -112,18 +113,31 @@ class KafkaSource:
         what = f"partition {split} of source {context.name!r}"
         with kafka_errors(client, what):
             consumer = self._consumer(client)
-            place = client.TopicPartition(self._topic, number)
-            low, high = consumer.get_watermark_offsets(place, self._timeout_s, False)
-            if position is None or position[0] is None:
-                offset = self._first_offset(number, low, high) if position is None else low
-                end = high if self._is_bounded else None
-            else:
-                offset, end = position
-            if not low <= offset <= high:
+            try:
+                offset, end = self._where_to_go_on(client, consumer, what, number, position)
+                consumer.assign([client.TopicPartition(self._topic, number, offset)])
+            except BaseException:
                 consumer.close()
-                raise _loss(what, f"offset {offset} is not there: the partition has {low} to {high}")
-            consumer.assign([client.TopicPartition(self._topic, number, offset)])
+                raise
         return _KafkaReader(client, consumer, what, self, context, offset, end)
+
+    def _where_to_go_on(
+        self, client: Any, consumer: Any, what: str, number: int, position: Any
+    ) -> tuple[int, int | None]:
+        place = client.TopicPartition(self._topic, number)
+        low, high = consumer.get_watermark_offsets(place, self._timeout_s, False)
+        if position is not None and position[0] is not None:
+            offset, end = position
+            if not low <= offset <= high:
+                raise _loss(what, f"offset {offset} is not there: the partition has {low} to {high}")
+            return offset, end
+        offset = self._first_offset(number, low, high) if position is None else low
+        if not low <= offset <= high:
+            raise ConfigurationError(
+                f"{what}: start says offset {offset}, and the partition has {low} to {high}\n  fix: begin with one of"
+                " these, or with 'earliest' or 'latest'"
+            )
+        return offset, high if self._is_bounded else None
 
     def _first_offset(self, number: int, low: int, high: int) -> int:
         if isinstance(self._start, str):

@@ -96,6 +96,14 @@ class LogSink:
             raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail' or 'report'")
         if type(retries) is not int or retries < 0:
             raise ConfigurationError(f"retries is {retries!r}; it must be a whole number from 0")
+        if type(topic) is not str or not topic:
+            raise ConfigurationError(f"topic is {topic!r}; it must be a name")
+        if type(partitions) is not int or partitions < 1:
+            raise ConfigurationError(f"partitions is {partitions!r}; it must be a whole number from 1")
+        if partition is not None and not callable(partition):
+            raise ConfigurationError(
+                f"partition is {partition!r}; it must be a function of a record and the number of partitions, or None"
+            )
         if transactional_id_prefix is not None and (not transactional_id_prefix or "/" in transactional_id_prefix):
             raise ConfigurationError(f"transactional_id_prefix is {transactional_id_prefix!r}: a name without '/'")
         check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
@@ -122,9 +130,12 @@ class LogSink:
 
     def fresh(self) -> LogSink:
         """Another one like it, with a log in memory of its own, or the same one on disk, not yet open."""
+        longest_ns = max(self.transaction_timeout_ns, DEFAULT_MAX_TIMEOUT_NS)
         return LogSink(
             self.topic,
-            log=self.log.fresh() if isinstance(self.log, DiskLog) else None,
+            log=self.log.fresh()
+            if isinstance(self.log, DiskLog)
+            else MemoryTransactionLog(max_timeout_ns=longest_ns),
             partitions=self.partitions,
             partition=self.partition,
             delivery=self.delivery,
@@ -277,7 +288,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
             f"sink {self.context.name!r} starts from checkpoint {restored}, but transaction {newest.producer} of"
             f" checkpoint {newest.newest_note} is committed in the log already: its records would appear twice\n"
             f"  fix: start from checkpoint {newest.newest_note} or a newer one; to start from an older one all the"
-            " same, give the sink another uid and topic, or set newer_commits='report'"
+            " same, give the sink another uid and topic, or set newer_commits='report'; if another run of the job wrote"
+            " to this log before, give each run a transactional_id_prefix of its own"
         )
 
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:

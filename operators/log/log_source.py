@@ -42,7 +42,7 @@ class LogSource:
     ``partitions``  which, ``None`` = all;
     ``isolation``   ``"read_committed"`` or ``"read_uncommitted"``;
     ``start``       ``"earliest"``, ``"latest"`` (what is appended from now on), or offsets by partition (others begin
-                    with the earliest);
+                    with the earliest; only of partitions that are read);
     ``start_at_ms`` instead of ``start``: with the first batch that was appended at this time or later;
     ``bounded``     whether it ends with what is there when a split is opened first; else it asks again every
                     ``poll_ms`` of virtual time, for ever;
@@ -67,7 +67,8 @@ class LogSource:
         check_topic_name(topic)
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
-        _check_start(start, start_at_ms)
+        check_start(start, start_at_ms)
+        _check_partitions(partitions)
         if type(poll_ms) is not int or poll_ms < 1:
             raise ConfigurationError(f"poll_ms is {poll_ms!r}; it must be a whole number above 0")
         if group is not None:
@@ -92,12 +93,14 @@ class LogSource:
                 f"source {context.name!r}: log {self.path!r} has no topic {self.topic!r} (there are: {known})\n"
                 "  fix: correct the path or the name, or run the job that writes it first"
             )
-        missing = [number for number in self._partitions or () if not 0 <= number < count]
+        numbers = tuple(range(count)) if self._partitions is None else self._partitions
+        missing = [number for number in numbers if number >= count]
         if missing:
             raise ConfigurationError(
                 f"source {context.name!r}: topic {self.topic!r} has partitions 0 to {count - 1}, and no {missing[0]}"
             )
-        return [f"{self.topic}-{number}" for number in self._partitions or range(count)]
+        check_offsets(f"source {context.name!r}", self.topic, self._start, numbers)
+        return [f"{self.topic}-{number}" for number in numbers]
 
     def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
         """Commits offsets to the group, if there is one."""
@@ -164,7 +167,29 @@ class _LogSplitReader:
         """Nothing is open between two reads."""
 
 
-def _check_start(start: object, start_at_ms: int | None) -> None:
+def _check_partitions(partitions: object) -> None:
+    if partitions is None:
+        return
+    numbers = list(partitions) if isinstance(partitions, Sequence) and not isinstance(partitions, str) else []
+    is_sound = numbers and all(type(number) is int and number >= 0 for number in numbers)
+    if not is_sound or len(dict.fromkeys(numbers)) != len(numbers):
+        raise ConfigurationError(
+            f"partitions is {partitions!r}; it must be the numbers of those to read, each once, or None for all"
+        )
+
+
+def check_offsets(what: str, topic: str, start: str | Mapping[int, int], numbers: Sequence[int]) -> None:
+    """Raises :class:`ConfigurationError` when ``start`` speaks of a partition that is not among those that are read."""
+    unread = [] if isinstance(start, str) else [number for number in start if number not in numbers]
+    if unread:
+        raise ConfigurationError(
+            f"{what}: start gives an offset for partition {unread[0]} of topic {topic!r}, which is not read (it reads"
+            f" {', '.join(map(str, numbers))})\n  fix: leave it out, or read it"
+        )
+
+
+def check_start(start: object, start_at_ms: int | None = None) -> None:
+    """Raises :class:`ConfigurationError` unless the two say where to begin."""
     if start_at_ms is not None and (type(start_at_ms) is not int or start_at_ms < 0):
         raise ConfigurationError(f"start_at_ms is {start_at_ms!r}; it must be a whole number of ms from 0, or None")
     if start_at_ms is not None and start != EARLIEST:

@@ -7,8 +7,8 @@ Rules.
 * What was appended is in memory until ``flush`` gives it to the operating system, where the death of the process does
   it no harm; ``sync`` makes it survive a power cut.
 * Recovery reads what is there. The first batch that is bad is the end, and what follows is cut off, *unless* it had
-  been durable: a whole batch behind it says so (see :mod:`operators.log.record_batches`), or ``durable_offset``, what
-  the caller has written down elsewhere. Then it is damage, and :class:`LogCorruptError`.
+  been durable: a whole batch behind it says so (see :mod:`operators.log.record_batches`), or a segment behind it, or
+  ``durable_offset``, what the caller has written down elsewhere. Then it is damage, and :class:`LogCorruptError`.
 * Retention deletes whole segments, the oldest first, never the last one, and never what a reader cannot have read yet:
   nothing behind the last stable offset.
 """
@@ -170,10 +170,14 @@ class PartitionLog:
     def _cut_off(self, segment: Segment, bad: BadBatch, bases: Sequence[int], durable_offset: int) -> None:
         """The end is where a batch is bad, if it was not durable."""
         path = segment.path(self._directory)
-        later = [Segment(base, 0).path(self._directory) for base in bases if base > segment.base_offset]
+        following = [base for base in bases if base > segment.base_offset]
+        later = [Segment(base, 0).path(self._directory) for base in following]
         content = self._fs.read_bytes(path)
         pieces = [content[bad.position :], *(self._fs.read_bytes(one) for one in later)]
         known = [whole.durable_offset for piece in pieces for whole in whole_batches_behind(piece, 0)]
+        if not self._never_syncs:
+            # A segment begins when the one before it is durable, also one that nothing was written to yet.
+            known += following
         if max([durable_offset, *known]) > self.end_offset:
             raise LogCorruptError(path, bad.position, f"{bad.why} (offset {self.end_offset})")
         self.truncated_bytes += sum(map(len, pieces))

@@ -39,6 +39,8 @@ class PlainLogSink(SinkOperator):
                 append()
             except LogTimeoutError:
                 self.context.metrics.count("numRequestsUnanswered")
+        if self.context.publish_at_once:
+            self._flush()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._flush()

@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from engine.elements.errors import UserFunctionError, WeirError, shorten
 from operators.log.transaction_log import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -31,7 +32,7 @@ from operators.log.transaction_log import (
     LogRecord,
     Producer,
 )
-from state_backends.encoding import default_codec
+from state_backends.encoding import StateCodec, default_codec
 from state_backends.errors import CorruptStateError, StateSchemaError
 from state_backends.filesystem import RandomAccessFile
 from state_backends.framing import PREAMBLE_BYTES, preamble
@@ -50,6 +51,12 @@ _BODY = struct.Struct(">BQIiIQQH")
 HEAD_BYTES = _FRONT.size + _BODY.size
 MAX_BATCH_BYTES = 1 << 30
 MAX_EPOCH = (1 << 31) - 1
+
+
+class UnwritableRecordError(WeirError):
+    """A record is of a type that a log cannot hold. Names the part of it that is to blame."""
+
+    exit_code = UserFunctionError.exit_code
 
 
 class RecordBatch(NamedTuple):
@@ -109,14 +116,14 @@ def encode_batch(
 ) -> bytes:
     """The bytes of one batch; a marker has no ``values`` and takes one offset.
 
-    Raises :class:`state_backends.errors.StateSerializationError` when a record cannot be written.
+    Raises :class:`UnwritableRecordError` when a record cannot be written.
     """
     if kind == DATA:
         codec, listed = default_codec(), values if type(values) is list else list(values)
         try:
             payload = codec.pack(listed)
         except Exception as problem:
-            raise codec.refusal(listed, "records", problem) from problem
+            raise _refusal(codec, listed, problem) from problem
         count = len(listed)
     else:
         payload, count = b"", 1
@@ -127,6 +134,24 @@ def encode_batch(
         + payload
     )
     return _FRONT.pack(MAGIC, len(body), zlib.crc32(body)) + body
+
+
+def _unwritable(why: Exception, record: object) -> UnwritableRecordError:
+    return UnwritableRecordError(
+        f"{why}\n  record  {shorten(record)}\n  fix: map it to plain values before the sink".replace(
+            "cannot be written to state", "cannot be written to the log", 1
+        )
+    )
+
+
+def _refusal(codec: StateCodec, values: list[object], problem: Exception) -> UnwritableRecordError:
+    """Names the first record that cannot be written by itself."""
+    for value in values:
+        try:
+            codec.pack(value)
+        except Exception as own:
+            return _unwritable(codec.refusal(value, "record", own), value)
+    return _unwritable(codec.refusal(values, "records", problem), values)
 
 
 class BadBatch(NamedTuple):

@@ -7,6 +7,8 @@ Theory of operation.
 * Each record is shown to each open transition. If its stage takes the record, there is one more partial match. Then the
   transition closes or not, by its contiguity: strict after one record, relaxed after the first that it took, any never.
   A partial match without open transitions is forgotten.
+* A stage that forbids (``not_next``, ``not_followed_by``) is none to which a transition leads. It guards the transition
+  behind it: what it takes ends a partial match from which that was open.
 * So each match is made exactly once, from the one partial match that is all of it but its last record.
 * A partial match that is a match is emitted, and may go on; whether it was is told by its stage and count.
 * A match that was emitted prunes, by the skip strategy, what began at or before a number; see :class:`Pattern`.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from operators.patterns.pattern import ANY, NO_SKIP, RELAXED, SKIP_TO_NEXT, STRICT, Pattern
+from operators.patterns.pattern import ANY, NO_SKIP, NOT_FOLLOWED, RELAXED, SKIP_TO_NEXT, STRICT, Pattern, Stage
 
 Match = dict[str, list[Any]]
 
@@ -74,7 +76,9 @@ class Nfa:
     def __init__(self, pattern: Pattern) -> None:
         pattern.check()
         self._pattern = pattern
-        self._stages = pattern.stages
+        self._stages = [stage for stage in pattern.stages if not stage.is_forbidden]
+        self._guards = _guards_behind(pattern.stages)
+        """By the number of a stage: what is forbidden between it and the next one."""
         self._after = [self._reachable(index + 1) for index in range(-1, len(self._stages))]
         """By the number of a stage, from 1: which may follow it; 0 is before the first."""
         last = len(self._stages) - 1
@@ -144,6 +148,13 @@ class Nfa:
         """Show a record to the open transitions of a partial match; returns which stay open."""
         matched: Match | None = None
         left = []
+        guards = self._guards[partial.stage]
+        if guards and partial.size >= self._stages[partial.stage].least:
+            matched = self._records(partial)
+            is_next = number == partial.taken[-1][0] + 1
+            for guard in guards:
+                if (is_next or guard.contiguity == NOT_FOLLOWED) and guard.takes(value, matched):
+                    return ()
         for target in partial.open:
             stage = self._stages[target]
             is_same = target == partial.stage
@@ -176,3 +187,13 @@ class Nfa:
         for _, stage, value in partial.taken:
             records.setdefault(self._stages[stage].name, []).append(value)
         return records
+
+
+def _guards_behind(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
+    guards: list[tuple[Stage, ...]] = []
+    for stage in stages:
+        if stage.is_forbidden:
+            guards[-1] = (*guards[-1], stage)
+        else:
+            guards.append(())
+    return guards

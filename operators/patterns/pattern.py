@@ -18,9 +18,14 @@ a stage, such that
    * ``followed_by_any``, ``allow_combinations``: anything;
 
 4. from one record of a stage with ``until`` to the next of the same stage, that one included, none satisfies ``until``;
-5. the time from the first to the last record is less than ``within``.
+5. the time from the first to the last record is less than ``within``;
+6. behind each record that its stage may end with, up to and including the next one of the match, there is none that a
+   ``not_followed_by`` behind the stage would take, and the very next one is none that a ``not_next`` would take.
 
-The contiguity of a stage also holds when optional stages before it are left out. Any record may begin a match.
+Rule 6 looks at a stage of several records as Flink does: once there are enough, a forbidden record ends all that has
+begun, also where the stage could have gone on. Unlike there, a record that is forbidden and wanted is always forbidden,
+also at the end of the pattern. The contiguity of a stage also holds when optional stages before it are left out. Any
+record may begin a match.
 """
 
 from __future__ import annotations
@@ -32,8 +37,12 @@ from typing import Any
 from engine.elements.errors import ConfigurationError
 
 STRICT, RELAXED, ANY = "strict", "relaxed", "any"
+NOT_NEXT, NOT_FOLLOWED = "not_next", "not_followed_by"
 NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST_EVENT = "no_skip", "skip_to_next", "skip_past_last_event"
 SKIP_STRATEGIES = (NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST_EVENT)
+
+MAX_WITHIN_MS = 2**62
+"""A time and a duration together are a time of 64 bits."""
 
 Condition = Callable[[Any], Any]
 Matched = Mapping[str, list[Any]]
@@ -43,7 +52,8 @@ Matched = Mapping[str, list[Any]]
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage. ``conditions``: alternatives, each a conjunction; ``against``: conditions that look at the match so
-    far; ``contiguity``: what may lie between the stage before and this one; ``inner``: between two records of it."""
+    far; ``contiguity``: what may lie between the stage before and this one, or that records of it may not; ``inner``:
+    what may lie between two records of it."""
 
     name: str
     contiguity: str
@@ -54,6 +64,11 @@ class Stage:
     inner: str = RELAXED
     is_optional: bool = False
     until: Condition | None = None
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether it says what there must not be."""
+        return self.contiguity in (NOT_NEXT, NOT_FOLLOWED)
 
     def ends(self, value: Any) -> bool:
         """Whether a record satisfies ``until``."""
@@ -69,8 +84,10 @@ class Stage:
 
 
 def _check_ms(value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"pattern: within takes a whole number of ms of at least 1, got {value!r}")
+    if type(value) is not int or not 1 <= value <= MAX_WITHIN_MS:
+        raise ConfigurationError(
+            f"pattern: within takes a whole number of ms of at least 1 (and at most {MAX_WITHIN_MS}), got {value!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,14 @@ class Pattern:
         """A stage that begins with any later record that suits it."""
         return self._then(name, ANY)
 
+    def not_next(self, name: str) -> Pattern:
+        """What the very next record must not be."""
+        return self._then(name, NOT_NEXT)
+
+    def not_followed_by(self, name: str) -> Pattern:
+        """What no record may be until the next stage begins."""
+        return self._then(name, NOT_FOLLOWED)
+
     def where(self, condition: Condition) -> Pattern:
         """Take only records for which ``condition(record)`` is true; further conditions must be true as well."""
         last = self.stages[-1]
@@ -130,27 +155,27 @@ class Pattern:
             raise ConfigurationError(
                 f"pattern: times({least!r}, {most!r}) is no number of records; optional() allows none"
             )
-        return self._with(least=least, most=most)
+        return self._quantified("times", least=least, most=most)
 
     def times_or_more(self, least: int) -> Pattern:
         """So many records, or more."""
-        return replace(self.times(least)._with(most=None))
+        return self.times(least)._with(most=None)
 
     def one_or_more(self) -> Pattern:
         """One record or more."""
-        return self._with(least=1, most=None)
+        return self._quantified("one_or_more", least=1, most=None)
 
     def optional(self) -> Pattern:
         """Or none."""
-        return self._with(is_optional=True)
+        return self._quantified("optional", is_optional=True)
 
     def consecutive(self) -> Pattern:
         """Nothing may lie between the records of the stage."""
-        return self._with(inner=STRICT)
+        return self._quantified("consecutive", inner=STRICT)
 
     def allow_combinations(self) -> Pattern:
         """Anything may lie between the records of the stage, others that suit it included."""
-        return self._with(inner=ANY)
+        return self._quantified("allow_combinations", inner=ANY)
 
     def until(self, condition: Condition) -> Pattern:
         """A stage of any number of records ends before the first record for which ``condition(record)`` is true."""
@@ -164,9 +189,17 @@ class Pattern:
         return replace(self, within_ms=duration_ms)
 
     def check(self) -> None:
-        """Refuse a pattern that can match nothing at all: raises :class:`ConfigurationError`."""
-        if all(stage.is_optional for stage in self.stages):
+        """Refuse a pattern that no record at all would match, or of which it never shows that it does not: raises
+        :class:`ConfigurationError`."""
+        if all(stage.is_optional for stage in self.stages if not stage.is_forbidden):
             raise ConfigurationError("pattern: every stage is optional, so that no record at all would be a match")
+        if self.stages[-1].is_forbidden:
+            last = self.stages[-1]
+            raise ConfigurationError(
+                f"pattern: it ends with {last.contiguity}({last.name!r}), and something may always be still to come\n"
+                "  fix: look for what shall not come with followed_by(...) and within(...), and take what timeout_tag="
+                " gives; or say what ends the wait with a stage behind it"
+            )
 
     def text(self) -> str:
         """The stages without their conditions: what must be the same for partial matches of a checkpoint to go on."""
@@ -180,7 +213,18 @@ class Pattern:
             raise ConfigurationError(f"pattern: the name of a stage is a str that is not empty, got {name!r}")
         if any(stage.name == name for stage in self.stages):
             raise ConfigurationError(f"pattern: two stages have the name {name!r}; give each its own")
+        if contiguity in (NOT_NEXT, NOT_FOLLOWED) and self.stages[-1].is_optional:
+            raise ConfigurationError(
+                f"pattern: {contiguity}({name!r}) stands behind {self.stages[-1].name!r}, which is optional: where it"
+                " begins would be unclear\n  fix: make two patterns, one with that stage and one without it"
+            )
         return replace(self, stages=(*self.stages, Stage(name, contiguity)))
+
+    def _quantified(self, method: str, **changes: Any) -> Pattern:
+        last = self.stages[-1]
+        if last.is_forbidden:
+            raise ConfigurationError(f"pattern: {method} says how many records; {last.name!r} is {last.contiguity}")
+        return self._with(**changes)
 
     def _with(self, **changes: Any) -> Pattern:
         return replace(self, stages=(*self.stages[:-1], replace(self.stages[-1], **changes)))

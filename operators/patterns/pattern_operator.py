@@ -18,7 +18,8 @@ from collections.abc import Callable
 from functools import partial as bind
 from typing import Any
 
-from engine.elements.errors import JobChangedError
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, JobChangedError, shorten
 from engine.elements.operator import Operator
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.keyed_process import KeyedProcessOperator
@@ -42,7 +43,7 @@ class PatternFunction(KeyedProcessFunction):
     ) -> None:
         self._nfa = Nfa(pattern)
         self._within_ms = pattern.within_ms
-        self._event_time = event_time
+        self.event_time = event_time
         self._order_by = order_by
         self._late_tag = late_tag
         self._timeout_tag = timeout_tag
@@ -55,11 +56,10 @@ class PatternFunction(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: KeyedProcessContext) -> list[Match] | None:
         """By event time a record waits."""
-        if not self._event_time:
+        if not self.event_time:
             return self._handle([value], ctx.processing_time_ms(), ctx)
         time_ms = ctx.timestamp_ms
-        if time_ms is None:
-            raise missing_timestamps(self.operator)
+        assert time_ms is not None, "the operator refuses records without event times"
         if time_ms <= ctx.current_watermark_ms:
             if self._late_tag is not None:
                 ctx.side_output(self._late_tag, value)
@@ -91,7 +91,7 @@ class PatternFunction(KeyedProcessFunction):
             # Without partial matches the numbers mean nothing: such a key has no state.
             self._state.update(state.plain() if state.partials else None)
         if self._within_ms is not None and any(one.start_ms == time_ms for one in state.partials):
-            register = ctx.register_event_time_timer if self._event_time else ctx.register_processing_time_timer
+            register = ctx.register_event_time_timer if self.event_time else ctx.register_processing_time_timer
             register(time_ms + self._within_ms)
         if self._timeout_tag is not None:
             for _, match in timed_out:
@@ -107,6 +107,7 @@ class PatternOperator(KeyedProcessOperator):
         self._text = pattern.text()
         assert isinstance(self._function, PatternFunction)
         self._function.operator = self
+        self._needs_timestamps = self._function.event_time
 
     def initialize_state(self) -> None:
         super().initialize_state()
@@ -118,6 +119,11 @@ class PatternOperator(KeyedProcessOperator):
                     f"  its checkpoint has\n    {text}\n"
                     "  restore with the pattern as it was, or give the operator another uid to begin anew"
                 )
+
+    def process_batch(self, batch: Batch) -> None:
+        if batch and batch.timestamps is None and self._needs_timestamps:
+            raise missing_timestamps(self)
+        super().process_batch(batch)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         super().snapshot_state(checkpoint_id)
@@ -131,5 +137,19 @@ def pattern_operator(
     late_tag: str | None,
     timeout_tag: str | None,
 ) -> Callable[[], PatternOperator]:
-    """What makes the operators of ``KeyedStream.pattern``. Raises :class:`ConfigurationError` for what cannot match."""
+    """What makes the operators of ``KeyedStream.pattern``. Raises :class:`ConfigurationError` for what cannot match or
+    would never be used."""
+    if timeout_tag is not None and pattern.within_ms is None:
+        raise ConfigurationError(
+            f"pattern: nothing would ever go to timeout_tag={timeout_tag!r}, for nothing runs out of time\n"
+            "  fix: give the pattern a within(ms), or leave the tag out"
+        )
+    if order_by is not None and not callable(order_by):
+        raise ConfigurationError(f"pattern: order_by takes a function of the record, got {shorten(order_by)}")
+    for name, value in (("late_tag", late_tag), ("order_by", order_by)):
+        if value is not None and not event_time:
+            raise ConfigurationError(
+                f"pattern: {name}= is for event time; with event_time=False records are taken as they come\n"
+                f"  fix: leave {name}= out, or event_time=False"
+            )
     return bind(PatternOperator, pattern, PatternFunction(pattern, event_time, order_by, late_tag, timeout_tag))

@@ -7,7 +7,7 @@ any time; whoever applies a prefix has it as it was then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.elements.errors import StateError, shorten
@@ -27,6 +27,15 @@ def adds(change: Any) -> bool:
     return _ADDS[change[0]]
 
 
+def find_row(rows: Sequence[Any], row: Any) -> int | None:
+    """The first position of a row; ``None`` when it is not there. What is not a number equals nothing, itself
+    included, once it has been in a snapshot: it is found by how it reads."""
+    if row in rows:
+        return rows.index(row)
+    reads = repr(row)
+    return next((position for position, one in enumerate(rows) if repr(one) == reads), None)
+
+
 def materialize(changes: Iterable[Change]) -> list[Any]:
     """The rows that are left when all changes are applied, in the order in which they were added.
 
@@ -36,11 +45,12 @@ def materialize(changes: Iterable[Change]) -> list[Any]:
     for change in changes:
         if adds(change):
             rows.append(change[1])
-        elif change[1] in rows:
-            # The newest one: rows that are equal cannot be told apart.
-            del rows[len(rows) - 1 - rows[::-1].index(change[1])]
-        else:
+            continue
+        # The newest one: rows that are equal cannot be told apart.
+        from_behind = find_row(rows[::-1], change[1])
+        if from_behind is None:
             raise StateError(
                 f"{shorten(change)} takes away a row that is not there: changes are missing or out of order"
             )
+        del rows[len(rows) - 1 - from_behind]
     return rows

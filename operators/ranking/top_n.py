@@ -18,7 +18,10 @@ The n greatest of a window, once and for all, are an aggregate: :func:`greatest`
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable
+from math import isnan
+from operator import itemgetter
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -71,6 +74,8 @@ class Ranking:
     def entry(self, record: Any) -> Entry:
         """A record with what it is ordered by."""
         key = self._by(record)
+        if type(key) is float and isnan(key):
+            raise ValueError("by(record) is not a number (nan), which has no place among numbers; give it one")
         return (key if self._ascending else _Descending(key)), self._encode(record, "record"), record
 
     def entries(self, records: list[Any] | None) -> list[Entry]:
@@ -92,34 +97,46 @@ class Ranking:
         del entries[at]
         return True
 
-    def top(self, entries: list[Entry]) -> list[Any]:
-        """The first n records."""
-        return [record for _, _, record in entries[: self._n]]
+    def top(self, entries: list[Entry]) -> list[Entry]:
+        """The first n."""
+        return entries[: self._n]
 
 
-def ranked_changes(before: list[Any], after: list[Any]) -> list[tuple[str, Any]]:
+def _are_same(one: Entry, other: Entry) -> bool:
+    # Not by ``==``: 1, 1.0 and True are equal and rank apart, and of what is not a number nothing equals itself.
+    return one[1] == other[1]
+
+
+def ranked_changes(before: list[Entry], after: list[Entry]) -> list[tuple[str, Any]]:
     """What makes one list of ranked records the other."""
     out: list[tuple[str, Any]] = []
     for index in range(max(len(before), len(after))):
         rank = index + 1
         if index >= len(after):
-            out.append((DELETE, (rank, before[index])))
+            out.append((DELETE, (rank, before[index][2])))
         elif index >= len(before):
-            out.append((INSERT, (rank, after[index])))
-        elif before[index] != after[index]:
-            out += [(UPDATE_BEFORE, (rank, before[index])), (UPDATE_AFTER, (rank, after[index]))]
+            out.append((INSERT, (rank, after[index][2])))
+        elif not _are_same(before[index], after[index]):
+            out += [(UPDATE_BEFORE, (rank, before[index][2])), (UPDATE_AFTER, (rank, after[index][2]))]
     return out
 
 
-def plain_changes(before: list[Any], after: list[Any]) -> list[tuple[str, Any]]:
+def plain_changes(before: list[Entry], after: list[Entry]) -> list[tuple[str, Any]]:
     """The same without ranks: what has left, then what has come."""
-    left, come = list(before), []
-    for record in after:
-        if record in left:
-            left.remove(record)
-        else:
-            come.append(record)
-    return [*((DELETE, record) for record in left), *((INSERT, record) for record in come)]
+    return [
+        *((DELETE, record) for record in _missing(before, after)),
+        *((INSERT, record) for record in _missing(after, before)),
+    ]
+
+
+def _missing(here: list[Entry], there: list[Entry]) -> list[Any]:
+    counts = Counter([encoded for _, encoded, _ in there])
+    missing = []
+    for _, encoded, record in here:
+        counts[encoded] -= 1
+        if counts[encoded] < 0:
+            missing.append(record)
+    return missing
 
 
 class TopNOperator(Operator):
@@ -165,7 +182,7 @@ class TopNOperator(Operator):
                 if self._apply(entries, value):
                     after = ranking.top(entries)
                     out += self._difference(before, after)
-                    if were != len(entries) or before != after:
+                    if were != len(entries) or list(map(itemgetter(1), before)) != list(map(itemgetter(1), after)):
                         changed[key] = entries
                     if stamps is not None:
                         out_stamps += [stamps[position]] * (len(out) - len(out_stamps))
@@ -197,7 +214,7 @@ def greatest(n: int, by: Callable[[Any], Any], *, ascending: bool = False) -> Ag
     def add(kept: list[Any], record: Any) -> list[Any]:
         entries = ranking.entries(kept)
         ranking.add(entries, record)
-        return ranking.top(entries)
+        return [record for _, _, record in entries]
 
     def merge(first: list[Any], second: list[Any]) -> list[Any]:
         for record in second:

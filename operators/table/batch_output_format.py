@@ -21,6 +21,7 @@ from operators.table.commit_policies import CommitPolicy
 from operators.table.staging import (
     StagingCommitter,
     accepted_task_directories,
+    check_staging,
     nothing_staged,
     plan_commit,
     staged_partitions,
@@ -33,12 +34,15 @@ from state_backends.filesystem import FileSystem
 class BatchOutputFormat:
     """Writes one result.
 
-    ``table``, ``staging``  directories;
+    ``table``, ``staging``  directories; staging is deleted in the end, so it must not hold the table, and within the
+                            table it must be a hidden one;
     ``columns``             of records, which are tuples; ``None`` when they are dicts;
     ``partition_columns``   those in the path, ``static_partition`` what is known of them beforehand;
     ``grouped``             whether every task's input comes partition by partition;
     ``overwrite``           whether the partitions that are written lose what they had;
     ``policies``            applied to each partition when its files are in place.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` for directories or columns that cannot be.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class BatchOutputFormat:
         prefix: str = "part",
         suffix: str = "",
     ) -> None:
+        check_staging(table, staging)
         self._fs = fs
         self._table = table
         self._staging = staging

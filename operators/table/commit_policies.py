@@ -161,6 +161,11 @@ class MetastorePolicy:
         return sorted(entry.location.removeprefix(table_path.rstrip("/") + "/") for entry in listed)
 
 
+def policy_kinds(kinds: str) -> list[str]:
+    """What is named in ``kinds``, separated by commas."""
+    return [name.strip().lower() for name in kinds.split(",")]
+
+
 def commit_policies(
     kinds: str,
     *,
@@ -177,7 +182,7 @@ def commit_policies(
     Raises :class:`ConfigurationError` for a kind that is unknown, twice there, or lacks what it needs.
     """
     policies: list[CommitPolicy] = []
-    names = [name.strip().lower() for name in kinds.split(",")]
+    names = policy_kinds(kinds)
     for position, name in enumerate(names):
         if name in names[:position]:
             raise ConfigurationError(f"policy kinds {kinds!r} name {name!r} twice")

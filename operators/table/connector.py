@@ -14,6 +14,7 @@ from operators.table.connector_options import ConfigOption, Options
 from operators.table.factories import (
     ConnectorFactory,
     FormatFactory,
+    Registry,
     TableDefinition,
     checked_schema,
     connectors,
@@ -66,26 +67,30 @@ def _resolved(
 ) -> tuple[ConnectorFactory, FormatFactory | None, TableDefinition]:
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"the options of a table are a dict, got {type(given).__name__}")
-    connector = connectors.find(_name(given, CONNECTOR))
-    format = formats.find(_name(given, FORMAT)) if connector.takes_format() else None
+    connector = connectors.find(_name(given, CONNECTOR, connectors))
+    format = formats.find(_name(given, FORMAT, formats)) if connector.takes_format() else None
     options = Options(given, _declared(connector, format), f"the {connector.identifier} table")
     columns = checked_schema(schema)
     keys = options[PARTITION_KEYS.key] or ()
     unknown = [key for key in keys if key not in columns]
     options.refuse([f"partition.keys has {key!r}, which is no column of the schema" for key in unknown])
+    options.refuse(
+        [f"partition.keys has {key!r}, which is BYTES: there is no text for a path" for key in keys
+         if columns[key] == "BYTES"]
+    )  # fmt: skip
     table = TableDefinition(options, columns, keys)
     if not table.physical:
         options.refuse([f"all of {', '.join(columns)} are partition.keys, so nothing is left for the files"])
     return connector, format, table
 
 
-def _name(given: Mapping[str, Any], option: ConfigOption) -> str:
+def _name(given: Mapping[str, Any], option: ConfigOption, registry: Registry[Any]) -> str:
     value = given.get(option.key)
     if not isinstance(value, str) or not value:
-        raise ConfigurationError(
-            f"a table needs the option {option.key!r}, {option.meaning}; "
-            + (f"it is {value!r}" if option.key in given else f"there are {', '.join(map(str, given))}")
-        )
+        others = ", ".join(map(repr, given)) or "none"
+        said = f"it is {value!r}" if option.key in given else f"the options given are {others}"
+        known = " or ".join(map(repr, registry.names()))
+        raise ConfigurationError(f"a table needs the option {option.key!r}, {option.meaning}; {said}\n  say {known}")
     return value
 
 

@@ -98,6 +98,10 @@ class Registry(Generic[FactoryT]):
             )
         self._factories[name] = factory
 
+    def names(self) -> list[str]:
+        """Of all that were registered or loaded so far."""
+        return sorted(self._factories)
+
     def find(self, name: str) -> FactoryT:
         """Who was registered, or is installed, under a name. Raises ``ConfigurationError``."""
         if name not in self._factories:
@@ -108,7 +112,7 @@ class Registry(Generic[FactoryT]):
                     break
         if name not in self._factories:
             close = get_close_matches(name, self._factories, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(self._factories))}"
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"
             raise ConfigurationError(
                 f"there is no {self._kind} {name!r}; {hint}\n"
                 f"  one of your own is made known with register_{self._kind}(...), or by an entry point in group "

@@ -15,6 +15,7 @@ Rules (Flink: ``FileSystemTableFactory``, ``FileSystemConnectorOptions``)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -22,7 +23,7 @@ from engine.elements.errors import ConfigurationError
 from operators.files.file_sink import FileSink
 from operators.files.part_files import is_bulk
 from operators.files.rolling_policies import TableRollingPolicy
-from operators.table.commit_policies import CommitPolicy, commit_policies
+from operators.table.commit_policies import CUSTOM, SUCCESS_FILE, CommitPolicy, commit_policies, policy_kinds
 from operators.table.connector_options import ConfigOption, Options
 from operators.table.factories import FormatFactory, TableDefinition
 from operators.table.partition_commit import PartitionCommit
@@ -30,7 +31,7 @@ from operators.table.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink
-from operators.table.table_source import TableFileSource
+from operators.table.table_source import TableFileSource, values_of_partition
 from operators.table.unsynced_sink import UnsyncedFileSink, UnsyncedWriterSpec
 
 _MINUTE_MS = 60_000
@@ -81,6 +82,10 @@ _SOURCE = (
 _STREAMING, _BATCH = "streaming", "batch"
 _COMMIT_KEYS = tuple(option.key for option in _COMMIT)
 _EXTRACTOR_KEYS = tuple(key for key in _COMMIT_KEYS if key.startswith("partition.time-extractor"))
+_NEEDED_KINDS = {
+    "sink.partition-commit.policy.class": CUSTOM,
+    "sink.partition-commit.success-file.name": SUCCESS_FILE,
+}
 
 
 class FileSystemConnector:
@@ -117,7 +122,7 @@ class FileSystemConnector:
         assert format is not None
         options = table.options
         monitor_ms = options["source.monitor-interval"]
-        problems = []
+        problems = [*_without_partitions(options, table.partition_keys)]
         if monitor_ms == 0:
             problems.append("'source.monitor-interval' is 0; leave it out to read what is there and end")
         if monitor_ms is not None and options["source.assignment"] == "static":
@@ -145,14 +150,17 @@ class FileSystemConnector:
         options.refuse([*_contradictions(options, table.partition_keys)])
         written = format.output_format(table)
         if options["execution.runtime-mode"] == _BATCH:
-            return StagedFileSink(
+            staged = StagedFileSink(
                 options["path"],
                 format=written,
                 partition_by=table.partition_keys,
+                default_partition=options["partition.default-name"],
                 overwrite=options["sink.overwrite"],
                 policies=_policies(options),
                 staging=options["sink.staging"],
             )
+            staged.check_partition = partial(values_of_partition, table=table)
+            return staged
         bulk, compacts = is_bulk(written), options["auto-compaction"]
         policy = TableRollingPolicy(
             roll_on_checkpoint=bulk or compacts,
@@ -174,13 +182,20 @@ class FileSystemConnector:
             default_partition=options["partition.default-name"],
             bucket_check_interval_ms=check_ms,
         )
+        partitioned.writer.check_partition = partial(values_of_partition, table=table)
         if not options["sync-on-flush"]:
             partitioned.writer = UnsyncedWriterSpec(partitioned.writer)
         return partitioned
 
 
+def _without_partitions(options: Options, partition_keys: Sequence[str]) -> Iterable[str]:
+    if not partition_keys and options.is_given("partition.default-name"):
+        yield "'partition.default-name' does nothing without 'partition.keys'"
+
+
 def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable[str]:
     is_batch = options["execution.runtime-mode"] == _BATCH
+    yield from _without_partitions(options, partition_keys)
     if options["sink.overwrite"] and not is_batch:
         yield (
             "'sink.overwrite' is for batches: a stream never has all rows of a partition, so it cannot replace it; "
@@ -190,7 +205,7 @@ def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable
         yield "'sink.staging' is for batches: a streaming sink writes to hidden files beside the visible ones"
     if is_batch:
         unused = [option.key for option in (*_ROLLING, *_COMPACTION)]
-        for key in options.given_among([*unused, "sync-on-flush", "partition.default-name"]):
+        for key in options.given_among([*unused, "sync-on-flush"]):
             yield f"{key!r} is for streams: a batch publishes one file for each task and partition, at its end"
         kept = ("sink.partition-commit.policy.kind", "sink.partition-commit.policy.class",
                 "sink.partition-commit.success-file.name")  # fmt: skip
@@ -200,7 +215,7 @@ def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable
         for key in options.given_among(_COMMIT_KEYS):
             yield f"{key!r} needs 'partition.keys': without partitions there is none to commit"
         if options["auto-compaction"]:
-            yield "'auto-compaction' needs 'partition.keys'; for a table without them use CommittingFileSink"
+            yield "'auto-compaction' needs 'partition.keys'; for a table without them use FileSink(...).compacting(...)"
     elif (given := options.given_among(_COMMIT_KEYS)) and not options.is_given("sink.partition-commit.policy.kind"):
         yield (
             f"{given[0]!r} does nothing without 'sink.partition-commit.policy.kind', such as 'success-file': "
@@ -208,18 +223,34 @@ def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable
         )
     if not options["auto-compaction"] and options.is_given("compaction.file-size"):
         yield "'compaction.file-size' does nothing without 'auto-compaction' = 'true'"
+    if options["compaction.file-size"] == 0:
+        yield "'compaction.file-size' is 0; leave it out to have files of the size of a part"
+    yield from _contradictions_in_commit(options)
+
+
+def _contradictions_in_commit(options: Options) -> Iterable[str]:
     if options["sink.partition-commit.trigger"] != "partition-time":
-        for key in options.given_among(_EXTRACTOR_KEYS):
+        for key in options.given_among(("sink.partition-commit.watermark-time-zone", *_EXTRACTOR_KEYS)):
             yield f"{key!r} does nothing unless 'sink.partition-commit.trigger' = 'partition-time'"
     is_custom = options["partition.time-extractor.kind"] == "custom"
     if is_custom != options.is_given("partition.time-extractor.class"):
         yield "'partition.time-extractor.kind' = 'custom' and 'partition.time-extractor.class' need each other"
+    if is_custom:
+        for key in options.given_among(_EXTRACTOR_KEYS[2:]):
+            yield f"{key!r} is for 'partition.time-extractor.kind' = 'default'; your own class has its own"
+    kinds = policy_kinds(options["sink.partition-commit.policy.kind"] or "")
+    for key, kind in _NEEDED_KINDS.items():
+        if options.is_given(key) and kind not in kinds:
+            yield f"{key!r} does nothing unless {kind!r} is in 'sink.partition-commit.policy.kind'"
+    if CUSTOM in kinds and not options.is_given("sink.partition-commit.policy.class"):
+        yield "policy kind 'custom' needs 'sink.partition-commit.policy.class', the policy"
 
 
 def _compaction(options: Options) -> TableCompaction | None:
     if not options["auto-compaction"]:
         return None
-    return TableCompaction(options["compaction.file-size"] or options["sink.rolling-policy.file-size"])
+    given_bytes = options["compaction.file-size"]
+    return TableCompaction(options["sink.rolling-policy.file-size"] if given_bytes is None else given_bytes)
 
 
 def _policies(options: Options) -> tuple[CommitPolicy, ...]:

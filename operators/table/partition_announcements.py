@@ -9,11 +9,16 @@
 * A snapshot books what is new under its id.
 * A completed checkpoint has the files committed first, then what is committable or new up to it is announced: also if
   there is nothing, for the committer counts. A partition that is open again by then is announced as new.
-* None of this is state. Whatever a lost announcement named is restored as a bucket, which becomes inactive, at once or
-  when its part is closed, and is announced then.
+* Whatever a lost announcement named is restored as a bucket. One without an open part becomes inactive at once, and is
+  announced. One with an open part might never become inactive, if rows keep coming between a snapshot and its
+  completion; so what is *resumed* is new, too, and announced with the next checkpoint.
+* What a restore has made committable is in no bucket any more when that checkpoint is taken. Nobody would know of it
+  after a second failure. So it is state until it is announced; in Flink nothing of this is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from operators.table.partition_triggers import CommitPredicate
 
@@ -48,12 +53,22 @@ class PartitionAnnouncements:
 
     def resumed(self, bucket_id: str, since_ms: int) -> None:
         """A bucket was restored with an open part, which was created at ``since_ms``."""
+        self._new[bucket_id] = None
         self._in_progress[bucket_id] = since_ms
 
     def part_opened(self, bucket_id: str, target: str) -> None:
         """See ``BucketsListener``: partitions are announced, not parts."""
 
     # --- checkpoints --------------------------------------------------------------------------------------
+
+    def restore(self, committable: Iterable[str]) -> None:
+        """Go on from what was :attr:`committable` in a snapshot."""
+        self._committable.update(dict.fromkeys(committable))
+
+    @property
+    def committable(self) -> list[str]:
+        """The state: what is visible, and waits for a completed checkpoint to be announced."""
+        return list(self._committable)
 
     def to_close(self, watermark_ms: int) -> list[str]:
         """The partitions whose open part is to be closed before a snapshot."""

@@ -41,7 +41,7 @@ class PartitionCommit:
     ``watermark_time_zone``  the time zone of these times.
 
     With process time and no delay a partition is committed with the first checkpoint that holds rows of it, and again
-    with each that brings more. Raises :class:`ConfigurationError`.
+    with later ones that bring more. Raises :class:`ConfigurationError`.
     """
 
     def __init__(

@@ -73,7 +73,10 @@ class PartitionTimePredicate:
             DEFAULT_PARTITION_NAME if value is None else value for value in partition_values(partition, self._columns)
         ]
         try:
-            return local_to_epoch_ms(self._extractor.extract(self._columns, values), self._zone)
+            local = self._extractor.extract(self._columns, values)
+            if local.tzinfo is not None:
+                raise ValueError(f"{local!r} has a time zone; a partition is for a local time, without one")
+            return local_to_epoch_ms(local, self._zone)
         except PartitionTimeError:
             raise
         except Exception as error:

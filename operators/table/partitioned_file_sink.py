@@ -11,7 +11,7 @@ partition is complete, and there is no committer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, shorten
@@ -51,8 +51,8 @@ class TableCompaction:
 class WriterSpec(FileSink):
     """Describes the writers.
 
-    ``closes_resumed_parts``  whether the commit trigger closes parts that were restored, as it does others; in Flink it
-                              does not.
+    ``makes_up_for_lost_announcements``  whether what a restore finds is announced whatever happens, and the commit
+                                         trigger closes parts that were restored as it does others. In Flink neither.
     """
 
     name = "partitioned-file-sink"
@@ -67,7 +67,7 @@ class WriterSpec(FileSink):
         keeps_columns: bool,
         default_partition: str,
         prefix: str,
-        closes_resumed_parts: bool = True,
+        makes_up_for_lost_announcements: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(path, prefix=prefix, **options)
@@ -76,14 +76,17 @@ class WriterSpec(FileSink):
         self.compacts = compacts
         self.keeps_columns = keeps_columns
         self.default_partition = default_partition
-        self.closes_resumed_parts = closes_resumed_parts
+        self.makes_up_for_lost_announcements = makes_up_for_lost_announcements
+        self.check_partition: Callable[[str], object] | None = None
+        """Refuses, by an error, the path of a partition that whoever describes the table cannot have."""
         if compacts:
             self.prefix = UNCOMPACTED_PREFIX + prefix
 
     def create_assigner(self) -> BucketAssigner:
         """What gives records their partitions, for one writer."""
-        check = None if self.commit is None else self.commit.settings.check(self.columns)
-        return PartitionAssigner(self.columns, self.default_partition, check)
+        by_time = None if self.commit is None else self.commit.settings.check(self.columns)
+        checks = [check for check in (self.check_partition, by_time) if check is not None]
+        return PartitionAssigner(self.columns, self.default_partition, checks)
 
     def create_operator(self) -> Operator:
         """One writer."""

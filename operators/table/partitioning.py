@@ -26,37 +26,52 @@ _SCALARS = (str, int, float, decimal.Decimal, datetime.date, datetime.time)
 
 def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """``columns``, if a table can be partitioned by them. Raises :class:`ConfigurationError`."""
-    names = tuple(columns)
+    names: list[object] = list(columns)
     if isinstance(columns, str) or not names:
         raise ConfigurationError(f"partition_by is {columns!r}; it must be names of columns, such as ('day', 'hour')")
     for position, name in enumerate(names):
-        if not name or name.startswith((".", "_")):
+        if not isinstance(name, str) or not name or name.startswith((".", "_")):
             raise ConfigurationError(
                 f"partition_by has the column {name!r}; a partition column is a name that does not start with '.' or"
                 " '_', which would hide its directories"
             )
         if name in names[:position]:
             raise ConfigurationError(f"partition_by has the column {name!r} twice")
-    return names
+    return tuple(columns)
+
+
+def checked_default(name: str) -> str:
+    """``name``, if the partition of rows without a value can be called that. Raises :class:`ConfigurationError`."""
+    if not isinstance(name, str) or not name or name.startswith("."):
+        raise ConfigurationError(f"the default partition is called {name!r}; its name must not be hidden")
+    return name
+
+
+def check_values(columns: Sequence[str], values: Sequence[object]) -> None:
+    """Raises :class:`PartitionPathError` for a value that no directory is named after."""
+    for column, value in zip(columns, values, strict=True):
+        if value is not None and not isinstance(value, _SCALARS):
+            raise PartitionPathError(
+                f"column {column!r} is {value!r} of type {type(value).__name__}; a partition is named by text, a"
+                " number or a date"
+            )
 
 
 class PartitionAssigner(BucketAssigner):
     """The partition of a record as its bucket.
 
-    ``check``  is called with each new partition before anything is written to it; an error refuses the record.
+    ``checks``  are called with each new partition before anything is written to it; an error refuses the record.
     """
 
     def __init__(
         self,
         columns: Sequence[str],
         default_name: str = DEFAULT_PARTITION_NAME,
-        check: Callable[[str], object] | None = None,
+        checks: Sequence[Callable[[str], object]] = (),
     ) -> None:
         self.columns = check_columns(columns)
-        if not default_name or default_name.startswith("."):
-            raise ConfigurationError(f"the default partition is called {default_name!r}; its name must not be hidden")
-        self._default_name = default_name
-        self._check = check
+        self._default_name = checked_default(default_name)
+        self._checks = tuple(checks)
         self._paths: dict[tuple[str, ...], str] = {}
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
@@ -97,16 +112,10 @@ class PartitionAssigner(BucketAssigner):
             raise _no_column(record, self.columns) from None
 
     def _new_path(self, texts: tuple[str, ...], record: Any) -> str:
-        for column in self.columns:
-            value = record[column]
-            if value is not None and not isinstance(value, _SCALARS):
-                raise PartitionPathError(
-                    f"column {column!r} is {value!r} of type {type(value).__name__}; a partition is named by text, a"
-                    " number or a date"
-                )
+        check_values(self.columns, [record[column] for column in self.columns])
         path = partition_directory(self.columns, texts, self._default_name)
-        if self._check is not None:
-            self._check(path)
+        for check in self._checks:
+            check(path)
         self._paths[texts] = path
         return path
 

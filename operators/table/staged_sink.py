@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,20 +31,22 @@ from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from operators.files.file_listing import is_hidden
 from operators.files.file_sink import checked_format, read_committed
-from operators.files.part_files import Format, RecordError
+from operators.files.part_files import Format, RecordError, is_bulk
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.sinks import SinkOperator
 from operators.table.commit_policies import METASTORE, CommitPolicy, check_policies
-from operators.table.partition_path import escape_path_name
+from operators.table.partition_path import DEFAULT_PARTITION_NAME, escape_path_name
+from operators.table.partitioning import check_columns
 from operators.table.staging import (
     CommitPlan,
     StagedFile,
     StagingCommitter,
+    check_staging,
     nothing_staged,
     plan_commit,
     task_directory_name,
 )
-from operators.table.staging_writers import PartitionColumns, StagingWriter
+from operators.table.staging_writers import NoPartitionError, PartitionColumns, StagingWriter
 from state_backends.filesystem import FileSystem, write_atomically
 
 _ROOT, _FILE = "root", "file"
@@ -58,11 +60,15 @@ class StagedFileSink:
     ``format``       how a record, without the columns that are in its path, is written: row or bulk;
     ``columns``      names of the values, for records that are tuples; records that are dicts need none;
     ``partition_by``, ``static_partition``  the columns in the path, and values of those that are the same for all;
+    ``default_partition``  what the partition of rows without a value is called;
     ``overwrite``    whether partitions that are written lose what they had; others are left alone;
     ``grouped``      whether the input of every writer comes partition by partition, so that one open file is enough;
     ``policies``     applied to each partition when its files are in place, such as ``SuccessFilePolicy()``;
     ``prefix``, ``suffix``  of file names, ``{prefix}-{attempt}-task-{n}-file-{k}{suffix}``;
-    ``staging``      a directory on the same file system as the table; by default a hidden one in the table.
+    ``staging``      a directory on the same file system as the table, outside of what its readers see; by default a
+                     hidden one in the table.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` for what cannot work.
     """
 
     name = "staged-file-sink"
@@ -75,6 +81,7 @@ class StagedFileSink:
         columns: Sequence[str] | None = None,
         partition_by: Sequence[str] = (),
         static_partition: Mapping[str, object] | None = None,
+        default_partition: str = DEFAULT_PARTITION_NAME,
         overwrite: bool = False,
         grouped: bool = False,
         policies: Sequence[CommitPolicy] = (),
@@ -85,30 +92,36 @@ class StagedFileSink:
         _check_directory("path", path)
         if staging is not None:
             _check_directory("staging", staging)
+            if staging.startswith("/") == path.startswith("/"):
+                # Otherwise only the run knows, which looks again.
+                check_staging(path, posixpath.join(staging, "{uid}"))
         if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
             raise ConfigurationError(
                 f"file names would begin with {prefix!r} and end with {suffix!r}: a prefix must not be empty or start"
                 " with '.' or '_', and neither may contain '/'"
             )
-        if isinstance(partition_by, str):
-            raise ConfigurationError(f"partition_by is {partition_by!r}; it must be a sequence of names")
         if policies:
             check_policies(policies)
         self.path = path
         self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.columns = columns
-        self.partition_by = tuple(partition_by)
+        self.partition_by = check_columns(partition_by) if partition_by else ()
         self.static_partition = dict(static_partition or {})
+        self.default_partition = default_partition
         self.overwrite = overwrite
         self.grouped = grouped
         self.policies = tuple(policies)
         self.prefix, self.suffix = prefix, suffix
         self.staging = staging
+        self.check_partition: Callable[[str], object] | None = None
+        """Refuses, by an error, the path of a partition that whoever describes the table cannot have."""
         self.partition_columns()
 
     def partition_columns(self) -> PartitionColumns:
         """What tells columns of the path from others."""
-        return PartitionColumns(self.columns, self.partition_by, self.static_partition)
+        return PartitionColumns(
+            self.columns, self.partition_by, self.static_partition, self.default_partition, self.check_partition
+        )
 
     def add_to(self, stream: Any, options: Mapping[str, Any]) -> None:
         """See ``SinkTopology``."""
@@ -179,6 +192,7 @@ class _StagingWriterOperator(Operator):
         uid = escape_path_name(context.uid)
         staging = (spec.path, f".staging-{uid}") if spec.staging is None else (spec.staging, uid)
         self._root = context.resolve_path(posixpath.join(*staging))
+        check_staging(context.resolve_path(spec.path), self._root)
         attempts = posixpath.join(self._root, f"run-{context.incarnation}")
         self._writer = StagingWriter(
             context.file_system(),
@@ -201,7 +215,10 @@ class _StagingWriterOperator(Operator):
             with _storage_errors(self, self._spec.path):
                 self._writer.write(batch.values)
         except RecordError as error:
-            raise self.user_error("row format", error.record, error.cause) from error.cause
+            what = "bulk format" if is_bulk(self._spec.format) else "row format"
+            if isinstance(error, NoPartitionError):
+                what = "partition_by"
+            raise self.user_error(what, error.record, error.cause) from error.cause
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         self._announce()
@@ -288,7 +305,9 @@ class _FinalizerOperator(SinkOperator):
                 partitions: dict[str, list[StagedFile]] = {}
                 for _, file in sorted(self._files.items()):
                     partitions.setdefault(file.partition, []).append(file)
-                partitions = partitions or nothing_staged(spec.partition_by, spec.static_partition)
+                partitions = partitions or nothing_staged(
+                    spec.partition_by, spec.static_partition, spec.default_partition
+                )
                 self._plan = plan_commit(self._fs, self._table, partitions, overwrite=spec.overwrite)
             if not self.context.checkpointing_enabled:
                 self._carry_out(self._plan)

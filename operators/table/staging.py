@@ -26,10 +26,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine.elements.errors import StorageError
+from engine.elements.errors import ConfigurationError, StorageError
 from operators.files.file_listing import is_hidden
 from operators.table.commit_policies import METASTORE, CommitPolicy, PartitionCommitContext, commit_partition
-from operators.table.partition_path import extract_partition_spec, partition_directory
+from operators.table.partition_path import DEFAULT_PARTITION_NAME, extract_partition_spec, partition_directory
 from state_backends.filesystem import FileSystem
 
 _TASK = re.compile(r"task-(\d+)(?:-attempt-(\d+))?", re.ASCII)
@@ -54,6 +54,24 @@ def accepted_task_directories(
     wanted = None if accept is None else list(accept)
     tasks = [(name, parse_task_directory(name)) for name in names]
     return [name for name, task in tasks if task is not None and (wanted is None or task in wanted)]
+
+
+def check_staging(table: str, staging: str) -> None:
+    """Raises :class:`ConfigurationError` when ``staging``, which is deleted in the end, holds the table, or is where
+    readers of the table look and where an overwrite deletes."""
+    table, staging = (posixpath.normpath(posixpath.join("/", path)) for path in (table, staging))
+    below = staging.removeprefix(f"{table.rstrip('/')}/")
+    if f"{table}/".startswith(f"{staging.rstrip('/')}/"):
+        raise ConfigurationError(
+            f"the staging directory {staging} is deleted when its files have been moved, and the table {table} is in it"
+            "\n  fix: give a staging directory that holds nothing else"
+        )
+    if below != staging and not any(map(is_hidden, below.split("/"))):
+        raise ConfigurationError(
+            f"the staging directory {staging} is a visible one in the table {table}: readers would see what is not"
+            " committed, and an overwrite would delete it\n"
+            "  fix: give one outside of the table, or one whose name starts with '.'"
+        )
 
 
 class StagedFile(NamedTuple):
@@ -114,14 +132,16 @@ def _visible(fs: FileSystem, directory: str) -> list[str]:
 
 
 def nothing_staged(
-    partition_columns: Sequence[str], static_partition: Mapping[str, object]
+    partition_columns: Sequence[str],
+    static_partition: Mapping[str, object],
+    default_name: str = DEFAULT_PARTITION_NAME,
 ) -> dict[str, list[StagedFile]]:
     """What is committed if no task has written anything: the static partition, or the table itself, without files; no
     partition when some of its columns would have been in the records."""
     if len(static_partition) < len(partition_columns):
         return {}
     values = [static_partition[column] for column in partition_columns]
-    return {partition_directory(partition_columns, values): []}
+    return {partition_directory(partition_columns, values, default_name): []}
 
 
 def plan_commit(
@@ -164,8 +184,10 @@ class StagingCommitter:
         nor in the table is a :class:`StorageError`.
         """
         missing = 0
-        for partition in plan.partitions:
-            files = [file for file in plan.files if file.partition == partition]
+        files_of: dict[str, list[StagedFile]] = {partition: [] for partition in plan.partitions}
+        for file in plan.files:
+            files_of[file.partition].append(file)
+        for partition, files in files_of.items():
             directory = self._directory(partition)
             self._fs.make_dirs(directory)
             if plan.overwrite:

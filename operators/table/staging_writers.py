@@ -18,9 +18,14 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from operators.files.part_files import BulkWriter, Format, PartEncoder, RecordError, Rows
-from operators.table.partition_path import DEFAULT_PARTITION_NAME, partition_directory
+from operators.table.partition_path import DEFAULT_PARTITION_NAME, PartitionPathError, partition_directory
+from operators.table.partitioning import check_columns, check_values, checked_default
 from operators.table.staging import StagedFile
 from state_backends.filesystem import FileSystem, WritableFile
+
+
+class NoPartitionError(RecordError):
+    """A record names no partition of the table, or none that it may go to."""
 
 
 class PartitionColumns:
@@ -29,7 +34,9 @@ class PartitionColumns:
     ``columns``    of records that are tuples or lists, without those of the static partition; records that are dicts
                    need none;
     ``partition``  the columns in the path, in their order;
-    ``static``     what is known of them beforehand.
+    ``static``     what is known of them beforehand;
+    ``default_name``  what null and the empty text are called in the path;
+    ``check``      is called with each new path; an error, a ``ValueError``, refuses the record.
     """
 
     def __init__(
@@ -38,12 +45,14 @@ class PartitionColumns:
         partition: Sequence[str] = (),
         static: Mapping[str, object] | None = None,
         default_name: str = DEFAULT_PARTITION_NAME,
+        check: Callable[[str], object] | None = None,
     ) -> None:
-        self.partition = tuple(partition)
+        self.partition = check_columns(partition) if partition else ()
         self.static = dict(static or {})
-        self._default_name = default_name
+        self._default_name = checked_default(default_name)
+        self._check = check
         self._columns = None if columns is None else [name for name in columns if name not in self.static]
-        _check_columns(self.partition, self.static, self._columns)
+        _check_static(self.partition, self.static, self._columns)
         self._dynamic = [name for name in self.partition if name not in self.static]
         self._paths: dict[tuple[object, ...], str] = {}
         if self._columns is not None:
@@ -56,14 +65,18 @@ class PartitionColumns:
         return not self._dynamic
 
     def path_of(self, values: Sequence[object]) -> str:
-        """The partition whose dynamic columns have these values."""
+        """The partition whose dynamic columns have these values. Raises :class:`PartitionPathError`."""
+        check_values(self._dynamic, values)
         given = iter(values)
         everything = [self.static[name] if name in self.static else next(given) for name in self.partition]
-        return partition_directory(self.partition, everything, self._default_name)
+        path = partition_directory(self.partition, everything, self._default_name)
+        if self._check is not None:
+            self._check(path)
+        return path
 
     def split(self, records: Sequence[Any]) -> tuple[list[str], list[Any]]:
         """The partition of each record, and its row without the columns that are in the path. Raises
-        :class:`RecordError`."""
+        :class:`NoPartitionError`."""
         if not self.partition and self._columns is None:
             return [""] * len(records), list(records)
         if len(self._paths) > _MAX_KNOWN:
@@ -76,34 +89,29 @@ class PartitionColumns:
         try:
             for record in records:
                 values, row = self._take_apart(record)
-                # Not 1 for True, nor 1.0: their directories differ.
-                known = (*values, *map(type, values))
+                known = _known_as(values)
                 path = paths.get(known)
                 if path is None:
                     path = paths[known] = self.path_of(values)
                 partitions.append(path)
                 rows.append(row)
         except (TypeError, ValueError) as error:
-            raise RecordError(len(rows), records[len(rows)], error) from error
+            raise NoPartitionError(len(rows), records[len(rows)], error) from error
         return partitions, rows
 
     def _split_dicts(self, records: Sequence[Any]) -> tuple[list[str], list[Any]] | None:
         """The same, but faster, if all are dicts and have all columns; ``None`` if not."""
-        first, *others = self._dynamic
-        paths = self._paths
+        dynamic, paths = self._dynamic, self._paths
         try:
             rows = [record.copy() for record in records if type(record) is dict]
             if len(rows) < len(records):
                 return None
-            keys: list[tuple[object, ...]]
-            if others:
-                values = [tuple([row.pop(name) for name in self._dynamic]) for row in rows]
-                keys = [(*value, *map(type, value)) for value in values]
-            else:
-                keys = [(value, type(value)) for value in [row.pop(first) for row in rows]]
-            for key in dict.fromkeys(keys):
+            columns = [[row.pop(name) for row in rows] for name in dynamic]
+            texts, types = [map(str, column) for column in columns], [map(type, column) for column in columns]
+            keys: list[tuple[object, ...]] = list(zip(*texts, *types, strict=True))
+            for key, values in dict(zip(keys, zip(*columns, strict=True), strict=True)).items():
                 if key not in paths:
-                    paths[key] = self.path_of(key[: len(key) // 2])
+                    paths[key] = self.path_of(values)
         except (KeyError, TypeError, ValueError):
             return None
         return [paths[key] for key in keys], rows
@@ -133,18 +141,20 @@ _MAX_KNOWN = 10_000
 """Paths that are remembered."""
 
 
-def _check_columns(partition: tuple[object, ...], static: Mapping[str, object], columns: list[str] | None) -> None:
-    for name in partition:
-        if not isinstance(name, str) or not name or name.startswith((".", "_")):
-            raise ConfigurationError(
-                f"{name!r} cannot be a partition column: its directories would have no name, or a hidden one\n"
-                "  fix: give it a name that is not empty and does not start with '.' or '_'"
-            )
-    if len(dict.fromkeys(partition)) != len(partition):
-        raise ConfigurationError(f"partition columns are {partition}: one of them is there twice")
+def _known_as(values: tuple[object, ...]) -> tuple[object, ...]:
+    """Values that go to one directory, or are refused alike. Equal values need not: the decimals 1.0 and 1.00 have
+    other texts, and so have equal instants of two time zones."""
+    return (*map(str, values), *map(type, values))
+
+
+def _check_static(partition: tuple[str, ...], static: Mapping[str, object], columns: list[str] | None) -> None:
     unknown = [name for name in static if name not in partition]
     if unknown:
         raise ConfigurationError(f"{unknown[0]!r} has a static value but is no partition column")
+    try:
+        check_values(list(static), list(static.values()))
+    except PartitionPathError as error:
+        raise ConfigurationError(f"static_partition cannot be: {error}") from None
     if columns is not None:
         missing = [name for name in partition if name not in static and name not in columns]
         if missing:

@@ -8,8 +8,12 @@ It is the file sink with one bucket for each partition, and with something to te
   (hidden, for they are yet to be compacted) that the checkpoint has come to its end.
 
 At the end of the input every part is closed. The checkpoint that holds them makes them visible, as any other; only then
-comes the last announcement, for ``END_OF_INPUT``. (Flink publishes at once. A failure before the last checkpoint then
+comes the announcement for ``END_OF_INPUT``. (Flink publishes at once. A failure before the last checkpoint then
 repeats records.) Without checkpoints everything is published when the input ends.
+
+A writer whose input has ended before that of others goes on announcing, for as long as it hears of checkpoints: who
+counts announcements waits for all writers. (In Flink it falls silent. Nothing is committed any more, and nothing
+compacted, until all inputs have ended.)
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from operators.table.table_compaction import COMPACTED_PREFIX, UNCOMPACTED_PREFI
 
 if TYPE_CHECKING:
     from operators.table.partitioned_file_sink import WriterSpec
+    from state_backends.operator_state import OperatorListState
 
 
 class StreamingFileWriterOperator(FileSinkOperator):
@@ -45,11 +50,16 @@ class StreamingFileWriterOperator(FileSinkOperator):
         self._idle = False
         self._final_id: int | None = None
         """The first checkpoint behind the end of the input."""
+        self._announced_end = False
+        self._unannounced: OperatorListState | None = None
 
     def initialize_state(self) -> None:
-        """Partitions whose parts go on are in progress again."""
+        """Partitions whose parts go on are in progress again; what has not been announced will be."""
         super().initialize_state()
-        if self._table.closes_resumed_parts:
+        if self._table.makes_up_for_lost_announcements and self.context.restored_checkpoint_id() is not None:
+            # Without a restore there is nothing in it.
+            self._unannounced = self.context.operator_backend().list_state("unannounced-partitions")
+            self._books.restore(self._unannounced.get())
             for bucket in self._opened().active.values():
                 if bucket.part is not None:
                     self._books.resumed(bucket.id, bucket.part.created_at_ms)
@@ -133,19 +143,24 @@ class StreamingFileWriterOperator(FileSinkOperator):
                 self._opened().close_part(partition)
         super().snapshot_state(checkpoint_id)
         self._books.on_snapshot(checkpoint_id)
+        if self._unannounced is not None:
+            # With compaction others announce, who have it in their state.
+            self._unannounced.update([] if self._table.compacts else self._books.committable)
         if self._finished and self._final_id is None:
             self._final_id = checkpoint_id
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Make visible what it covers, and then tell."""
         super().notify_checkpoint_complete(checkpoint_id)
-        is_last = self._final_id is not None and checkpoint_id >= self._final_id
-        self._announce(END_OF_INPUT if is_last else checkpoint_id)
-
-    def _announce(self, checkpoint_id: int) -> None:
         partitions = self._books.on_committed(checkpoint_id)
         if partitions is None:
             return
+        if self._final_id is not None and checkpoint_id >= self._final_id and not self._announced_end:
+            self._announced_end = True
+            checkpoint_id = END_OF_INPUT
+        self._announce(checkpoint_id, partitions)
+
+    def _announce(self, checkpoint_id: int, partitions: list[str]) -> None:
         subtask, parallelism = self.context.subtask, self.context.parallelism
         if self._table.compacts:
             self._emit([end_of_checkpoint(checkpoint_id, subtask, parallelism)])
@@ -171,8 +186,8 @@ class StreamingFileWriterOperator(FileSinkOperator):
             buckets.commit_up_to(END_OF_INPUT)
             self._writer.sync_directories()
         self._emit(files)
-        self._announce(END_OF_INPUT)
+        self._announce(END_OF_INPUT, self._books.on_committed(END_OF_INPUT) or [])
 
     def fingerprint(self) -> object:
         """See ``Operator``."""
-        return super().fingerprint(), self._books.fingerprint(), self._final_id, self._idle
+        return super().fingerprint(), self._books.fingerprint(), self._final_id, self._announced_end, self._idle

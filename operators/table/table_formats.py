@@ -11,17 +11,21 @@ Rules
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, shorten
 from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineError, LineParser, TextFormat
 from operators.files.parquet_source import ParquetInputFormat
 from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat, RowFormat, TextRowFormat
-from operators.table.connector_options import ConfigOption
+from operators.table.connector_options import ConfigOption, Options
 from operators.table.factories import Schema, TableDefinition
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_GREATEST_DOUBLE = int(sys.float_info.max)
+_RANGES = {"BIGINT": (_LEAST, _MOST), "DOUBLE": (-_GREATEST_DOUBLE, _GREATEST_DOUBLE)}
+"""Of whole numbers."""
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -73,6 +77,12 @@ def _refuse_bytes(schema: Schema, format: str) -> None:
             )
 
 
+def _refuse_encoding(options: Options, key: str) -> None:
+    encoding = options[key]
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+        options.refuse([f"{key!r} is {encoding!r}, for reading only: sinks write UTF-8, which would be read as that"])
+
+
 def typed_column(name: str, values: Sequence[Any], kind: str) -> list[Any]:
     """Values of a column of that type; a DOUBLE takes ints. Raises ``LineError`` that names column and value."""
     allowed = _PYTHON[kind]
@@ -81,13 +91,17 @@ def typed_column(name: str, values: Sequence[Any], kind: str) -> list[Any]:
         if one is not type(None) and one not in allowed:
             wrong = next(value for value in values if type(value) is one)
             raise LineError(f"column {name!r}: {wrong!r} is no {kind}")
-    if kind == "BIGINT":
-        for value in values:
-            if value is not None and not _LEAST <= value <= _MOST:
-                raise LineError(f"column {name!r}: {value!r} is no BIGINT: it does not fit 64 bits")
-    if kind == "DOUBLE" and int in found:
-        return [float(value) if type(value) is int else value for value in values]
+    if int in found:
+        least, most = _RANGES[kind]
+        for value in [one for one in values if type(one) is int and not least <= one <= most]:
+            raise LineError(_out_of_range(name, value, kind))
+        if kind == "DOUBLE":
+            return [float(value) if type(value) is int else value for value in values]
     return list(values)
+
+
+def _out_of_range(name: str, value: int, kind: str) -> str:
+    return f"column {name!r}: {shorten(value)} is no {kind}: it does not fit 64 bits"
 
 
 class CsvTableFormat:
@@ -122,13 +136,18 @@ class CsvTableFormat:
         """See :class:`operators.table.factories.FormatFactory`."""
         columns, options = table.physical, table.options
         _refuse_bytes(columns, self.identifier)
+        # (An input format says so itself.)
+        delimiter = options["csv.field-delimiter"]
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            options.refuse([f"'csv.field-delimiter' is {delimiter!r}: it takes one character, other than a quote"])
         if options["csv.header"] or options["csv.null-literal"] not in ("", None):
             options.refuse(
                 [f"{key!r} is for reading only: sinks write no header, and null as an empty field"
                  for key in options.given_among(("csv.header", "csv.null-literal"))]
             )  # fmt: skip
+        _refuse_encoding(options, "csv.encoding")
         return CheckedRowFormat(
-            CsvRowFormat(tuple(columns), delimiter=options["csv.field-delimiter"]), columns, _as_csv
+            CsvRowFormat(tuple(columns), delimiter=delimiter), columns, _as_csv
         )
 
 
@@ -176,6 +195,7 @@ class TextTableFormat:
     def output_format(self, table: TableDefinition) -> RowFormat:
         """See :class:`operators.table.factories.FormatFactory`."""
         column = _only_column(table.physical)
+        _refuse_encoding(table.options, "text.encoding")
         return CheckedRowFormat(TextRowFormat(), table.physical, lambda row: row[column])
 
 
@@ -296,12 +316,16 @@ class CheckedRowFormat:
         """See :class:`operators.files.row_formats.RowFormat`."""
         schema = self._schema
         if not isinstance(record, Mapping) or record.keys() != schema.keys():
-            found = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
-            raise ValueError(f"a row of the table has {', '.join(schema)}; this one has {found}")
+            found = f"is {type(record).__name__}"
+            if isinstance(record, Mapping):
+                found = f"has {', '.join(map(str, record))}"
+            raise ValueError(f"a row of the table is a dict with {', '.join(schema)}; this one {found}")
         row = {}
         for name, kind in schema.items():
             value = record[name]
             if value is not None and type(value) not in _PYTHON[kind]:
                 raise ValueError(f"column {name!r}: {value!r} is no {kind}")
+            if type(value) is int and not _RANGES[kind][0] <= value <= _RANGES[kind][1]:
+                raise ValueError(_out_of_range(name, value, kind))
             row[name] = value
         return self._rows.encode(self._prepared(row))

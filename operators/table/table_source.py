@@ -17,40 +17,43 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def values_of_partition(path: str, table: TableDefinition) -> dict[str, Any]:
+    """The values of the partition columns in ``path``, of their types. Raises :class:`PartitionPathError`."""
+    texts = partition_values(path, table.partition_keys, table.options["partition.default-name"])
+    values: dict[str, Any] = {}
+    for key, text in zip(table.partition_keys, texts, strict=True):
+        kind = table.schema[key]
+        try:
+            values[key] = None if text is None else value_of_text(text, kind)
+        except ValueError as error:
+            raise PartitionPathError(
+                f"partition column {key!r} is declared {kind}, and the path says {text!r}: {error}"
+            ) from None
+    return values
+
+
 class TableFileSource(FileSource):
     """A ``FileSource`` whose records are dicts in the order of a table's schema."""
 
     def __init__(self, path: str, format: Any, table: TableDefinition, **options: Any) -> None:
         super().__init__(path, format, **options)
-        self._schema = table.schema
-        self._partition_keys = table.partition_keys
-        self._default_name: str = table.options["partition.default-name"]
+        self._table = table
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """See :class:`operators.files.file_source.FileSource`. Raises ``ConfigurationError`` when the path does not
         name the partition."""
-        if not self._partition_keys:
-            return super().open_split(split, position, context)
-        values = self._partition(split_range(split).path)
-        return _PartitionReader(super().open_split(split, position, context), self._schema, values)
-
-    def _partition(self, path: str) -> dict[str, Any]:
-        keys = self._partition_keys
-        directory = path.rpartition("/")[0]
+        reader = super().open_split(split, position, context)
+        if not self._table.partition_keys:
+            return reader
+        path = split_range(split).path
         try:
-            texts = partition_values(directory, keys, self._default_name)
+            values = values_of_partition(path.rpartition("/")[0], self._table)
         except PartitionPathError as error:
-            raise ConfigurationError(f"{path} is no file of a partition: {error}") from None
-        values: dict[str, Any] = {}
-        for key, text in zip(keys, texts, strict=True):
-            try:
-                values[key] = None if text is None else value_of_text(text, self._schema[key])
-            except ValueError as error:
-                raise ConfigurationError(
-                    f"{path}: partition column {key!r} is declared {self._schema[key]}, and the path says {text!r}: "
-                    f"{error}\n  declare it STRING, or move the file"
-                ) from None
-        return values
+            reader.close()
+            raise ConfigurationError(
+                f"{path} is no file of a partition: {error}\n  declare the column STRING, or move the file"
+            ) from None
+        return _PartitionReader(reader, self._table.schema, values)
 
 
 class _PartitionReader:

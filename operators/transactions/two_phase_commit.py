@@ -233,5 +233,6 @@ def check_timeouts(transaction_timeout_ns: int | None, timeout_warning_ratio: fl
         raise ConfigurationError(
             f"transaction_timeout_ns is {transaction_timeout_ns!r}; it must be a whole number of ns above 0, or None"
         )
-    if timeout_warning_ratio is not None and not 0 <= timeout_warning_ratio <= 1:
+    ratio: object = timeout_warning_ratio
+    if ratio is not None and not (isinstance(ratio, int | float) and 0 <= ratio <= 1):
         raise ConfigurationError(f"timeout_warning_ratio is {timeout_warning_ratio!r}; it must be from 0 to 1, or None")

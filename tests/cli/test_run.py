@@ -201,7 +201,7 @@ def test_a_job_killed_too_often_has_failed(weir: Weir) -> None:
     [
         (("--kill", "sun[0]@1ms"), 11, "did you mean 'sum[0]'?"),
         (("--kill", "sum[0]"), 11, "not of the form NAME@TIME"),
-        (("--checkpoint-interval", "often"), 11, "is not a time"),
+        (("--checkpoint-interval", "5"), 11, "e.g. 250ms; or a number of source records, e.g. 10000rec"),
         (("--checkpoint-interval", "0ms"), 11, "must be above 0"),
         (("--checkpoint-timeout", "1parsec"), 11, "checkpoint timeout '1parsec'"),
         (("--restart", "maybe"), 11, "fixed:3:10ms"),
@@ -220,6 +220,24 @@ def test_wrong_options_are_refused_before_anything_is_made(
     assert answer.exit_code == exit_code, answer.stderr
     assert message in answer.stderr
     assert sorted(one.name for one in weir.directory.iterdir()) == ["sums.py"]
+
+
+def test_the_place_of_an_error_is_a_line_of_a_file(weir: Weir) -> None:
+    """Not one of what a package has compiled, which nobody can look at."""
+    (weir.directory / "a.parquet").write_text("no")
+    (weir.directory / "odd.py").write_text(
+        "from engine import FileSource, Job, ParquetInputFormat\n"
+        "def job():\n"
+        "    job = Job('odd')\n"
+        "    job.source(FileSource('a.parquet', ParquetInputFormat())).print()\n"
+        "    return job\n"
+    )
+    pytest.importorskip("pyarrow")
+    answer = weir("run", "odd.py", "--restart", "none")
+
+    assert answer.exit_code == 13
+    assert "a.parquet: not a whole Parquet file" in answer.stderr
+    assert ".pxi" not in answer.stderr
 
 
 def test_a_graph_that_cannot_run_is_refused(weir: Weir) -> None:

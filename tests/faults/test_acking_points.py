@@ -11,7 +11,7 @@ import pytest
 from engine.explore.case import Case
 from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
-from engine.faults.fault import Fault
+from engine.faults.fault import Fault, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.process import worker_of
 from engine.graph.job import Job
@@ -19,6 +19,7 @@ from engine.observe.points import AFTER
 from engine.runtime.interference import JOB_MANAGER, PROCESS
 from operators.sinks import CollectedResults, CollectSink
 from operators.sources import SequenceSource
+from tests.operators.log.log_job import job as logged
 
 RECORDS = 5
 EXPECTED = Counter(repr(number * 10) for number in range(RECORDS))
@@ -121,3 +122,25 @@ def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer
     acking = finished.result.acking
     assert acking is not None
     assert acking.replayed == 0
+
+
+def test_a_power_cut_takes_nothing_that_was_acknowledged() -> None:
+    """Offsets are durable when they are committed: what they cover must be in the log for good. The machine dies at
+    any microsecond, and of the log nothing is left that was not made durable."""
+    subject = Subject(lambda parallelism: logged(20, delivery="at-least-once", parallelism=parallelism))
+    config = {
+        "mode": "acking",
+        "checkpoint_interval": "2us",
+        "cost.link_latency_ns": 1_000,
+        "cost.record_ns": 300,
+        "acking.timeout_ns": 60_000,
+    }
+    again = 0
+    for at_us in range(1, 17):
+        faults = tuple(parse_fault(text) for text in (f"crash:process@{at_us}us", "lose-unsynced:*log#1"))
+        finished = run_case(subject, Case(config=config, faults=faults))
+        rows = Counter(finished.committed["out0"])
+        assert finished.outcome == "finished", (at_us, finished.error)
+        assert rows.keys() == {str(number) for number in range(20)}, at_us
+        again += rows.total() - 20
+    assert again

@@ -42,6 +42,7 @@ _TRANSCRIPTS = (
     "partition-commit",
     "partitioned-log",
     "table-connector",
+    "failover",
 )
 _LOOKS_BACK = ("sources-and-sinks", "file-sink", "partitioned-log")
 _EXTRAS = {"columnar": "numpy", "state-backends": "rocksdict", "file-sink": "pyarrow"}
@@ -133,3 +134,16 @@ def test_a_line_that_is_not_printed_is_found() -> None:
     assert not transcripts.is_shown(["a", "…", "d"], ["a", "b"])
     assert not transcripts.is_shown(["a"], ["a", "b"])
     assert not transcripts.is_shown([], ["a"])
+    assert transcripts.is_shown(["one …"], ["one two three"])
+    assert not transcripts.is_shown(["one … three"], ["one two three"])
+    assert not transcripts.is_shown(["one …"], ["two one"])
+
+
+def test_what_differs_between_machines_does_not_count() -> None:
+    """Version of Python, seconds and tokens; nothing else that looks like them."""
+    assert transcripts.is_shown(["weir 0.1.0 (Python 3.11.7): 2 runs"], ["weir 0.1.0 (Python 3.12.0): 2 runs"])
+    assert transcripts.is_shown(["2 runs, 1.5 s; seconds=1.4 x=2"], ["2 runs, 12.0 s; seconds=90 x=2"])
+    assert transcripts.is_shown(["weir replay weir1.Ab_c-… --times 3"], ["weir replay weir1.XYZ --times 3"])
+    assert not transcripts.is_shown(["weir 0.1.0 (Python 3.11.7): 2 runs"], ["weir 0.2.0 (Python 3.11.7): 2 runs"])
+    assert not transcripts.is_shown(["in 1.5ms of virtual time, 2 s"], ["in 1.6ms of virtual time, 2 s"])
+    assert not transcripts.is_shown(["weir1.Ab… failed"], ["weir1.Ab passed"])

@@ -2,8 +2,9 @@
 
 A page shows three things: a Python program, directly followed by a `text` block with what it prints; a program that
 names its file in its first line (`# compare.py`); and a `console` block, in which `$ command` is followed by what is
-printed. A line with only `…` stands for any number of lines; programs and commands run in `/tmp/try` as far as a page
-is concerned.
+printed. A line with only `…` stands for any number of lines, one that ends with it for all that begin so; programs
+and commands run in `/tmp/try` as far as a page is concerned. What differs from machine to machine (versions of Python,
+seconds, and tokens, which hold the directory) is not compared.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from pathlib import Path
 ELLIPSIS = "…"
 _PAGE_DIRECTORY = "/tmp/try"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OF_THE_MACHINE = (
+    (re.compile(r"\(Python [\d.]+\)"), "(Python)"),
+    (re.compile(r"\b\d+\.\d s\b"), "0 s"),
+    (re.compile(r"\b(seconds|runs_per_s)=[\d.]+"), r"\1=0"),
+    (re.compile(r"\bweir1\.[\w-]+…?"), "weir1"),
+)
 _FILE_NAME = re.compile(r"# ([\w-]+\.py)\b")
 
 
@@ -91,6 +98,24 @@ def commands(page: str) -> Iterator[Command]:
             yield command
 
 
+def shell_commands(page: str) -> Iterator[Command]:
+    """The lines of all `sh` blocks, in order, without comments; what they print is not shown."""
+    for block in blocks(page):
+        for offset, text in enumerate(block.text.splitlines() if block.language == "sh" else (), start=1):
+            yield Command(re.sub(r"\s+# .*", "", text), block.line + offset)
+
+
+def last_token(printed: list[str]) -> str:
+    """The token of a run that was printed last; empty if none was."""
+    found = re.findall(r"\bweir1\.[\w-]+", "\n".join(printed))
+    return found[-1] if found else ""
+
+
+def with_token(command: str, token: str) -> str:
+    """A command with the whole token instead of one that the page cuts."""
+    return re.sub(r"\bweir1\.[\w-]*…", lambda _: token, command)
+
+
 def run_program(program: str, directory: Path, root: Path) -> str:
     """What a program prints; what it says on standard error if it fails."""
     done = _run([sys.executable, "-c", program.replace(_PAGE_DIRECTORY, str(directory))], directory, root)
@@ -115,8 +140,19 @@ def _run(arguments: list[str], directory: Path, root: Path) -> subprocess.Comple
 
 def is_shown(shown: list[str], printed: list[str]) -> bool:
     """Whether a page shows what was printed; trailing blanks do not count."""
-    pattern = "".join(
-        r"(?:[^\n]*\n)*?" if line.strip() == ELLIPSIS else re.escape(line.rstrip()) + "\n" for line in shown
-    )
-    text = "".join(line.rstrip() + "\n" for line in printed)
+    pattern = "".join(_pattern(_of_any_machine(line)) for line in shown)
+    text = "".join(_of_any_machine(line) + "\n" for line in printed)
     return re.fullmatch(pattern, text) is not None
+
+
+def _pattern(line: str) -> str:
+    if line.strip() == ELLIPSIS:
+        return r"(?:[^\n]*\n)*?"
+    begins, cut, behind = line.partition(ELLIPSIS)
+    return re.escape(line) + "\n" if not cut or behind else re.escape(begins) + "[^\n]*\n"
+
+
+def _of_any_machine(line: str) -> str:
+    for what, instead in _OF_THE_MACHINE:
+        line = what.sub(instead, line)
+    return line.rstrip()

@@ -10,7 +10,7 @@ import pytest
 from engine.checkpoint.messages import SubtaskCheckpointMetrics
 from engine.checkpoint.statistics import CheckpointStatistics
 from engine.elements.events import SnapshotKind
-from engine.report.report import metrics_of
+from engine.report.report import error_entry, metrics_of
 from tests.report.runs import Run, make_run
 
 
@@ -63,6 +63,14 @@ def test_a_finished_task_keeps_the_numbers_of_its_last_snapshot() -> None:
     task = metrics_of(replace(run.result, checkpoints=statistics), run.execution.plan).tasks["numbers -> check[0]"]
 
     assert (task["checkpointAlignmentTime"], task["checkpointStartDelayNanos"]) == (7, 5)
+
+
+def test_an_error_raised_from_itself_has_an_end() -> None:
+    """`raise error from error` makes a chain of causes without one."""
+    first, second = ValueError("first"), TypeError("second")
+    first.__cause__, second.__cause__ = second, first
+
+    assert [one["message"] for one in error_entry(first)["causes"]] == ["second"]
 
 
 def test_a_failed_run_reports_its_error_and_causes() -> None:

@@ -20,12 +20,18 @@ from engine.runtime.acking import OFFSETS_FILE_NAME, ReplayLimitError, Unacknowl
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.upsert_sink import UpsertSink
 from operators.files.file_sink import FileSink
 from operators.sinks import CollectedResults, CollectSink
 from operators.sources import CollectionSource, Pause, SequenceSource
+from operators.table.partition_commit import PartitionCommit
+from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
+from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
 from state_backends.filesystem import MemoryFileSystem
+from state_backends.storage import CheckpointStorage
 from tests.runtime.acked_jobs import (
     TIMEOUT_NS,
     acking_config,
@@ -360,6 +366,44 @@ def test_a_sink_that_holds_rows_back_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="sink 'rows' holds rows back until a checkpoint completes"):
         Execution(job.plan(), acking_config())
+
+
+def test_who_commits_need_not_be_the_last_to_be_refused() -> None:
+    """Behind the writers of a table stands who commits its partitions, and he waits for no notification."""
+    job = Job("table")
+    rows = job.source(SequenceSource(0, 5)).map(lambda number: {"day": str(number % 2), "number": number})
+    rows.sink(PartitionedFileSink("out", partition_by=("day",), commit=PartitionCommit()), name="rows")
+
+    with pytest.raises(ConfigurationError, match="sink 'rows' holds rows back until a checkpoint completes"):
+        Execution(job.plan(), acking_config())
+
+
+def test_a_sink_that_gathers_rows_writes_them_before_they_count_as_handled() -> None:
+    """No checkpoint comes that would make it, and with its death they would be lost."""
+    sink = UpsertSink(MemoryDatabase(), "rows", {"key": "BIGINT"}, key=("key",), row=lambda number: (number,))
+    job = Job("upserts")
+    job.source(SequenceSource(0, 30, splits=2)).rebalance().sink(sink, name="rows", parallelism=1)
+    result, acking = run_acked(job, kills=[("rows", 20 * US)])
+
+    assert result.state == "finished"
+    assert acking.replayed > 0
+    assert sink.committed_rows() == sorted(f"({number},)" for number in range(30))
+
+
+def test_offsets_that_could_not_be_written_are_written_with_the_next_commit() -> None:
+    """Also when nothing has been acknowledged since: at the end, say."""
+    files = MemoryFileSystem()
+    rule = FaultRule(FaultKind.ERROR_BEFORE, "rename", f"*/{OFFSETS_FILE_NAME}", at_call=1)
+    storage = CheckpointStorage(FaultInjectingFileSystem(files, [rule]), "/checkpoints", "pipeline")
+    config = acking_config(restart=NoRestart(), checkpoint_interval=CheckpointInterval(records=20))
+    job = pipeline(at_once(), parallelism=1, splits=1)
+    result, acking = run_acked(job, config, storage=storage)
+    assert any("could not be written" in note for note in result.notes)
+    assert acking.commits == 1
+
+    job = pipeline(at_once(), parallelism=1, splits=1)
+    again, _ = run_acked(job, storage=storage_on(files.survivors()), restore=True, incarnation=2)
+    assert again.source_records == 0
 
 
 def test_an_iteration_is_refused() -> None:

@@ -54,7 +54,7 @@ def _spec(config: Vector) -> WriterSpec:
         keeps_columns=True,
         default_partition=DEFAULT_PARTITION_NAME,
         prefix="part",
-        closes_resumed_parts=False,
+        makes_up_for_lost_announcements=False,
         rolling_policy=policy_of(config["rolling_policy"]),
     )
 

@@ -113,3 +113,31 @@ def test_everything_leaves_once_and_nothing_crosses_an_event(steps: list[Any], o
         assert leave(queue) == shown(wanted)
         assert [entry.value for entry in queue.entries()] == [one.value for one in model if isinstance(one, Entry)]
     assert queue.is_empty
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_has_left_is_forgotten_though_the_queue_is_never_empty(ordered: bool) -> None:
+    """Without watermarks between, one record is always behind another: the queue is as one that holds the last only."""
+    queue = ElementQueue(ordered=ordered)
+    last = queue.put(0, None)
+    for number in range(1, 5):
+        first, last = last, queue.put(number, None)
+        queue.settle(first, (number,))
+        assert list(queue.leaving()) == [first]
+        queue.validate()
+    alone = ElementQueue(ordered=ordered)
+    alone.put(4, None)
+    assert queue.fingerprint() == alone.fingerprint()
+
+
+def test_answers_that_wait_tell_queues_apart() -> None:
+    """In order an answer waits for those before it, and is part of what will leave."""
+    fingerprints = []
+    for answer in (None, (1,), (2,)):
+        queue = ElementQueue(ordered=True)
+        queue.put("first", None)
+        second = queue.put("second", None)
+        if answer is not None:
+            queue.settle(second, answer)
+        fingerprints.append(queue.fingerprint())
+    assert len(dict.fromkeys(fingerprints)) == 3

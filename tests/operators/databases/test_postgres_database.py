@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, DataLossError, MissingDependencyError
+from operators.databases import postgres_epochs
 from operators.databases.database_sink import PostgresSink
 from operators.databases.postgres_connection import imported_psycopg
 from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.session import DatabaseError, EpochHolder, FencedError, RowRefusedError, TableDescription
+from operators.databases.session import (
+    DatabaseError,
+    EpochHolder,
+    FencedError,
+    RowRefusedError,
+    TableDescription,
+    TransactionName,
+)
 from operators.databases.upsert_sink import UpsertSink
 from tests.operators.databases.cluster import IMPATIENT, Cluster, execute, prepared
 from tests.operators.harness import Harness
@@ -135,6 +143,25 @@ def test_a_prepared_transaction_of_another_database_is_not_taken_for_ours(
         postgres_server.execute("DROP DATABASE elsewhere WITH (FORCE)")
 
 
+def test_a_prepared_transaction_that_is_only_called_alike_is_let_alone(
+    postgres_dsn: str, postgres_cluster_of: Make
+) -> None:
+    """Of somebody else, whose name begins as ours do."""
+    cluster = postgres_cluster_of()
+    database = postgres_dsn.rpartition("=")[2]
+    theirs = f"{database}:{cluster.sink.describe('op-uid').writer}/theirs"
+    connection = imported_psycopg().connect(postgres_dsn, autocommit=True)
+    connection.execute("BEGIN")
+    connection.execute("CREATE TABLE theirs (a INT)")
+    connection.execute(f"PREPARE TRANSACTION '{theirs}'")
+    cluster.write(1)
+    cluster.checkpoint()
+    cluster.crash()
+    assert (cluster.visible(), prepared(postgres_dsn)) == ([1], [theirs])
+    connection.execute(f"ROLLBACK PREPARED '{theirs}'")
+    connection.close()
+
+
 def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, postgres_cluster_of: Make) -> None:
     """Its open transaction holds the lock of a key that its successor writes, too."""
     cluster = postgres_cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
@@ -146,6 +173,28 @@ def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, postgres_cluster_o
     assert cluster.visible() == [1]
     with pytest.raises(DatabaseError):
         zombie.process([(2, "")])
+
+
+def test_the_connection_of_a_zombie_is_cut_also_if_the_first_try_breaks_off(
+    postgres_dsn: str, postgres_cluster_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the new epoch and the cut: the request is repeated, and still knows whom to cut."""
+    cluster = postgres_cluster_of(patience={"reconnect_wait_s": 0.0, "lock_timeout_ms": 200}, batch_rows=1)
+    cluster.write(1)
+    (held,) = execute(postgres_dsn, "SELECT backend FROM weir_epochs")
+    terminate, tries = postgres_epochs._terminate, list[int]()
+
+    def breaking_off(connection: Any, backend: int, started: object) -> None:
+        tries.append(backend)
+        if len(tries) == 1:
+            raise imported_psycopg().OperationalError("the connection is lost")
+        terminate(connection, backend, started)
+
+    monkeypatch.setattr(postgres_epochs, "_terminate", breaking_off)
+    cluster.start()
+    assert tries == [held[0]] * 2
+    assert execute(postgres_dsn, f"SELECT 1 FROM pg_stat_activity WHERE pid = {held[0]}") == []
+    assert execute(postgres_dsn, "SELECT epoch FROM weir_epochs") == [(3,)]
 
 
 def test_a_zombie_whose_connection_cannot_be_cut_is_fenced_at_the_pre_commit(
@@ -305,6 +354,39 @@ def test_what_was_committed_stays_committed_whatever_the_server_is_set_to(postgr
     connection.close()
 
 
+def test_connections_that_were_idle_for_too_long_are_made_anew(postgres_dsn: str, postgres_cluster_of: Make) -> None:
+    """Between two checkpoints nothing may be asked for as long as it takes; nothing is lost with them."""
+    name = postgres_dsn.rpartition("=")[2]
+    execute(postgres_dsn, f"ALTER DATABASE {name} SET idle_session_timeout = '100ms'")
+    cluster = postgres_cluster_of()
+    for number in (1, 2):
+        cluster.write(number)
+        cluster.checkpoint(0)
+        waited = 0
+        while execute(postgres_dsn, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'weir'"):
+            time.sleep(0.05)
+            waited += 1
+            assert waited < 100
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2]
+
+
+def test_transactions_see_who_has_taken_over_whatever_the_server_is_set_to(postgres_dsn: str) -> None:
+    """With snapshots for whole transactions a zombie would not see that it is one."""
+    database = postgres_dsn.rpartition("=")[2]
+    execute(postgres_dsn, f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
+    sink = PostgresSink(PostgresDatabase(postgres_dsn), "numbers", {"number": "BIGINT"}, writer="w")
+    session = sink.database.connect(sink.describe(""), str)
+    session.prepare_table()
+    name = TransactionName(sink.describe("").writer, 0, session.take_over(0, 1), 1, 1, 0)
+    session.begin(name)
+    session.write(name, [(1,)])
+    execute(postgres_dsn, "UPDATE weir_epochs SET epoch = epoch + 1")
+    with pytest.raises(FencedError):
+        session.prepare(name, 1)
+    session.close()
+
+
 def test_a_server_without_prepared_transactions_is_refused() -> None:
     """With the setting to change. Upserts need none."""
     with running_server(max_prepared_transactions=0, fsync=False) as server:
@@ -344,9 +426,13 @@ def test_a_dsn_that_is_none_is_refused() -> None:
     with pytest.raises(DatabaseError, match="refused"):
         Harness(PostgresSink(nobody, "t", {"a": "INT"}).create_operator())
     assert time.monotonic() - started < 5
-    for options in ({"reconnects": -1}, {"reconnect_wait_s": -1}, {"lock_timeout_ms": 0}):
+    wrong: list[dict[str, Any]] = [
+        {"reconnects": -1}, {"reconnect_wait_s": -1}, {"reconnect_wait_s": "1"}, {"lock_timeout_ms": 0},
+        {"connect_timeout_s": 0},
+    ]  # fmt: skip
+    for options in wrong:
         with pytest.raises(ConfigurationError):
-            PostgresDatabase("", **options)  # type: ignore[arg-type]
+            PostgresDatabase("", **options)
 
 
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

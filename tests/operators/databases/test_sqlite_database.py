@@ -11,7 +11,7 @@ import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.databases.database_sink import SqliteSink
-from operators.databases.session import DatabaseError, RowRefusedError
+from operators.databases.session import DatabaseError, RowRefusedError, TableDescription
 from operators.databases.sqlite_database import SqliteDatabase
 from tests.operators.databases.cluster import Cluster
 from tests.operators.harness import Harness
@@ -123,6 +123,31 @@ def test_rows_that_break_a_constraint_only_together_are_found_at_the_pre_commit(
     cluster.checkpoint(0, 1)
     cluster.write(3)
     cluster.checkpoint(0, 1)
+    assert cluster.visible() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("options", ["", "WITHOUT ROWID"])
+def test_a_foreign_key_that_is_checked_at_the_end_is_found_at_the_pre_commit(
+    cluster_of: Make, path: str, options: str
+) -> None:
+    """Not with the commit, behind the completed checkpoint, where no restart would help."""
+    SqliteDatabase(path).connect(TableDescription("t", ("a",), "w"), str).close()
+    execute(
+        path,
+        "CREATE TABLE texts (text TEXT PRIMARY KEY)",
+        "INSERT INTO texts VALUES ('text 1'), ('text 2')",
+        "CREATE TABLE numbers (number BIGINT PRIMARY KEY, text TEXT REFERENCES texts DEFERRABLE INITIALLY DEFERRED)"
+        + options,
+    )
+    cluster = cluster_of(columns=("number", "text"))
+    cluster.write(1, 2)
+    cluster.checkpoint(0)
+    cluster.write(3)
+    row = r"row     \(3, 'text 3'\)" if not options else "no such row in 'texts'"
+    with pytest.raises(RowRefusedError, match=f"(?s)table 'numbers'.*FOREIGN KEY.*{row}"):
+        cluster.snapshot()
+    execute(path, "INSERT INTO texts VALUES ('text 3')")
+    cluster.checkpoint(0)
     assert cluster.visible() == [1, 2, 3]
 
 

@@ -17,7 +17,7 @@ from operators.databases.memory_database import (
     MemoryDatabase,
     UnansweredError,
 )
-from operators.databases.session import FencedError, RowRefusedError, SinkDatabase
+from operators.databases.session import EpochHolder, FencedError, RowRefusedError, SinkDatabase, TableDescription
 from operators.databases.upsert_sink import UpsertSink
 from tests.operators.harness import Harness
 
@@ -111,6 +111,32 @@ def test_with_a_version_an_older_record_changes_nothing(database: SinkDatabase) 
     table.task.finish()
     assert table.rows() == {"a": 5, "c": 8}
     table.task.close()
+
+
+def test_a_row_without_a_version_is_older_than_any(real_database: SinkDatabase) -> None:
+    """Such as all rows of a table that got its version column later: they are replaced, and deleted."""
+    plain = UpsertSink(real_database, "totals", {**COLUMNS, "version": "BIGINT"}, key=("key",))
+    first = Harness(plain.create_operator())
+    first.process([("a", 1, None), ("b", 1, None)])
+    first.finish()
+    first.close()
+    options: dict[str, Any] = {"key": ("key",), "version": "version", "delete": lambda record: record[1] is None}
+    sink = UpsertSink(real_database, "totals", ("key", "value", "version"), **options)
+    task = Harness(sink.create_operator(), attempt=2)
+    task.process([("a", 2, 1), ("b", None, 1)])
+    task.finish()
+    assert real_database.rows(sink.describe("op-uid")) == [("a", 2, 1)]
+    task.close()
+
+
+def test_the_model_takes_a_row_without_a_version_for_older_than_any() -> None:
+    """As the databases do."""
+    description = TableDescription("t", ("key", "version"), "w", key=("key",), version="version")
+    session = MemoryDatabase().connect(description, str)
+    holder = EpochHolder(0, session.take_over(0, 1))
+    session.upsert(holder, [("a", None), ("b", None)], [])
+    session.upsert(holder, [("a", 1)], [("b", 1)])
+    assert session._database.rows(description) == [("a", 1)]  # type: ignore[attr-defined]
 
 
 def test_without_a_version_a_row_may_go_back_for_a_while(table: Table) -> None:
@@ -218,16 +244,31 @@ def test_a_row_that_the_table_refuses_is_told(real_database: SinkDatabase) -> No
 
 
 def test_records_that_are_no_rows_are_told() -> None:
-    """A key that is None, a row that is too short, a function that fails."""
-    for options, record in (({}, (None, 1)), ({}, ("a",)), ({"delete": lambda record: record.gone}, ("a", 1))):
+    """A key that is None or no value, a row that is too short, a function that fails."""
+    fails: dict[str, Any] = {"delete": lambda record: record.gone}
+    for options, record in (({}, (None, 1)), ({}, (["a"], 1)), ({}, ("a",)), (fails, ("a", 1))):
         table = Table(MemoryDatabase(), **options)
         with pytest.raises(UserFunctionError) as caught:
             table.task.process([("fine", 1), record] if not options else [record])
         assert caught.value.record == record
 
 
+@pytest.mark.parametrize(("records", "why"), [
+    ([("a", None)], r"the version \(value\) is None"),
+    ([("a", 1), ("a", "2")], "not supported between instances of 'str' and 'int'"),
+])  # fmt: skip
+def test_a_version_that_cannot_be_compared_is_told(records: list[Any], why: str) -> None:
+    """With the record: what has none could never be replaced, and would replace what is newer."""
+    table = Table(MemoryDatabase(), version="value")
+    with pytest.raises(UserFunctionError, match=why) as caught:
+        table.task.process(records)
+    assert caught.value.record == records[-1]
+
+
 @pytest.mark.parametrize(
     "options", [{"key": ()}, {"key": "key"}, {"key": ("nothing",)}, {"version": "x"}, {"batch_rows": 0},
+                {"key": 5}, {"key": ("key", "key")}, {"version": "key"}, {"delete": "key"}, {"row": "key"},
+                {"writer": ""}, {"writer": 5}, {"table": 5},
                 {"flush_interval_ms": 0}, {"request_ns": -1}, {"database": "shop.sqlite"},
                 {"database": MemoryDatabase}],
 )  # fmt: skip

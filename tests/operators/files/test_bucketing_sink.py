@@ -18,7 +18,7 @@ from operators.files.bucketing_names import FINISHED, IN_PROGRESS, PENDING, VALI
 from operators.files.bucketing_parts import BucketingParts
 from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
 from operators.files.bulk_formats import BulkTextFormat
-from operators.files.row_formats import JsonLinesRowFormat
+from operators.files.row_formats import JsonLinesRowFormat, TextRowFormat
 from operators.files.valid_length import decode_valid_length, encode_valid_length, write_valid_length
 from operators.sources import SequenceSource
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
@@ -617,6 +617,7 @@ def test_bad_records_are_named() -> None:
         {"rollover_interval_ms": 1.5},
         {"inactive_check_interval_ms": 0},
         {"inactive_threshold_ms": -1},
+        {"names": "part"},
         {"format": BulkTextFormat(JsonLinesRowFormat())},
     ],
 )
@@ -624,6 +625,54 @@ def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     """They say what they must be."""
     with pytest.raises(ConfigurationError):
         BucketingSink(**{"path": "rows", **options})
+
+
+def test_two_sinks_that_go_on_differently_have_different_fingerprints() -> None:
+    """The watermark decides about buckets, and which parts were opened decides what the journal will say."""
+    fs = MemoryFileSystem()
+    task = start(fs)
+    seen = [task.operator.fingerprint()]
+    task.watermark(5)
+    seen.append(task.operator.fingerprint())
+    task.process([1])
+    seen.append(task.operator.fingerprint())
+    task.operator._machine.take_opened()  # type: ignore[attr-defined]
+    seen.append(task.operator.fingerprint())
+    assert len(dict.fromkeys(map(repr, seen))) == 4
+
+
+@pytest.mark.parametrize(("line_end", "read"), [("\r\n", ["a", "b"]), ("", ["ab"])])
+def test_rows_are_read_back_as_the_format_ends_them(line_end: str, read: list[str]) -> None:
+    """By the line end of the sink's format; without any, nobody can tell rows apart."""
+    fs = MemoryFileSystem()
+    spec = BucketingSink("rows", format=TextRowFormat(line_end))
+    task = Harness(spec.create_operator(), fs=fs)
+    task.process(["a", "b"])
+    task.finish()
+    task.snapshot(1)
+    task.complete(1)
+    assert spec.read_output(fs, ROWS) == {"": read}
+
+
+@pytest.mark.parametrize("use_truncate", [True, False], ids=["truncate", "valid length"])
+def test_a_zombie_writes_to_what_nobody_looks_at(use_truncate: bool) -> None:
+    """A task that was declared dead wakes up when its part is finished, and goes on writing to it: readers see what the
+    checkpoint covers."""
+    fs = MemoryFileSystem()
+    spec = BucketingSink("rows", use_truncate=use_truncate)
+    zombie = Harness(spec.create_operator(), fs=fs)
+    zombie.process([1, 2])
+    checkpoint = zombie.snapshot(1)
+    zombie.complete(1)
+    successor = Harness(spec.create_operator(), fs=fs, restored=checkpoint, attempt=2)
+    zombie.process([666])
+    zombie.snapshot(2)
+    successor.process([3])
+    successor.finish()
+    successor.snapshot(2)
+    successor.complete(2)
+    assert rows(fs) == ["1", "2", "3"]
+    assert not [path for path in fs.walk_files(ROWS) if path.endswith(".copied")]
 
 
 def test_a_directory_that_is_a_file() -> None:

@@ -62,6 +62,13 @@ def test_unknown_compressions_are_refused() -> None:
         ParquetFormat(SCHEMA, compression="lzo")
 
 
+@pytest.mark.parametrize("row_format", ["json", JsonLinesRowFormat, BulkTextFormat(JsonLinesRowFormat()), None])
+def test_only_row_formats_are_compressed(row_format: Any) -> None:
+    """A text has a method ``encode`` too, and a bulk format one for reading back."""
+    with pytest.raises(ConfigurationError, match=r"^row_format is .*JsonLinesRowFormat"):
+        BulkTextFormat(row_format)
+
+
 def test_a_sink_of_compressed_rows() -> None:
     """Every checkpoint closes the parts; readers find whole files, and bad records are named."""
     fs, format = MemoryFileSystem(), BulkTextFormat(CsvRowFormat())

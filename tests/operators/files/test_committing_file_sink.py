@@ -322,17 +322,6 @@ def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
     assert not [path for path in fs.walk_files("/out/rows") if ".setaside." in path]
 
 
-def test_a_directory_with_the_files_of_another_run_ends_the_job() -> None:
-    """No checkpoint, and files with names of this sink: no restart changes that, so none is tried."""
-    sink, fs = sink_of().with_committer(), MemoryFileSystem()
-    first = Pipeline(sink, fs, None)
-    first.process([1])
-    first.snapshot(1)
-    first.complete(1)
-    with pytest.raises(OutputAheadError, match="holds the output of another run"):
-        Pipeline(sink, fs, None, incarnation=2)
-
-
 def test_going_back_behind_a_compaction_is_an_error_and_no_loss() -> None:
     """The sources that the older checkpoint needs are deleted; it says so instead of going on without them."""
     run = Run(SINKS["compacted"])
@@ -445,6 +434,36 @@ def test_a_job_turns_from_one_operator_to_committers(name: str) -> None:
         assert committed(files, sink) == Counter(range(JOB_RECORDS))
 
 
+def test_turning_to_committers_at_an_older_checkpoint() -> None:
+    """What the sink in one operator has committed behind it is taken back; and what it has noted for that is in no
+    later checkpoint, where it would grow with every restore: each subtask writes all of it."""
+    fs, one_operator = MemoryFileSystem(), FileSink("rows")
+
+    def started(spec: FileSink, **options: Any) -> list[Harness]:
+        return [Harness(spec.create_operator(), fs=fs, subtask=at, parallelism=2, **options) for at in range(2)]
+
+    def snapshot(subtasks: list[Harness], checkpoint_id: int) -> Checkpoint:
+        taken = Checkpoint(checkpoint_id)
+        for harness in subtasks:
+            harness.snapshot(checkpoint_id, taken)
+        return taken
+
+    before = started(one_operator)
+    checkpoints = []
+    for checkpoint_id in (1, 2):
+        for harness in before:
+            harness.process([checkpoint_id])
+        checkpoints.append(snapshot(before, checkpoint_id))
+        for harness in before:
+            harness.complete(checkpoint_id)
+    assert read_committed(fs, "/out/rows") == {"": ["1", "1", "2", "2"]}
+
+    after = started(one_operator.with_committer(), restored=checkpoints[0], incarnation=2)
+    assert read_committed(fs, "/out/rows") == {"": ["1", "1"]}
+    again = started(one_operator.with_committer(), restored=snapshot(after, 3), incarnation=3)
+    assert [harness.context.operator.union_list_state("part-counters").get() for harness in again] == [[], []]
+
+
 def test_without_checkpoints_files_are_visible_at_the_end() -> None:
     """And an attempt that is repeated replaces what the one before has published."""
     for name in ("on checkpoints", "compacted"):
@@ -477,13 +496,13 @@ def test_one_seed_makes_the_same_files() -> None:
 
 
 def test_the_output_of_another_run_is_refused() -> None:
-    """A job that begins from nothing does not mix its files with those."""
+    """A job that begins from nothing does not mix its files with those; no restart changes that, so none is tried."""
     disk = MemoryFileSystem()
     run = Run(SINKS["on checkpoints"])
     run.disk = disk
     assert run.run(())
 
-    with pytest.raises(StorageError, match="output of another run"):
+    with pytest.raises(OutputAheadError, match="output of another run"):
         Pipeline(SINKS["on checkpoints"], disk, None, incarnation=2)
 
 

@@ -130,12 +130,42 @@ def test_json_lines_reads_what_json_writes(values: list[Any], end: str) -> None:
         ("-Infinity", "-Infinity is not JSON"),
         ("[" * 100_000, "JSON nested too deeply"),
     ],
+    ids=range(5),
 )
 def test_a_bad_json_line_is_explained(line: str, why: str) -> None:
     """What is wrong is said with its column."""
     with pytest.raises(LineError) as caught:
         linewise(JsonLinesFormat(), [line])
     assert str(caught.value) == why
+
+
+def test_a_number_of_thousands_of_digits_is_a_malformed_line() -> None:
+    """Python refuses to read it; the source must be able to skip it."""
+    lines = ["1", "9" * 5_000]
+    with pytest.raises(LineError, match="not JSON that can be read: Exceeds the limit"):
+        linewise(JsonLinesFormat(), lines)
+
+
+@given(
+    st.lists(st.text(" \t,x\r", max_size=5), min_size=1, max_size=6),
+    st.sampled_from(",\t "),
+    st.sampled_from([1, 2, 3]),
+)
+def test_csv_blocks_and_lines_agree(lines: list[str], delimiter: str, width: int) -> None:
+    """Which lines are in a block with a malformed one decides nothing: the same are blank, and the same are records of
+    empty fields."""
+    spec = CsvFormat(tuple("abc"[:width]), header=False, record="tuple", delimiter=delimiter)
+    try:
+        records = blockwise(spec, lines)
+    except csv.Error:
+        return
+    assert records is None or records == linewise(spec, lines)
+
+
+def test_a_row_of_empty_fields_between_tabs_is_a_record() -> None:
+    """It is no blank line, whoever finds it."""
+    spec = CsvFormat(("a", "b", "c"), header=False, record="tuple", delimiter="\t")
+    assert linewise(spec, ["\t\t", "", " "]) == [("", "", "")]
 
 
 def test_json_values_that_only_make_sense_together_are_refused() -> None:
@@ -161,6 +191,9 @@ def test_blank_lines() -> None:
         (lambda: CsvFormat(("a",), types={"b": int}), r"types names columns \['b'\]"),
         (lambda: CsvFormat(record="list"), "record must be 'dict' or 'tuple', got 'list'"),  # type: ignore[arg-type]
         (lambda: CsvFormat(delimiter=",,"), "delimiter must be one character"),
+        (lambda: CsvFormat(delimiter=5), "delimiter must be one character, got 5"),  # type: ignore[arg-type]
+        (lambda: CsvFormat([1, 2]), "columns must be names"),  # type: ignore[list-item]
+        (lambda: CsvFormat(types={"a": "int"}), r"types\['a'\] is 'int'; it must be a function"),  # type: ignore[dict-item]
         (lambda: TextFormat("utf-16"), "encoding 'utf-16' writes a line break as"),
         (lambda: TextFormat("klingon"), "unknown encoding 'klingon'"),
     ],

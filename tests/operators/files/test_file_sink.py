@@ -362,7 +362,14 @@ def test_storage_failures_are_explained() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"path": ""}, {"path": "x", "prefix": ""}, {"path": "x", "prefix": "_p"}, {"path": "x", "suffix": "a/b"}],
+    [
+        {"path": ""},
+        {"path": "x", "prefix": ""},
+        {"path": "x", "prefix": "_p"},
+        {"path": "x", "prefix": 5},
+        {"path": "x", "suffix": "a/b"},
+        {"path": "x", "suffix": None},
+    ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
     """Names that readers would not see, or that lead elsewhere, are refused where the sink is made."""

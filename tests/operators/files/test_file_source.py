@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineFormat,
 from operators.files.file_source import FileSource
 from operators.files.line_reader import OnMalformed
 from operators.files.row_formats import JsonLinesRowFormat
+from operators.files.stream_formats import FixedLengthFormat
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.harness import Harness, read_all
@@ -240,7 +242,11 @@ def test_listing() -> None:
         ("/d/none", "no input file at '/d/none'"),
         ("/d/*.json", r"no input file at '/d/\*.json'"),
         (["/d/a", "/d"], "file '/d/a' would be read twice, through '/d/a' and '/d'"),
+        (["/d/a", "/d/./a"], r"file '/d/\./a' would be read twice"),
         ([], "a FileSource needs at least one path"),
+        ("", "paths of a FileSource are texts such as .*, and '' is none"),
+        (["/d/a", 3], "and 3 is none"),
+        (Path("/d"), "and PosixPath.* is none"),
     ],
 )
 def test_bad_listings(paths: Any, message: str) -> None:
@@ -255,6 +261,14 @@ def test_unknown_option_is_refused() -> None:
     """There are three things to do with a malformed line."""
     with pytest.raises(ConfigurationError, match="on_malformed must be 'fail', 'skip' or 'side_output', got 'log'"):
         FileSource(PATH, TextFormat(), on_malformed="log")  # type: ignore[arg-type]
+
+
+def test_options_without_effect_are_refused() -> None:
+    """An assigner where nothing is assigned, and malformed lines in a format without lines."""
+    with pytest.raises(ConfigurationError, match="assigner='fifo' needs assignment='pull'"):
+        FileSource(PATH, TextFormat(), assigner="fifo")
+    with pytest.raises(ConfigurationError, match="on_malformed='skip' is for formats of lines"):
+        FileSource(PATH, FixedLengthFormat(4), on_malformed="skip")
 
 
 @pytest.mark.parametrize("format", ["csv", TextFormat, JsonLinesRowFormat()])

@@ -72,6 +72,19 @@ def test_csv_rows_come_back(row: list[str]) -> None:
     assert list(csv.reader([line], strict=True)) == [row]
 
 
+def test_a_column_that_a_record_lacks_is_named() -> None:
+    """With those that it has."""
+    with pytest.raises(ValueError, match="the record has no column 'b'; it has 'a', 'c'"):
+        CsvRowFormat(("a", "b")).encode({"a": 1, "c": 2})
+
+
+@pytest.mark.parametrize("delimiter", ["||", "", '"', "\n", None])
+def test_a_delimiter_is_one_character(delimiter: Any) -> None:
+    """Another one is refused where the format is made."""
+    with pytest.raises(ConfigurationError, match="delimiter must be one character"):
+        CsvRowFormat(delimiter=delimiter)
+
+
 def test_csv_rows_from_dicts() -> None:
     """Columns select and order the fields of a dict; None is an empty field."""
     assert CsvRowFormat(("b", "a"), delimiter=";").encode({"a": None, "b": 1.5, "c": 3}) == "1.5;"

@@ -24,7 +24,7 @@ from operators.files import line_reader
 from operators.files.compressed_files import CorruptFileError, DecompressedFile, open_input
 from operators.files.file_formats import CsvFormat, TextFormat
 from operators.files.file_source import FileSource
-from operators.files.stream_formats import FixedLengthFormat
+from operators.files.stream_formats import FixedLengthFormat, MalformedContentError
 from operators.source_operator import SourceOperator
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.files.test_file_source import PATH, file_system, world
@@ -197,11 +197,39 @@ def test_a_file_that_is_cut_otherwise_than_before_is_refused() -> None:
     for other in (None, 50):
         with pytest.raises(JobChangedError, match=r"the file is cut otherwise now.*\n  give the source the"):
             harness(other, checkpoint)
+    with pytest.raises(JobChangedError, match=r"the file is shorter now: its last split is '.*@0\+60'\n  put the old"):
+        Harness(
+            SourceOperator(FileSource(PATH, TextFormat(), split_bytes=60)),
+            fs=file_system({PATH: b"line 0\n"}),
+            restored=checkpoint,
+        )
     with fs.open_append(PATH) as file:
         file.write(b"more\n" * 20)
     grown = [value for batch in read_all(harness(60, checkpoint)) for value in batch.values]
-    assert (len(whole), grown) == (20, ["more"] * len(grown))
-    assert 0 < len(grown) < 20
+    assert (len(whole), grown) == (20, ["more"] * 20)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(0, 12), st.integers(1, 20))
+def test_a_file_that_grows_is_read_whole(lengths: list[int], before: int, split_bytes: int) -> None:
+    """Whatever was there at first, and wherever splits end: each line is read once, before the restart or behind it;
+    unless the file has gained no split, and what it has gained is left for the next time."""
+    lines = ["x" * length + "\n" for length in lengths]
+    fs = file_system({PATH: "".join(lines[:before]).encode()})
+
+    def harness(restored: Checkpoint | None = None) -> Harness:
+        source = FileSource(PATH, TextFormat(), split_bytes=split_bytes)
+        return Harness(SourceOperator(source), fs=fs, restored=restored)
+
+    first = harness()
+    read = [value for batch in read_all(first) for value in batch.values]
+    checkpoint = first.snapshot(1)
+    size_bytes = fs.size(PATH)
+    with fs.open_append(PATH) as file:
+        file.write("".join(lines[before:]).encode())
+    has_gained = -(-max(fs.size(PATH), 1) // split_bytes) > -(-max(size_bytes, 1) // split_bytes)
+    read += [value for batch in read_all(harness(checkpoint)) for value in batch.values]
+    expected = lines if has_gained else lines[:before]
+    assert sorted(read) == sorted(line.removesuffix("\n") for line in expected)
 
 
 # --- compressed files -------------------------------------------------------------------------------------
@@ -321,7 +349,8 @@ def test_what_goes_wrong_in_a_format_says_where() -> None:
     """A torn record, a bug in the function, and a file that has fewer records than were read."""
     place = world(INTS + b"xx")
     source = FileSource(PATH, FixedLengthFormat(4, decode))
-    with pytest.raises(MalformedRecordError, match="the file ends behind 2 of the 4 bytes of a record"):
+    problem = r"about byte \d+: the file ends behind 2 of the 4 bytes of a record\n  fix the file, or the format"
+    with pytest.raises(MalformedContentError, match=problem):
         drain(source.open_split(PATH, None, place), 100)
     with pytest.raises(UserFunctionError, match="the format's reader of operator 'numbers' raised ZeroDivisionError"):
         drain(FileSource(PATH, FixedLengthFormat(4, lambda data: 1 // 0)).open_split(PATH, None, place))

@@ -53,10 +53,11 @@ def test_a_bound_may_be_excluded(lower: bool, upper: bool, wanted: tuple[int, in
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "inclusive"), [(2, 1, True), (1, 1, False), (0.5, 1, True), (0, "1", True)]
+    ("lower", "upper", "inclusive"),
+    [(2, 1, True), (1, 1, False), (0.5, 1, True), (0, "1", True), (0, 2**63, True), (-(2**63), 0, True)],
 )
 def test_an_interval_with_nothing_in_it_is_refused(lower: Any, upper: Any, inclusive: bool) -> None:
-    """So is a bound that is no whole number."""
+    """So is a bound that is no whole number, or that no time can be away from another."""
     with pytest.raises(ConfigurationError, match="interval join"):
         Interval.of(lower, upper, lower_inclusive=inclusive)
 

@@ -61,6 +61,19 @@ def test_a_row_taken_away_takes_its_pairs_away() -> None:
     assert one.counter("numUnknownRetractions") == 1
 
 
+def test_a_row_that_holds_no_number_is_found_again() -> None:
+    """Behind a restart, too: nan does not equal another nan."""
+    one = harness("left", changes=True)
+    one.process([("+I", ("k", float("nan")))])
+    emitted = one.take_values()
+    one = harness("left", restored=one.snapshot(1), changes=True)
+    one.process([("-D", ("k", float("nan")))])
+    emitted += one.take_values()
+    assert [kind for kind, _ in emitted] == ["+I", "-D"]
+    assert materialize(emitted) == []
+    assert one.counter("numUnknownRetractions") == 0
+
+
 def numbers(one: Harness, key: str) -> list[int]:
     """The numbers of the left rows of a key."""
     one.context.keyed.set_current_key(key)

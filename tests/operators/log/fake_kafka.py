@@ -233,6 +233,9 @@ class FakeClient:
                 return type("Metadata", (), {"topics": {topic: found}})
 
             def get_watermark_offsets(self, place: TopicPartition, timeout: float, cached: bool) -> tuple[int, int]:
+                fate = broker.fail("watermarks")
+                if isinstance(fate, KafkaError):
+                    raise KafkaException(fate)
                 return broker.deleted_below, len(broker.topics[place.topic][place.partition])
 
             def assign(self, places: list[TopicPartition]) -> None:

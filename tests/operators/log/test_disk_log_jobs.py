@@ -195,6 +195,16 @@ def test_at_least_once_is_durable_at_each_checkpoint() -> None:
         assert rows(fs) == left
 
 
+def test_at_least_once_is_durable_at_once_where_no_checkpoint_comes() -> None:
+    """What counts as handled when the sink returns never comes again."""
+    fs = MemoryFileSystem()
+    one = task(LogSink("rows", log=DiskLog("events"), delivery="at-least-once"), fs, checkpointing_enabled=False)
+    one.context.publish_at_once = True
+    one.process([1])
+    fs.crash()
+    assert rows(fs) == [1]
+
+
 def test_at_least_once_is_durable_at_the_end_without_a_checkpoint() -> None:
     """Whoever has seen the job end has no checkpoint to go back to."""
     fs = MemoryFileSystem()

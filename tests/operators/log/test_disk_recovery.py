@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
-from operators.log.log_reader import committed_records
+from operators.log.log_reader import PartitionReader, committed_records
 from operators.log.partition_log import PartitionLog, Retention
 from operators.log.record_batches import UnwritableRecordError
+from operators.log.topics import partition_directory
 from operators.log.transaction_log import (
     ABORTED,
     COMMITTED,
@@ -28,6 +29,7 @@ from operators.log.transaction_log import (
     ProducerFencedError,
     TransactionLogError,
 )
+from state_backends import memory_filesystem
 from state_backends.filesystem import (
     FaultInjectingFileSystem,
     FaultKind,
@@ -105,6 +107,52 @@ def test_what_is_committed_survives_a_power_cut_without_help_of_its_markers() ->
     assert log.outcome(producer, 0) == COMMITTED
     assert log.completed_markers == 2
     assert (visible(log, 0), visible(log, 1)) == ([1], [2])
+
+
+def test_a_reader_goes_on_behind_an_aborted_transaction_after_a_power_cut() -> None:
+    """What it has skipped is still there, or it would take the log for another one, although nothing is lost."""
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    log.append(None, "t", 0, ["kept"], 0, 0)
+    log.flush()
+    producer = begun(log)
+    log.append(producer, "t", 0, ["aborted"], 0, 0)
+    log.abort(producer, 0)
+    directory = partition_directory("/log", "t", 0)
+    reader = PartitionReader(fs, directory, "t-0", 0)
+    assert reader.read(10)[0] == ["kept"]
+    assert reader.offset == 3
+    log.abandon()
+    fs.crash()
+
+    log = opened(fs)
+    log.append(None, "t", 0, ["new"], 0, 0)
+    log.flush()
+    assert PartitionReader(fs, directory, "t-0", reader.offset, crc=reader.crc).read(10)[0] == ["new"]
+
+
+def test_ends_of_many_transactions_together_are_synced_once_for_each_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many names a restarted job takes over."""
+    log = opened(MemoryFileSystem(), LogSettings(), partitions=2)
+    for number in range(10):
+        producer = begun(log, f"p{number}")
+        log.append(producer, "t", number % 2, ["x"], 0, 0)
+    synced: list[int] = []
+    fsync = memory_filesystem._MemoryWritableFile.fsync
+
+    def counted(file: memory_filesystem._MemoryWritableFile) -> None:
+        synced.append(1)
+        fsync(file)
+
+    monkeypatch.setattr(memory_filesystem._MemoryWritableFile, "fsync", counted)
+    with log.together():
+        for number in range(10):
+            log.init_transactions(f"p{number}", TIMEOUT_NS, 0)
+    assert len(synced) == 3, "the journal, and each partition"
+    log.validate()
+    assert [log.last_stable_offset("t", number) for number in (0, 1)] == [10, 10]
 
 
 def test_what_is_not_prepared_is_lost_in_a_power_cut_and_its_producer_is_told() -> None:
@@ -452,7 +500,7 @@ def test_a_record_that_cannot_be_written_changes_nothing() -> None:
 def test_two_processes_cannot_write(tmp_path: object) -> None:
     """The second is told who holds the log; when the first is gone, it may."""
     log = DiskTransactionLog(LocalFileSystem(), f"{tmp_path}/log")
-    with pytest.raises(StorageError, match="is being written to by process"):
+    with pytest.raises(StorageError, match=r"(?s)is being written to by process.*share one DiskLog object"):
         DiskTransactionLog(LocalFileSystem(), f"{tmp_path}/log")
     log.close()
     DiskTransactionLog(LocalFileSystem(), f"{tmp_path}/log").close()

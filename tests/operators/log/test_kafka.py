@@ -272,10 +272,20 @@ def test_at_least_once_waits_at_checkpoints(broker: Broker) -> None:
     task.process(["1"])
     assert broker.visible() == [b"1"]
     broker.fail = lambda request: KafkaError("x") if request == "flush" else None
-    with pytest.raises(LogTimeoutError, match="not answered for"):
+    with pytest.raises(LogTimeoutError, match=r"not answered for.*\n  fix: check that the servers"):
         task.snapshot(1)
     broker.fail = lambda request: KafkaError("_MSG_TIMED_OUT") if request == "produce" else None
     with pytest.raises(TransactionLogError, match="was not delivered"):
+        task.process(["2"])
+
+
+def test_at_least_once_waits_at_once_where_no_checkpoint_comes(broker: Broker) -> None:
+    """What counts as handled when the sink returns never comes again."""
+    task = Harness(sink(delivery="at-least-once").create_operator())
+    task.context.publish_at_once = True
+    task.process(["1"])
+    broker.fail = lambda request: KafkaError("x") if request == "flush" else None
+    with pytest.raises(LogTimeoutError, match=r"not answered for.*\n  fix: check that the servers"):
         task.process(["2"])
 
 
@@ -357,6 +367,28 @@ def test_offsets_that_are_not_there_are_lost_data(broker: Broker) -> None:
         read(source(checkpoint))
 
 
+def test_an_offset_to_begin_with_that_is_not_there_is_told(broker: Broker) -> None:
+    """It is the option that is wrong, and nothing was lost; so it is with a partition that the topic does not have."""
+    broker.topics["out"] = [[]]
+    with pytest.raises(ConfigurationError, match="start says offset 1, and the partition has 0 to 0"):
+        read(source(start={0: 1}))
+    with pytest.raises(ConfigurationError, match=r"partition 1 of topic 'out', which is not read \(it reads 0\)"):
+        source(start={1: 0})
+    with pytest.raises(ConfigurationError, match="it must be an offset from 0"):
+        source(start={0: -1})
+    assert broker.consumers == 0
+
+
+@pytest.mark.parametrize("request_that_fails", ["watermarks", "init"])
+def test_clients_whose_first_request_fails_are_closed(broker: Broker, request_that_fails: str) -> None:
+    """Each attempt makes new ones, and they have threads of their own."""
+    broker.topics["out"] = [[]]
+    broker.fail = lambda asked: KafkaError("_TIMED_OUT") if asked == request_that_fails else None
+    with pytest.raises(LogTimeoutError):
+        read(source()) if request_that_fails == "watermarks" else Job()
+    assert broker.consumers == 0
+
+
 def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> None:
     """Not those that were read since; a commit that fails is counted, and reading goes on; without a group there is
     none."""
@@ -432,7 +464,9 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], words:
 )
 def test_errors_of_the_client_become_ours(error: KafkaError, expected: type[Exception]) -> None:
     """By what may be done about them."""
-    assert type(kafka_client.translated(error, "asking")) is expected
+    found = kafka_client.translated(error, "asking")
+    assert type(found) is expected
+    assert ("  fix: " in str(found)) == (expected in (ConfigurationError, LogTimeoutError))
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -379,6 +379,7 @@ def test_contiguities_are_all_there_are() -> None:
         (lambda: Pattern.begin("a").times(3, 2), "no number of records"),
         (lambda: Pattern.begin("a").until(bool), "one_or_more"),
         (lambda: Pattern.begin("a").within(0), "at least 1"),
+        (lambda: Pattern.begin("a").within(2**63), "at most"),
         (lambda: Nfa(Pattern.begin("a").not_followed_by("b").within(5)), "timeout_tag"),
         (lambda: Nfa(Pattern.begin("a").not_next("b")), "still to come"),
         (lambda: Nfa(Pattern.begin("a").optional().followed_by("c").optional().next("d").optional()), "optional"),

@@ -87,6 +87,35 @@ def test_a_sort_key_that_fails_names_the_record() -> None:
         harness().process([("k", 1), ("k", "x")])
 
 
+def test_a_sort_key_that_is_not_a_number_is_refused() -> None:
+    """It is neither greater nor less than another: where it stood would be up to the order of arrival."""
+    one = Harness(TopNOperator(1, lambda record: record[1]), key=lambda record: record[0])
+    with pytest.raises(UserFunctionError, match="has no place among numbers"):
+        one.process([("k", 1.0), ("k", float("nan"))])
+
+
+EQUAL_AND_NOT_THE_SAME = st.lists(
+    st.tuples(st.just("k"), st.sampled_from([1, True, 1.0, 0, False, 0.0, -0.0, 2])), max_size=12
+)
+
+
+@given(EQUAL_AND_NOT_THE_SAME, st.integers(1, 3), st.integers(1, 12), st.booleans())
+def test_records_that_are_equal_and_not_the_same_are_told_apart(
+    records: list[Any], n: int, size: int, with_rank: bool
+) -> None:
+    """1, 1.0 and True rank by their encodings, and which of them is there depends neither on batches nor on a
+    restart."""
+    whole = harness(n, with_rank=with_rank)
+    whole.process(records)
+    checkpoint, emitted = None, []
+    for start in range(0, len(records), size):
+        one = harness(n, checkpoint, with_rank=with_rank)
+        one.process(records[start : start + size])
+        emitted += one.take_values()
+        checkpoint = one.snapshot(start + 1)
+    assert repr(emitted) == repr(whole.take_values())
+
+
 def in_order(records: list[Any], ascending: bool) -> list[Any]:
     encode = default_codec().encode
     return sorted(records, key=lambda record: (record[1] if ascending else -record[1], encode(record)))

@@ -17,6 +17,7 @@ from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, Pause
 from operators.table import factories
+from operators.table.commit_policies import SuccessFilePolicy
 from operators.table.connector import (
     describe_options,
     register_connector,
@@ -25,8 +26,9 @@ from operators.table.connector import (
     table_source,
 )
 from operators.table.connector_options import ConfigOption, OptionError, Options
+from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink
-from operators.table.staged_sink import StagedFileSink
+from operators.table.staged_sink import StagedFileSink, StagingWriters
 from state_backends.filesystem import FileSystem, MemoryFileSystem
 from tests.operators.files.test_file_source import file_system
 from tests.operators.harness import Harness
@@ -195,6 +197,7 @@ def test_options_reach_what_they_are_about() -> None:
         ("json", b'{"n":1,"x":1}\n{"n":"7"}\n', 2, "column 'n': '7' is no BIGINT"),
         ("json", b'{"n":true}\n', 1, "column 'n': True is no BIGINT"),
         ("json", b'{"n":9223372036854775808}\n', 1, "column 'n': 9223372036854775808 is no BIGINT: it does not fit"),
+        ("json", b'{"x":1e400}\n{"x":1' + b"0" * 400 + b"}\n", 2, "column 'x': 10000.* is no DOUBLE: it does not fit"),
         ("json", b'{"x":"a"}\n', 1, "column 'x': 'a' is no DOUBLE"),
         ("json", b"[1]\n", 1, r"\[1\] is no JSON object"),
         ("csv", b"1,2.5\n7.0,1\n", 2, "column 'n': '7.0' is no BIGINT"),
@@ -255,6 +258,8 @@ def test_a_path_that_names_no_partition_is_refused(path: str, message: str) -> N
     [
         ("json", {"n": "1"}, "column 'n': '1' is no BIGINT"),
         ("csv", {"n": 1.5}, "column 'n': 1.5 is no BIGINT"),
+        ("csv", {"n": 1 << 63}, "column 'n': 9223372036854775808 is no BIGINT: it does not fit 64 bits"),
+        ("json", {"n": -(1 << 63) - 1}, "column 'n': -9223372036854775809 is no BIGINT: it does not fit 64 bits"),
         ("json", {"m": 1}, "a row of the table is a dict with n; this one has m"),
         ("json", (1,), "a row of the table is a dict with n; this one is tuple"),
         ("parquet", {"n": "1"}, "n"),
@@ -265,6 +270,18 @@ def test_a_row_that_does_not_fit_is_not_written(format: str, row: Any, message: 
     sink = table_sink(table(format=format), {"n": "BIGINT"})
     with pytest.raises(UserFunctionError, match=message):
         Harness(sink.create_operator()).process([row])
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_a_partition_that_the_source_could_not_read_is_not_written(mode: str) -> None:
+    """The partition columns are in the paths, where they must be of their types as well."""
+    sink = table_sink(table() | {"execution.runtime-mode": mode, "partition.keys": "hour"}, SCHEMA)
+    created = sink.writer if mode == "streaming" else StagingWriters(sink)
+    fs = MemoryFileSystem()
+    row = {**ROWS[1], "hour": "x"}
+    with pytest.raises(UserFunctionError, match="column 'hour' is declared BIGINT, and the path says 'x'"):
+        Harness(created.create_operator(), fs=fs).process([ROWS[0], row])
+    assert list(fs.walk_files("/out")) == []
 
 
 # --- options ----------------------------------------------------------------------------------------------
@@ -309,6 +326,38 @@ COMMIT = {"sink.partition-commit.policy.kind": "success-file"}
              "sink.partition-commit.policy.class": "nowhere:Policy"},
             "'nowhere:Policy', which cannot be found",
         ),
+        (
+            {**PARTITIONED, **COMMIT, "sink.partition-commit.policy.class": "x:y"},
+            "'sink.partition-commit.policy.class' does nothing unless 'custom' is in",
+        ),
+        (
+            {**PARTITIONED, "sink.partition-commit.policy.kind": "custom"},
+            "policy kind 'custom' needs 'sink.partition-commit.policy.class'",
+        ),
+        (
+            {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",
+             "sink.partition-commit.success-file.name": "_X",
+             "sink.partition-commit.policy.class": SuccessFilePolicy()},
+            "'sink.partition-commit.success-file.name' does nothing unless 'success-file' is in",
+        ),
+        (
+            {**PARTITIONED, **COMMIT, "sink.partition-commit.watermark-time-zone": "Asia/Shanghai"},
+            "watermark-time-zone' does nothing unless 'sink.partition-commit.trigger' = 'partition-time'",
+        ),
+        (
+            {**PARTITIONED, **COMMIT, "partition.time-extractor.kind": "custom",
+             "partition.time-extractor.class": DefaultPartitionTimeExtractor(),
+             "sink.partition-commit.trigger": "partition-time", "partition.time-extractor.timestamp-pattern": "$day"},
+            "timestamp-pattern' is for 'partition.time-extractor.kind' = 'default'",
+        ),
+        ({**PARTITIONED, "auto-compaction": "true", "compaction.file-size": "0"}, "'compaction.file-size' is 0"),
+        ({"partition.default-name": "none"}, "'partition.default-name' does nothing without 'partition.keys'"),
+        ({"format": "csv", "csv.field-delimiter": "||"}, r"'csv.field-delimiter' is '\|\|': it takes one character"),
+        ({"format": "csv", "csv.encoding": "latin-1"}, "'csv.encoding' is 'latin-1', for reading only"),
+        (
+            {"execution.runtime-mode": "batch", **PARTITIONED, "sink.staging": "t/staged", "path": "t"},
+            "a visible one in the table /t",
+        ),
         ({"partition.keys": "month"}, "partition.keys has 'month', which is no column"),
         ({"partition.keys": list(SCHEMA)}, "so nothing is left for the files"),
         ({"partition.keys": "day;day"}, "'partition.keys' is 'day;day': it names something twice"),
@@ -319,7 +368,7 @@ COMMIT = {"sink.partition-commit.policy.kind": "success-file"}
         ({"sink.partition-commit.trigger": "proces-time"}, "did you mean 'process-time'?"),
         ({"format": "cvs"}, "there is no format 'cvs'; did you mean 'csv'?"),
         ({"connector": "filesytem"}, "there is no connector 'filesytem'; did you mean 'filesystem'?"),
-        ({"connector": None}, "a table needs the option 'connector'"),
+        ({"connector": None}, r"a table needs the option 'connector', .*; it is None\n  say .*'filesystem'"),
         ({"path": " "}, "'path' is ' ': it takes a text that is not empty"),
     ],
 )  # fmt: skip
@@ -335,6 +384,7 @@ def test_options_of_a_sink_that_make_no_sense(options: dict[str, Any], message: 
         ({"source.monitor-interval": "0 s"}, "'source.monitor-interval' is 0; leave it out"),
         ({"source.monitor-interval": "1 s", "source.assignment": "static"}, "needs 'source.assignment' = 'pull'"),
         ({"source.split-size": 0}, "'source.split-size' is 0"),
+        ({"partition.default-name": "none"}, "'partition.default-name' does nothing without 'partition.keys'"),
         ({"source.compression": "zip"}, "takes 'auto' or 'none'"),
     ],
 )
@@ -371,6 +421,13 @@ def test_schemas_that_make_no_sense(schema: Any, message: str) -> None:
     """Types are those that columns can have."""
     with pytest.raises(ConfigurationError, match=message):
         table_source(table(), schema)
+
+
+def test_bytes_are_in_no_path() -> None:
+    """There is no text for them."""
+    for made in (table_source, table_sink):
+        with pytest.raises(ConfigurationError, match=r"partition\.keys has 'b', which is BYTES"):
+            made(table("parquet") | {"partition.keys": "b"}, {"n": "BIGINT", "b": "BYTES"})
 
 
 UNITS = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("D", 86_400_000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -141,6 +142,19 @@ def test_an_extractor_of_the_users_may_fail() -> None:
     check = settings.check(("d",))
     assert check is not None
     with pytest.raises(PartitionTimeError, match=r"Broken has failed on partition 'd=7': KeyError"):
+        check("d=7")
+
+
+def test_an_extractor_that_names_a_zone_of_its_own_is_refused() -> None:
+    """The zone of the watermarks would be put in its place without a word."""
+
+    class Zoned:
+        def extract(self, columns: Sequence[str], values: Sequence[str]) -> datetime.datetime:
+            return datetime.datetime(2020, 5, 3, tzinfo=datetime.UTC)
+
+    check = TriggerSettings(PARTITION_TIME, extractor=Zoned(), watermark_time_zone="Asia/Shanghai").check(("d",))
+    assert check is not None
+    with pytest.raises(PartitionTimeError, match="has a time zone; a partition is for a local time"):
         check("d=7")
 
 

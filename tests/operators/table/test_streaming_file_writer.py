@@ -186,6 +186,29 @@ def test_parts_that_were_restored_are_closed_too() -> None:
     assert after.take_values() == [announcement(2, 0, 1, ["d=2020-05-03"])]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_second_failure_does_not_lose_what_the_first_one_has_made_committable(parallelism: int) -> None:
+    """Its files are visible since the first restore, and in no bucket; it is announced with the next checkpoint, by
+    whoever gets the state."""
+    writers = Writers(sink(commit=PartitionCommit(), rolling_policy=OnCheckpointRollingPolicy()))
+    first = writers.start()
+    first.process([row("a", 1)])
+    second = writers.start(first.snapshot(1))
+    newest = second.snapshot(2)
+    said: list[str] = []
+    third = [writers.start(newest, subtask=subtask, parallelism=parallelism) for subtask in range(parallelism)]
+    for writer in third:
+        newest = writer.snapshot(3)
+        writer.complete(3)
+        said += [partition for message in writer.take_values() for partition in message[4]]
+        assert writer.operator.fingerprint()
+    assert said == ["d=a"]
+    fourth = writers.start(newest, subtask=parallelism - 1, parallelism=parallelism)
+    fourth.snapshot(4)
+    fourth.complete(4)
+    assert [message[4] for message in fourth.take_values()] == [["d=a"] if parallelism == 1 else []]
+
+
 def test_a_lost_announcement_of_a_part_that_goes_on_is_made_up_for() -> None:
     """The bucket is restored open; rows between every snapshot and its completion keep it from becoming inactive."""
     writers = Writers(sink(commit=PartitionCommit(PROCESS_TIME, delay_ms=1_000)))

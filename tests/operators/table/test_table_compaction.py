@@ -240,8 +240,10 @@ def test_behind_the_end_sources_are_deleted_at_once() -> None:
     table.compactor.process([first, end_marker(1, 1)])
     table.compactor.finish()
     assert table.names() == ["d=a/compacted-1"]
-    table.compactor.process([table.add(0, "d=a", "2"), end_marker(END_OF_INPUT, END_OF_INPUT)])
+    table.compactor.process([table.add(0, "d=a", "2"), end_marker(2, 2)])
     assert table.names() == ["d=a/compacted-1", "d=a/compacted-2"]
+    table.compactor.process([table.add(0, "d=a", "3"), end_marker(END_OF_INPUT, END_OF_INPUT)])
+    assert table.names() == ["d=a/compacted-1", "d=a/compacted-2", "d=a/compacted-3"]
     assert table.compactor.take_values()[-1] == announcement(END_OF_INPUT, 0, 1, ["d=a"])
 
 

@@ -1,0 +1,71 @@
+"""Who may write, in PostgreSQL: the epoch of each subtask of a writer, and the backend that holds it.
+
+Whoever takes a subtask over terminates the backends of the epochs before it, for an open transaction of a zombie would
+hold locks for ever. Where that is forbidden the zombie is fenced all the same, with its next request that asks.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from operators.databases.postgres_connection import imported_psycopg
+from operators.databases.session import EpochHolder, FencedError, TransactionName
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+class PostgresEpochs:
+    """The epochs of one writer; ``connection`` of each call is the one to ask over."""
+
+    def __init__(self, writer: str) -> None:
+        self._writer = writer
+
+    def take_over(self, connection: Connection[Any], subtask: int, parallelism: int) -> int:
+        """See :meth:`operators.databases.session.SinkSession.take_over`."""
+        writer, mine = self._writer, "writer = %s AND subtask %% %s = %s"
+        parameters = (writer, parallelism, subtask % parallelism)
+        with connection.transaction():
+            connection.execute(
+                "INSERT INTO weir_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (writer, subtask)
+            )
+            held = connection.execute(
+                f"SELECT epoch, backend, backend_start FROM weir_epochs WHERE {mine} ORDER BY subtask FOR UPDATE",
+                parameters,
+            ).fetchall()
+            epoch = 1 + max(int(one[0]) for one in held)
+            # Who held it stays written down: this may break off here, and is repeated then.
+            connection.execute(f"UPDATE weir_epochs SET epoch = %s WHERE {mine}", (epoch, *parameters))
+        for _, backend, started in held:
+            if backend is not None:
+                _terminate(connection, backend, started)
+        return epoch
+
+    def hold(self, connection: Connection[Any], holder: TransactionName) -> None:
+        """Write down that transactions of ``holder`` are open in this connection, if its epoch is the newest."""
+        connection.execute(
+            "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
+            " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",
+            (self._writer, holder.subtask, holder.epoch),
+        )
+
+    def check(
+        self, connection: Connection[Any], place: str, holder: TransactionName | EpochHolder, lock: str = ""
+    ) -> None:
+        """Raises :class:`FencedError` when the holder's epoch is over."""
+        found = connection.execute(
+            f"SELECT epoch FROM weir_epochs WHERE writer = %s AND subtask = %s {lock}", (self._writer, holder.subtask)
+        ).fetchone()
+        if found is not None and holder.epoch < found[0]:
+            raise FencedError(place, self._writer, holder.subtask, holder.epoch, found[0])
+
+
+def _terminate(connection: Connection[Any], backend: int, started: object) -> None:
+    wait = ", 5000" if connection.info.server_version >= 140000 else ""
+    with suppress(imported_psycopg().errors.InsufficientPrivilege):
+        connection.execute(
+            f"SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity"
+            " WHERE pid = %s AND backend_start = %s AND pid <> pg_backend_pid()",
+            (backend, started),
+        )

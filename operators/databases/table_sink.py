@@ -1,0 +1,160 @@
+"""The half that all sinks into a table share: what they are told of the table, and the session that a subtask has with
+the database.
+
+What becomes of the rows is what tells the sinks apart: :mod:`operators.databases.database_sink` and
+:mod:`operators.databases.upsert_sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import Operator
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
+from operators.databases.session import (
+    MAX_WRITER_BYTES,
+    DatabaseError,
+    Row,
+    SinkDatabase,
+    SinkSession,
+    TableDescription,
+    check_table,
+)
+
+Columns = Sequence[str] | Mapping[str, str]
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raises :class:`ConfigurationError` unless ``value`` is a whole number from ``least``."""
+    if type(value) is not int or value < least:
+        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from {least}")
+
+
+def check_function(name: str, value: object) -> None:
+    """Raises :class:`ConfigurationError` unless ``value`` can be called, or is ``None``."""
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a function of a record, or None")
+
+
+def writer_name(table: str, writer: str) -> str:
+    """Table and writer together; a digest stands in for what is too long for names of transactions."""
+    name = f"{table}:{writer}"
+    encoded = name.encode()
+    if len(encoded) <= MAX_WRITER_BYTES:
+        return name
+    short = encoded[: MAX_WRITER_BYTES - 33].decode(errors="ignore")
+    return f"{short}-{blake2b(encoded, digest_size=16).hexdigest()}"
+
+
+class TableSink:
+    """Describes a sink into a table of a database. Raises :class:`ConfigurationError` for what makes no sense."""
+
+    transaction_column: str | None = None
+    key_columns: tuple[str, ...] = ()
+    version: str | None = None
+
+    def __init__(
+        self,
+        database: SinkDatabase,
+        table: str,
+        columns: Columns,
+        *,
+        row: RowFunction | None,
+        writer: str | None,
+        batch_rows: int,
+        request_ns: int,
+    ) -> None:
+        if isinstance(database, type) or not callable(getattr(database, "connect", None)):
+            raise ConfigurationError(
+                f"database is {database!r}; it must be SqliteDatabase('file') or PostgresDatabase('dsn'), or like them"
+            )
+        if writer is not None and (type(writer) is not str or not writer):
+            raise ConfigurationError(f"writer is {writer!r}; it must be a name, or None for the operator's uid")
+        check_function("row", row)
+        check_whole("batch_rows", batch_rows, 1)
+        check_whole("request_ns", request_ns, 0)
+        self.database, self.table, self.columns, self.row, self.writer = database, table, columns, row, writer
+        self.batch_rows, self.request_ns = batch_rows, request_ns
+        self.describe("")
+
+    def describe(self, uid: str) -> TableDescription:
+        """The table, as the operator ``uid`` writes to it."""
+        writer = writer_name(self.table, uid if self.writer is None else self.writer)
+        return check_table(
+            TableDescription(
+                self.table, self.columns, writer, self.transaction_column, self.key_columns, self.version
+            )
+        )
+
+    def text_of(self, record: Any) -> str:
+        """What a record is called in ``committed_rows()``."""
+        return repr(row_of(record, self.row, tuple(self.columns)))
+
+    def committed_rows(self) -> list[str]:
+        """What readers see in the table, as text, without names of transactions."""
+        width = len(self.columns)
+        return [repr(row[:width]) for row in self.database.rows(self.describe(""))]
+
+    def fingerprint(self) -> object:
+        """Everything that decides what readers see next; of a database outside, what is in its table."""
+        if isinstance(self.database, MemoryDatabase):
+            return self.database.fingerprint()
+        return sorted(self.committed_rows())
+
+
+class TableWriter:
+    """The session of one subtask. It is held from :meth:`take_over` to :meth:`close` or :meth:`drop`."""
+
+    def __init__(self, sink: TableSink, operator: Operator) -> None:
+        self._sink, self._operator = sink, operator
+        self._held: SinkSession | None = None
+        self._to_rows = RecordsToRows(operator, sink.row, tuple(sink.columns))
+        self.epoch = 0
+
+    def take_over(self) -> TableDescription:
+        """Connect, make what is missing, and fence whoever wrote before; the description says who writes now."""
+        sink, context = self._sink, self._operator.context
+        description = sink.describe(context.uid)
+        self._held = sink.database.connect(description, context.resolve_path)
+        self._held.prepare_table()
+        self.epoch = self._held.take_over(context.subtask, context.parallelism)
+        return description
+
+    @property
+    def session(self) -> SinkSession:
+        """Of whoever has taken over."""
+        assert self._held is not None, "not initialized, or closed"
+        return self._held
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session."""
+        return self._held is not None
+
+    def rows(self, batch: Batch) -> list[Row]:
+        """One row for each record. Raises :class:`engine.elements.errors.UserFunctionError` for one that is none."""
+        return self._to_rows(batch)
+
+    def spend(self) -> None:
+        """The virtual time of one request has passed."""
+        if self._sink.request_ns:
+            self._operator.context.spend(self._sink.request_ns)
+
+    def close(self) -> None:
+        """Disconnect, in order."""
+        held, self._held = self._held, None
+        if held is not None:
+            with suppress(DatabaseError):
+                held.close()
+
+    def drop(self) -> None:
+        """The process is dead: the connection breaks."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.drop()
