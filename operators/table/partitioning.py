@@ -40,7 +40,7 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def checked_default(name: str) -> str:
+def checked_default(name: object) -> str:
     """``name``, if the partition of rows without a value can be called that. Raises :class:`ConfigurationError`."""
     if not isinstance(name, str) or not name or name.startswith("."):
         raise ConfigurationError(f"the default partition is called {name!r}; its name must not be hidden")

@@ -29,6 +29,8 @@ _PAGES = (
     "exploration",
     "bucketing-sink",
     "overwrite",
+    "channel-state",
+    "checkpoint-table",
 )
 _TRANSCRIPTS = (
     "savepoints",
@@ -83,6 +85,14 @@ def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
         assert transcripts.is_shown(command.printed, printed), f"$ {command.text}\n" + "\n".join(printed)
     for block, printed_text in transcripts.printing_programs(page(name)) if name in _LOOKS_BACK else ():
         assert transcripts.run_program(block.text, tmp_path, ROOT) == printed_text, f"docs/{name}.md:{block.line}"
+
+
+def test_a_program_that_goes_on_prints_what_the_page_says(tmp_path: Path) -> None:
+    """The second program of the page about audits takes the job of the first."""
+    first, second = transcripts.printing_programs(page("audit"))
+
+    printed = transcripts.run_program(first[0].text + second[0].text, tmp_path, ROOT)
+    assert printed == first[1] + second[1]
 
 
 def _example_files(backend: StateBackend) -> list[bytes]:

@@ -142,6 +142,17 @@ def test_a_batch_overwrites_the_partitions_that_it_writes() -> None:
     assert len(read(options, schema, fs)) == 6
 
 
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_the_partition_of_rows_without_a_value_has_the_name_that_it_was_given(mode: str) -> None:
+    """However the table is written; its source knows it for a null."""
+    schema = {"n": "BIGINT", "day": "STRING"}
+    options = table() | {"partition.keys": "day", "execution.runtime-mode": mode, "partition.default-name": "none"}
+    fs = MemoryFileSystem()
+    write(table_sink(options, schema), [{"n": 1, "day": None}, {"n": 2, "day": "d"}], fs)
+    assert [name for name in fs.list_dir("/t") if not name.startswith(".")] == ["day=d", "day=none"]
+    assert ordered(read(options, schema, fs)) == ordered([{"n": 1, "day": None}, {"n": 2, "day": "d"}])
+
+
 def test_small_files_are_compacted() -> None:
     """Into one file per checkpoint and partition, which readers find instead."""
     options = table() | PARTITIONED | {"auto-compaction": True, "compaction.file-size": "1mb"}

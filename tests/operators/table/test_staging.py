@@ -551,6 +551,17 @@ def test_an_empty_insert() -> None:
         assert fs.is_dir(f"{TABLE}/p=1") is bool(options)
 
 
+def test_the_default_partition_can_be_called_otherwise() -> None:
+    """In the path of a record and of a static column alike; its name is not a hidden one."""
+    fs = MemoryFileSystem()
+    job = Insert(fs, partition_by=["p"], static_partition={"p": None}, default_partition="none")
+    job.finish()
+    job.finalizer.complete(job.checkpoint(1).id)
+    assert fs.is_dir(f"{TABLE}/p=none")
+    with pytest.raises(ConfigurationError, match="must not be hidden"):
+        StagedFileSink("t", default_partition=".none")
+
+
 def test_a_bad_record_is_named() -> None:
     """With the operator, as every error of a user's record."""
     job = Insert(MemoryFileSystem(), partition_by=["p"])
