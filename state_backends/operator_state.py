@@ -166,12 +166,14 @@ class OperatorStateBackend:
     def __init__(self, *, codec: StateCodec | None = None) -> None:
         self._codec = default_codec() if codec is None else codec
         self._states: dict[str, OperatorState] = {}
+        self._declared: set[str] = set()
 
     def list_state(self, name: str) -> OperatorListState:
         """The split list of that name.
 
         :raises StateSchemaError: when the name belongs to a state of another mode
         """
+        self._declared.add(name)
         return self._list(name, OperatorStateMode.SPLIT_DISTRIBUTE)
 
     def union_list_state(self, name: str) -> OperatorListState:
@@ -179,6 +181,7 @@ class OperatorStateBackend:
 
         :raises StateSchemaError: when the name belongs to a state of another mode
         """
+        self._declared.add(name)
         return self._list(name, OperatorStateMode.UNION)
 
     def broadcast_state(self, name: str) -> OperatorBroadcastState:
@@ -186,9 +189,21 @@ class OperatorStateBackend:
 
         :raises StateSchemaError: when the name belongs to a state of another mode
         """
-        state = self._state(name, OperatorStateMode.BROADCAST)
-        assert isinstance(state, OperatorBroadcastState)
-        return state
+        self._declared.add(name)
+        return self._broadcast(name)
+
+    def undeclared(self) -> list[str]:
+        """The names of states that were restored with something in them and that nobody has asked for, sorted."""
+        return sorted(
+            name
+            for name, state in self._states.items()
+            if name not in self._declared
+            and (state.get() if isinstance(state, OperatorListState) else not state.is_empty())
+        )
+
+    def forget_undeclared(self) -> None:
+        """Drop every state that was restored and that nobody has asked for."""
+        self._states = {name: state for name, state in self._states.items() if name in self._declared}
 
     @property
     def has_union_state(self) -> bool:
@@ -266,11 +281,16 @@ class OperatorStateBackend:
 
     def _restore_elements(self, name: str, mode: OperatorStateMode, elements: list[Any]) -> None:
         if mode is OperatorStateMode.BROADCAST:
-            state = self.broadcast_state(name)
+            state = self._broadcast(name)
             for entries in elements:
                 state.put_all(entries)
         else:
             self._list(name, mode).add_all(elements)
+
+    def _broadcast(self, name: str) -> OperatorBroadcastState:
+        state = self._state(name, OperatorStateMode.BROADCAST)
+        assert isinstance(state, OperatorBroadcastState)
+        return state
 
     def _list(self, name: str, mode: OperatorStateMode) -> OperatorListState:
         state = self._state(name, mode)

@@ -106,6 +106,8 @@ class TaskEnvironment:
     snapshot_compression: str
     counters: dict[tuple[str, int], dict[str, int]]
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
+    allow_non_restored_state: bool = False
+    """Whether operator state may be dropped that no operator asks for."""
     debloating: DebloatSettings | None = None
     interference: Interference | None = None
     """Who is asked what goes wrong, if anybody is."""

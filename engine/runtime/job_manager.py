@@ -306,6 +306,7 @@ class JobManager:
             local_state=self.local.stores,
             snapshot_compression=self.config.snapshot_compression,
             counters=self.counters,
+            allow_non_restored_state=self.config.allow_non_restored_state,
             debloating=self.config.debloating,
             interference=self.interference,
             provenance=self._provenance,

@@ -180,6 +180,8 @@ class Task(TaskSteps):
             self.initialize(operator)
         for operator in reversed(self.operators):
             operator.open()
+        for context in self.contexts:
+            context.refuse_unclaimed_state()
 
     def _survives(self, step: Callable[[], None]) -> bool:
         """Whether a step goes well; an error in it fails the task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import JobGraphError
+from engine.elements.errors import JobChangedError, JobGraphError
 from engine.elements.operator import OperatorMetrics
 from engine.graph.plan import OperatorPlan
 from engine.runtime.background import Materializing, TaskExecutor
@@ -70,7 +70,7 @@ class TaskOperatorContext:
         """State of the checkpoint that the attempt starts from; ``None`` on a fresh start."""
         self._restored = restored
         self._restored_checkpoint_id = checkpoint_id
-        # What was restored is carried into the next checkpoint even if the operator never asks for it.
+        # Keyed state that was restored is carried into the next checkpoint even if the operator never asks for it.
         if restored is not None and restored.keyed:
             self.keyed_backend()
         if restored is not None and restored.operator:
@@ -198,6 +198,26 @@ class TaskOperatorContext:
             else:
                 self.operator = self._restore_operator_backend(self._restored)
         return self.operator
+
+    def refuse_unclaimed_state(self) -> None:
+        """The operator has asked for all the operator state that it wants. What else there is may be output that waits
+        for its checkpoint, or where a source stood: an operator of another kind, under the same uid, would lose it
+        without a word. (A union list would also grow with every restore.)
+
+        Raises :class:`engine.elements.errors.JobChangedError`, unless such state may be dropped.
+        """
+        if self._restored is None or self.operator is None:
+            return
+        unclaimed = self.operator.undeclared()
+        if unclaimed and not self._task.environment.allow_non_restored_state:
+            raise JobChangedError(
+                f"checkpoint {self._restored_checkpoint_id} holds operator state of {self.name!r} (uid {self.uid!r}) "
+                f"that it does not ask for: {', '.join(unclaimed)}\n"
+                "  it is now an operator of another kind, or has other options; give it another uid behind a drained "
+                "savepoint (--stop-with-savepoint --drain), when nothing waits any more\n"
+                "  to lose this state on purpose, allow non-restored state (--allow-non-restored-state)"
+            )
+        self.operator.forget_undeclared()
 
     def _restore_operator_backend(self, restored: RestoredOperator) -> OperatorStateBackend:
         local, handles, reader = self._task.checkpointing.local, restored.operator, restored.reader
