@@ -204,17 +204,27 @@ class Keeper(Operator):
         self.output.emit(Batch(batch.values))
 
 
-def test_state_that_nobody_asks_for_is_carried_on() -> None:
-    """An operator that leaves its restored state alone for one run finds it again in the next."""
+def test_operator_state_that_nobody_asks_for_is_refused() -> None:
+    """It may be what waits for its checkpoint: it is named, nobody tries again, and whoever allows that loses it."""
     files = MemoryFileSystem()
     seen: list[Any] = []
-    for incarnation, asks in enumerate((True, False, True), start=1):
-        job = Job("keeper").source(SequenceSource(0, 5), name="numbers")
-        job.via(partial(Keeper, asks, seen), name="keeper").collect([], name="out")
-        made = execution(job._job, file_system=files, restore=incarnation > 1, incarnation=incarnation)
-        made.run().raise_on_failure()
 
-    assert seen == [[], ["treasure"]]
+    def keeper(incarnation: int, *, asks: bool, **settings: Any) -> Execution:
+        job = Job("keeper").source(SequenceSource(0, 5), name="numbers")
+        job.via(partial(Keeper, asks, seen), name="keeper", uid="keeper").collect([], name="out")
+        return execution(job._job, file_system=files, restore=incarnation > 1, incarnation=incarnation, **settings)
+
+    keeper(1, asks=True).run().raise_on_failure()
+    keeper(2, asks=True).run().raise_on_failure()
+    refused = keeper(3, asks=False).run()
+    assert refused.attempts == 1
+    with pytest.raises(JobFailedError, match=r"holds operator state of 'keeper' \(uid 'keeper'\) that it does not") as told:
+        refused.raise_on_failure()
+    assert told.value.exit_code == JobChangedError.exit_code
+    keeper(4, asks=False, allow_non_restored_state=True).run().raise_on_failure()
+    keeper(5, asks=True).run().raise_on_failure()
+
+    assert seen == [[], ["treasure"], []]
 
 
 class Spender(Operator):

@@ -133,7 +133,9 @@ def run_killed(run: KilledDatabaseRun, target: str, kills: int, seed: str) -> Re
             if instants.random() < 0.3:
                 run.kill_behind_start(instants.uniform(0, 0.1))
             else:
-                behind = run.newest_checkpoint() + instants.randint(1, max(1, 14 // kills))
+                # All kills together come in the first two thirds of the checkpoints, one for each 1500 records.
+                most = run.records // 2_200 // kills
+                behind = run.newest_checkpoint() + instants.randint(1, max(1, most))
                 assert not run.kill_behind_checkpoint(behind, instants.uniform(0, 0.03)), f"kill {kill} came too late"
         assert run.go_on()
     finally:
