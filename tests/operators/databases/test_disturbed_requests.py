@@ -36,6 +36,7 @@ SURVIVED = (
     "answer-lost:upsert#1",
     "fence:upsert last:last/*#1",
 )
+EACH = ("memory", "sqlite", pytest.param("postgres", marks=pytest.mark.slow))
 
 
 class Ran:
@@ -72,6 +73,7 @@ ALL_OF_IT = (None, Counter(f"({number},)" for number in range(RECORDS)), ["(0, 2
 
 
 @pytest.mark.parametrize("fault", SURVIVED)
+@pytest.mark.parametrize("database", EACH, indirect=True)
 def test_what_befalls_a_request_is_survived(database: SinkDatabase, fault: str) -> None:
     """The fault strikes, the next attempt finds what was done and does what was not, and every row is there once."""
     ran = Ran(database, fault)
