@@ -42,6 +42,7 @@ def test_a_server_killed_between_prepare_and_commit_has_it_all_when_it_is_back(
     assert cluster.visible() == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_late_is_waited_for(
     postgres_server: PostgresServer, postgres_cluster_of: Make
 ) -> None:
