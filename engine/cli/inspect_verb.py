@@ -16,6 +16,9 @@ from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED
 
 _HELP = """Show the state in a checkpoint: per operator, subtask and key group. Every byte is verified first.
 
+An unaligned checkpoint also holds records in flight: they are shown per channel, into and out of each subtask. As
+JSON they are always complete.
+
 PATH is a checkpoint's directory (chk-5), its _metadata file, a savepoint, or a storage directory, which stands for
 its newest checkpoint. A damaged checkpoint is an error that says which file is damaged and how.
 
@@ -39,7 +42,7 @@ them. The exit code is 1 when there are any.
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="Entries shown of each state of a subtask.",
+    help="Entries shown of each state of a subtask, and records of each channel.",
 )
 @click.option("--diff", "other", metavar="PATH", help="Compare the keyed state with that of another checkpoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -48,7 +51,7 @@ def command(path: str, uid: str | None, limit: int, other: str | None, as_json: 
     found, selection = find_checkpoint(*place(path)), Selection(uid, limit)
     if other is None:
         inspected = inspect_checkpoint(found, selection)
-        _print(inspected, inspection_lines(inspected), as_json)
+        _print(inspected, inspection_lines(inspected, limit), as_json)
         return EXIT_VALID
     compared = compare(found, find_checkpoint(*place(other)), selection)
     _print(compared, difference_lines(compared), as_json)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from engine.cli.channel_inspection import in_flight_totals, inspect_in_flight
 from engine.cli.descriptor import has_descriptor, read_descriptor
 from engine.cli.keyed_inspection import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
@@ -47,7 +48,10 @@ class FoundCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is shown: of which operator (``None`` = all), and how many entries of each state of a subtask."""
+    """What is shown: of which operator (``None`` = all), and how many entries of each state of a subtask.
+
+    As data, records in flight are always complete; the text shows ``limit`` of each channel.
+    """
 
     uid: str | None = None
     limit: int = 20
@@ -157,6 +161,7 @@ def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str
         "properties": {name: plain(value) for name, value in metadata.properties.items()},
         "state_bytes": metadata.size_bytes,
         "uploaded_bytes": _uploaded(metadata.operators),
+        "in_flight": in_flight_totals(metadata.operators),
         "metadata_bytes": found.file_system.size(location.metadata_path),
         "files": len(files),
         "file_bytes": sum(file.size_bytes for file in files),
@@ -216,6 +221,7 @@ def _subtask(
         "finished": subtask.finished,
         "keyed": None if subtask.keyed is None else inspect_keyed(subtask.keyed, reader, max_parallelism, limit),
         "operator": None if subtask.operator is None else _operator_state(subtask.operator, reader, limit),
+        "in_flight": inspect_in_flight(subtask, reader),
     }
 
 
