@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.explore.check import CheckOrder, CheckReport
     from engine.explore.scenario import Scenario
     from engine.explore.subject import Subject
+    from engine.explore.token import Token
 
 _HELP = """Try every schedule and every crash of the job that JOB defines, and judge how each of them ends.
 
@@ -148,7 +149,7 @@ def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str 
         if report.own_wrong is None and not found.is_complete:
             holds = "held in all endings so far"
         say(console, f"what mode {order.case.config['mode']} promises, {report.own_promise}, {holds}")
-    plain = {**report.plain(), "job": subject.label, "token": token}
+    plain = {**report.plain(), "job": subject.label, "token": None if token is None else str(token)}
     if out is not None:
         os.makedirs(out, exist_ok=True)
         with open(os.path.join(out, "check.json"), "w", encoding="utf-8") as file:
@@ -159,7 +160,7 @@ def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str 
     return exit_code
 
 
-def _explain(subject: Subject, report: CheckReport, out: str | None) -> str:
+def _explain(subject: Subject, report: CheckReport, out: str | None) -> Token:
     """Print how the wrong ending comes about; its replay token."""
     from engine.explore.failure_report import failure_report
     from engine.explore.story import tell
@@ -182,12 +183,12 @@ def _explain(subject: Subject, report: CheckReport, out: str | None) -> str:
             say(console, line)
         for where, rows in report.wrong.committed:
             say(console, f"readers of {where} see {', '.join(rows)}: no run without faults shows that")
-    return str(Token.of(subject, witness, promise=report.promise))
+    return Token.of(subject, witness, promise=report.promise)
 
 
-def _next(subject: Subject, order: CheckOrder, report: CheckReport, token: str | None) -> str:
+def _next(subject: Subject, order: CheckOrder, report: CheckReport, token: Token | None) -> str:
     if token is not None:
-        return f"weir replay {token}"
+        return token.command("replay", subject)
     assert subject.path is not None
     command = ["weir", "check", subject.path, "--mode", str(order.case.config["mode"])]
     for name, value in subject.params.items():

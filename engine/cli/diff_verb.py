@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from engine.cli.failing import NamedRun, open_run
+from engine.cli.failing import OpenedRun, open_run
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
 from engine.explore.failure_report import standard_invariants
@@ -18,8 +18,8 @@ that passes: one fault, choice, checkpoint or record less or otherwise, and the 
 
 \b
 Examples:
-  weir diff weir1.9xQ…
-  weir diff weir1.9xQ… weir1.Mz0…
+  weir diff weir2.9xQ…
+  weir diff weir2.9xQ… weir2.Mz0…
 
 The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN alone does not fail (any more).
 """
@@ -28,13 +28,14 @@ The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN a
 @click.command("diff", help=_HELP)
 @click.argument("run", metavar="RUN")
 @click.argument("other", metavar="[OTHER]", required=False)
-@click.option("--job", metavar="PATH", help="The job file, when it lies elsewhere than it did.")
+@click.option("--job", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--runs", type=click.IntRange(min=1), default=DEFAULT_BUDGET.runs, show_default=True, help="At most.")
 def command(run: str, other: str | None, job: str | None, runs: int) -> int:
     """See the help text."""
-    named = open_run(run, job)
+    typed = ["diff", run, *([] if other is None else [other])]
+    named = open_run(run, job, typed)
     if other is not None:
-        return _compare(named, open_run(other, job))
+        return _compare(named, open_run(other, job, typed))
     if named.violation is None:
         click.echo("unknown: the run does not fail (any more); name another one to compare it with")
         return EXIT_UNKNOWN
@@ -51,7 +52,7 @@ def command(run: str, other: str | None, job: str | None, runs: int) -> int:
     return EXIT_VIOLATED
 
 
-def _compare(one: NamedRun, other: NamedRun) -> int:
+def _compare(one: OpenedRun, other: OpenedRun) -> int:
     if job_fingerprint(one.subject) != job_fingerprint(other.subject):
         raise ConfigurationError(
             f"the two runs are of different jobs ({one.subject.path} and {other.subject.path}); only runs of one job"

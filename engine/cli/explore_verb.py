@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from engine.explore.scenario import Scenario
     from engine.explore.subject import Subject
     from engine.explore.swarm import Swarm
+    from engine.explore.token import Token
 
 _HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
 judge each run by every invariant.
@@ -205,9 +206,10 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
                 written = explained.write(out) if out is not None else []
                 smallest = explained.token if shrink else smallest
         else:
-            say(console, f"run {failure.seed}: {failure.violation}\n  weir replay {tokens[number]}")
+            command = tokens[number].command("replay", subject)
+            say(console, f"run {failure.seed}: {failure.violation}\n  {command}")
     say(console, summary_line(report))
-    plain = report_plain(report, subject, tokens, written)
+    plain = report_plain(report, subject, [str(token) for token in tokens], written)
     if out is not None:
         os.makedirs(out, exist_ok=True)
         with open(os.path.join(out, "explore.json"), "w", encoding="utf-8") as file:
@@ -242,19 +244,19 @@ def _explain(
     return report
 
 
-def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> str:
+def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
     """The token of a failed run: its seed, and what could be drawn."""
     from engine.explore.token import Drawn, Token
 
     drawn = Drawn(failure.seed, order.swarm)
-    return str(Token.of(subject, drawn, promise=order.promise, digest=failure.digest))
+    return Token.of(subject, drawn, promise=order.promise, digest=failure.digest)
 
 
-def _next_command(subject: Subject, report: CampaignReport, token: str | None) -> str:
+def _next_command(subject: Subject, report: CampaignReport, token: Token | None) -> str:
     """What to type next. ``token``: of the smallest run that is known to fail."""
     assert subject.path is not None
     if token is not None:
-        return f"weir replay {token}"
+        return token.command("replay", subject)
     command = ["weir", "explore", subject.path]
     for name, value in subject.params.items():
         command += ["--param", f"{name}={value}"]

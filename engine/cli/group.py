@@ -37,9 +37,9 @@ Examples:
   weir resume state/                            go on after a crash
   weir explore wordcount.py --runs 10000        break it in every way, and judge each run
   weir check wordcount.py                       every schedule and every crash of a small job
-  weir replay weir1.…                           make one of those runs again
-  weir shrink weir1.… --out failure/            make a failing one small, and explain it
-  weir diff weir1.…                             compare it with the nearest run that passes
+  weir replay weir2.…                           make one of those runs again
+  weir shrink weir2.… --out failure/            make a failing one small, and explain it
+  weir diff weir2.…                             compare it with the nearest run that passes
   weir inspect state/                           look into the newest checkpoint
   weir savepoint state/                         copy it to where nothing deletes it
 """

@@ -38,12 +38,14 @@ _TEMPLATE = """\
 class LoadedJob:
     """A job, the absolute path of the file it comes from, and the parameters it was built with.
 
-    ``scenario``: the file's ``SCENARIO`` as it is, see :mod:`engine.explore.scenario`; empty without one.
+    ``content``: of the file, as it was loaded; ``scenario``: the file's ``SCENARIO`` as it is, see
+    :mod:`engine.explore.scenario`; empty without one.
     """
 
     job: Job
     path: str
     params: Mapping[str, str]
+    content: bytes
     scenario: object = field(default_factory=dict)
 
 
@@ -60,9 +62,9 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
 
     absolute = _absolute(path)
     with parallelism_override(parallelism):
-        module = _load(absolute)
+        module, content = _load(absolute)
         job = _build(module, absolute, params, parallelism)
-        return LoadedJob(job, absolute, dict(params), getattr(module, "SCENARIO", {}))
+        return LoadedJob(job, absolute, dict(params), content, getattr(module, "SCENARIO", {}))
 
 
 def load_builder(path: str, params: Mapping[str, str]) -> tuple[Callable[[int | None], Job], LoadedJob]:
@@ -75,7 +77,7 @@ def load_builder(path: str, params: Mapping[str, str]) -> tuple[Callable[[int | 
     from engine.graph.job import parallelism_override
 
     absolute = _absolute(path)
-    module = _load(absolute)
+    module, content = _load(absolute)
     scenario = getattr(module, "SCENARIO", {})
     params = {**search_params(scenario, absolute), **params}
 
@@ -83,7 +85,7 @@ def load_builder(path: str, params: Mapping[str, str]) -> tuple[Callable[[int | 
         with parallelism_override(parallelism):
             return _build(module, absolute, params, parallelism)
 
-    return build, LoadedJob(build(None), absolute, params, scenario)
+    return build, LoadedJob(build(None), absolute, params, content, scenario)
 
 
 def _absolute(path: str) -> str:
@@ -99,7 +101,8 @@ def _absolute(path: str) -> str:
     return str(file.resolve())
 
 
-def _load(path: str) -> ModuleType:
+def _load(path: str) -> tuple[ModuleType, bytes]:
+    """The module that a file is, and the content that it was made from."""
     directory, name = os.path.dirname(path), f"weir_job_{Path(path).stem}"
     if directory not in sys.path:
         sys.path.append(directory)
@@ -110,7 +113,9 @@ def _load(path: str) -> ModuleType:
     # Classes of the job file find their module by name, dataclasses among them.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # Not by the loader: it would take a compiled file of the same second and size for the content.
+        content = Path(path).read_bytes()
+        exec(compile(content, path, "exec", dont_inherit=True), vars(module))
     except WeirError:
         raise
     except SyntaxError as error:
@@ -125,7 +130,7 @@ def _load(path: str) -> ModuleType:
             f"{_where(error, path)}: loading the job file raised {type(error).__name__}: {error}\n"
             "  fix the file: loading it must only define the job"
         ) from error
-    return module
+    return module, content
 
 
 def _where(error: BaseException, path: str) -> str:

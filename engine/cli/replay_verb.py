@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from engine.cli.named_run import resolve
 from engine.cli.run_directory import report_json
-from engine.cli.subjects import load_subject
 from engine.cli.terminal import error_console, say
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.report.units import plural
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 _HELP = """Make the run that TOKEN stands for again, event by event, and judge it.
 
-Tokens come from weir explore, weir check and weir shrink. One that is torn, or of another job, is refused.
+Tokens come from weir explore, weir check and weir shrink. One that is torn, or of another job, is refused. The job
+file that a token names is loaded if it lies below the working directory and is as it was; any other needs --job.
 
 \b
 Examples:
-  weir replay weir1.xxxxxxxx
-  weir replay weir1.xxxxxxxx --times 100
-  weir replay weir1.xxxxxxxx --trace trace.jsonl
-  weir replay weir1.xxxxxxxx --job here/wordcount.py
+  weir replay weir2.xxxxxxxx
+  weir replay weir2.xxxxxxxx --times 100
+  weir replay weir2.xxxxxxxx --trace trace.jsonl
+  weir replay weir2.xxxxxxxx --job here/wordcount.py
 """
 
 
 @click.command("replay", help=_HELP)
 @click.argument("text", metavar="TOKEN")
 @click.option("--times", type=click.IntRange(min=1), default=1, show_default=True, help="How often.")
-@click.option("--job", "job_file", metavar="PATH", help="Where the job file is now. [default: where it was]")
+@click.option("--job", "job_file", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--trace", metavar="FILE", help="Write every event to FILE, as JSON Lines.")
 @click.option("--case", "print_case", is_flag=True, help="Print the case, everything that decides the run, as JSON.")
 @click.option("--story/--no-story", default=True, help="Whether to tell what happens, step by step.")
@@ -44,12 +45,10 @@ def command(
 ) -> int:
     """See the help text."""
     from engine.explore.codec import case_to_plain
-    from engine.explore.token import parse_token
 
     console = error_console()
-    token = parse_token(text)
-    subject = _subject(token, job_file)
-    token.check(subject)
+    named = resolve(text, job_file, ["replay", text])
+    token, subject = named.token, named.subject
     case = token.to_case(subject)
     if print_case:
         click.echo(report_json(case_to_plain(case)))
@@ -71,15 +70,6 @@ def command(
     for violation in first.violations:
         say(console, f"  {violation}")
     return _verdict(token, subject, first, digests)
-
-
-def _subject(token: Token, job_file: str | None) -> Subject:
-    path = job_file or token.job
-    if not path:
-        raise ConfigurationError("the token's job comes from no file\n  fix: name one that defines it with --job PATH")
-    if job_file is None and not os.path.exists(path):
-        raise ConfigurationError(f"the token's job file {path} is not there\n  fix: name it with --job PATH")
-    return load_subject(path, token.params)
 
 
 def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
@@ -125,7 +115,7 @@ def _verdict(token: Token, subject: Subject, finished: FinishedCase, digests: di
     recorded = sorted(digests)
     others = [digest for digest in recorded if token.digest is not None and not digest.startswith(token.digest)]
     times = f"{plural(sum(digests.values()), 'time')}, trace digest {', '.join(digest[:16] for digest in recorded)}"
-    following = f"weir shrink {token}" if finished.violations else "weir explore " + (subject.path or "")
+    following = token.command("shrink", subject) if finished.violations else "weir explore " + (subject.path or "")
     if len(digests) > 1 or (others and same_code):
         expected = f"; it was {token.digest} when the token was made" if others else ""
         say(console, f"violated: V16: the run is not the same each time: {times}{expected}. Next: {following}")

@@ -22,8 +22,8 @@ single thing that is left is removed once more, to show that the run is minimal.
 
 \b
 Examples:
-  weir shrink weir1.9xQ…
-  weir shrink weir1.9xQ… --out failure/        the report, a picture, a regression test
+  weir shrink weir2.9xQ…
+  weir shrink weir2.9xQ… --out failure/        the report, a picture, a regression test
   weir shrink failure/failure.json --runs 2000 --time 60s
 
 The exit code is 1 when the failure stands, 2 when the run does not fail (any more).
@@ -32,7 +32,7 @@ The exit code is 1 when the failure stands, 2 when the run does not fail (any mo
 
 @click.command("shrink", help=_HELP)
 @click.argument("run", metavar="RUN")
-@click.option("--job", metavar="PATH", help="The job file, when it lies elsewhere than it did.")
+@click.option("--job", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--promise", metavar="NAME", help="Judge the output by another promise, such as exactly-once.")
 @click.option("--runs", type=click.IntRange(min=1), default=300, show_default=True, help="Runs of the job at most.")
 @click.option("--time", "duration", default="10s", show_default=True, metavar="TIME", help="Time it may take.")
@@ -43,7 +43,7 @@ def command(
 ) -> int:
     """See the help text."""
     budget = Budget(runs, parse_duration_ns(duration, "--time") / 1e9)
-    named = open_run(run, job, promise)
+    named = open_run(run, job, ["shrink", run], promise)
     report = None
     if named.violation is not None:
         report = failure_report(named.subject, named.case, named.violation, promise=named.promise, budget=budget)

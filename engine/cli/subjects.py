@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from engine.cli.job_file import load_builder
 from engine.explore.scenario import Scenario, read_scenario
 from engine.explore.subject import Subject
+from engine.explore.token import digest_of_job_file
 
 
 def load_subject(path: str, params: Mapping[str, str]) -> Subject:
@@ -20,5 +21,6 @@ def load_subject(path: str, params: Mapping[str, str]) -> Subject:
 def load_subject_and_scenario(path: str, params: Mapping[str, str]) -> tuple[Subject, Scenario]:
     """The same, and what the file says about how the job is to be searched."""
     build, loaded = load_builder(path, params)
-    subject = Subject(build, label=loaded.job.name, path=loaded.path, params=loaded.params)
+    digest = digest_of_job_file(loaded.content)
+    subject = Subject(build, label=loaded.job.name, path=loaded.path, params=loaded.params, job_digest=digest)
     return subject, read_scenario(loaded.scenario, loaded.path)

@@ -38,7 +38,7 @@ from engine.explore.shrink import (
 from engine.explore.story import Story, tell, time_text
 from engine.explore.swimlane import page
 from engine.explore.tape import trace_digest
-from engine.explore.token import Token, job_fingerprint
+from engine.explore.token import DIGEST_CHARACTERS, Token
 from engine.runtime.kernel import START_NS
 from state_backends.filesystem import LocalFileSystem
 
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from engine.explore.subject import Subject
     from state_backends.filesystem import FileSystem
 
-FORMAT, FORMAT_VERSION = "weir-failure", 1
+FORMAT, FORMAT_VERSION = "weir-failure", 2
+_VERSION_WITHOUT_DIGEST = 1
+"""It does not say what was in the job file."""
 _MOST_STEPS = 1_000
 _CHOICES_SHOWN = 12
 """Of a schedule, to people; the regression test and the JSON file have all."""
@@ -83,14 +85,14 @@ class FailureReport:
     difference: Difference | None = None
 
     @cached_property
-    def token(self) -> str:
+    def token(self) -> Token:
         """The replay token of the case."""
-        return str(Token.of(self.subject, self.case, promise=self.promise, digest=self.digest))
+        return Token.of(self.subject, self.case, promise=self.promise, digest=self.digest)
 
     @property
     def command(self) -> str:
         """What replays the case."""
-        return f"weir replay {self.token}"
+        return self.token.command("replay", self.subject)
 
     @property
     def headline(self) -> str:
@@ -153,11 +155,13 @@ class FailureReport:
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "verdict": "violated",
-            "job": self.subject.path,
+            "job": self.token.job,
+            "job_digest": self.token.job_digest,
             "params": dict(self.subject.params),
-            "job_fingerprint": job_fingerprint(self.subject),
+            "job_fingerprint": self.token.fingerprint,
+            "code": self.token.code,
             "promise": self.promise,
-            "token": self.token,
+            "token": str(self.token),
             "digest": self.digest,
             "violation": {
                 "invariant": self.violation.invariant,
@@ -263,20 +267,9 @@ def standard_invariants(promise: str | None) -> InvariantsFactory:
     return lambda _case: invariants_for(promise)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedFailure:
-    """What ``failure.json`` says about where a failure comes from."""
-
-    job: str | None
-    params: Mapping[str, str]
-    job_fingerprint: str
-    promise: str | None
-    invariant: str
-    case: Case
-
-
-def read_failure(text: str, name: str = JSON_NAME) -> RecordedFailure:
-    """Read ``failure.json`` back. ``name``: what the file is called in errors.
+def read_failure(text: str, name: str = JSON_NAME) -> tuple[Token, str]:
+    """Read the run and the invariant that it violates back from ``failure.json``. ``name``: what the file is called in
+    errors.
 
     Raises :class:`ConfigurationError` when it is no such file, or one of another version.
     """
@@ -286,21 +279,30 @@ def read_failure(text: str, name: str = JSON_NAME) -> RecordedFailure:
         raise ConfigurationError(f"{name} is no JSON: {error}") from error
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise ConfigurationError(f"{name} is no record of a failure; name a {JSON_NAME} that weir explore has written")
-    if plain.get("version") != FORMAT_VERSION:
+    if plain.get("version") not in (_VERSION_WITHOUT_DIGEST, FORMAT_VERSION):
         raise ConfigurationError(
             f"{name} has version {plain.get('version')!r} of its format, and this is a Weir that reads {FORMAT_VERSION}"
         )
     try:
-        return RecordedFailure(
-            plain["job"],
-            plain["params"],
-            plain["job_fingerprint"],
-            plain["promise"],
-            plain["violation"]["invariant"],
-            plain_to_case(plain["case"]),
+        token = Token(
+            job=_text(plain["job"] or ""),
+            params={param: _text(value) for param, value in plain["params"].items()},
+            fingerprint=_text(plain["job_fingerprint"]),
+            run=plain_to_case(plain["case"]),
+            promise=None if plain["promise"] is None else _text(plain["promise"]),
+            digest=_text(plain["digest"])[:DIGEST_CHARACTERS],
+            code=_text(plain.get("code", "")),
+            job_digest=bytes.fromhex(plain.get("job_digest", "")).hex(),
         )
-    except (KeyError, TypeError) as error:
+        return token, _text(plain["violation"]["invariant"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"{name} is not whole: {error!r} is missing or of another kind") from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _kept_text(case: Case, records: Mapping[str, int]) -> list[str]:

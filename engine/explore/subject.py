@@ -112,10 +112,11 @@ class Subject:
         label: str = "job",
         path: str | None = None,
         params: Mapping[str, str] | None = None,
+        job_digest: str = "",
     ) -> None:
         """``build(parallelism)`` makes the job, ``None`` = with its own parallelism; ``path`` and ``params`` say which
-        file it comes from, for tokens and commands."""
-        self.label, self.path, self.params = label, path, dict(params or {})
+        file it comes from, for tokens and commands, ``job_digest`` what was in that file when it was loaded."""
+        self.label, self.path, self.params, self.job_digest = label, path, dict(params or {}), job_digest
         self._build = build
         self._plans: dict[int | None, ExecutionPlan] = {}
         self._references: References | None = None

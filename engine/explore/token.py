@@ -1,12 +1,15 @@
 """Replay tokens: one run in one line of text, short enough for a chat message.
 
-``weir1.`` and then base64url without padding of: a checksum of 4 bytes, and the rest, packed and perhaps compressed.
-The rest says which job (file, parameters, a fingerprint of what was built from it), how runs are judged, the version
-of Weir's code, and which case: either everything about it, or the seed that it was drawn from and what could be drawn.
+``weir2.`` and then base64url without padding of: a checksum of 4 bytes, and the rest, packed and perhaps compressed.
+The rest says which job (file, digest of the file, parameters, a fingerprint of what was built from it), how runs are
+judged, the version of Weir's code, and which case: either everything about it, or the seed that it was drawn from and
+what could be drawn. ``weir1.`` is the same without the digest of the file.
 
 A token is refused, with the reason, rather than misread: when it is torn, of another format, of another job, or drawn
-by a version that draws something else. Another version of the code alone is no reason: to run a failure again after
-the mistake was mended is what tokens are kept for.
+by a version that draws something else. Another version of Weir alone is no reason.
+
+Loading a job file runs it, and a token may come from anyone. So a token by itself has only such a file loaded as lies
+below the working directory and has the content that the token records; any other file must be named by the user.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import shlex
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +36,8 @@ from state_backends.filesystem import LocalFileSystem
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-PREFIX = "weir1."
+PREFIX = "weir2."
+_PREFIX_WITHOUT_DIGEST = "weir1."
 _FAMILY = "weir"
 _CHECKSUM_BYTES = 4
 _PLAIN, _COMPRESSED = b"\x00", b"\x01"
@@ -52,12 +57,14 @@ class Drawn:
 class Token:
     """One run.
 
-    ``job``          the job file, as it was named; ``""`` when the job comes from no file;
+    ``job``          the job file, relative when it lies below the working directory; ``""`` when the job comes from
+                     no file;
+    ``job_digest``   of that file, by :func:`digest_of_job_file`; ``""`` when it is not known;
     ``fingerprint``  of the job's plan: another one is another job;
     ``run``          what is run;
     ``promise``      what the output is judged by, ``None`` = what the mode promises;
     ``digest``       of the trace, shortened; ``None`` when it is not known;
-    ``code``         of Weir and the job file, as they were when the token was made.
+    ``code``         of Weir's sources, as they were when the token was made.
     """
 
     job: str
@@ -67,15 +74,36 @@ class Token:
     promise: str | None = None
     digest: str | None = None
     code: str = ""
+    job_digest: str = ""
 
     @classmethod
     def of(
         cls, subject: Subject, run: Case | Drawn, *, promise: str | None = None, digest: str | None = None
     ) -> Token:
         """The token of a run of this job."""
-        short = None if digest is None else digest[:_DIGEST_CHARACTERS]
-        code = code_fingerprint(subject.path)
-        return cls(subject.path or "", subject.params, job_fingerprint(subject), run, promise, short, code)
+        short = None if digest is None else digest[:DIGEST_CHARACTERS]
+        job, fingerprint = _named(subject.path), job_fingerprint(subject)
+        return cls(job, subject.params, fingerprint, run, promise, short, code_fingerprint(), subject.job_digest)
+
+    def distrust(self) -> str | None:
+        """Why the job file that the token names must not be loaded unless the user names it, too; ``None``: it may."""
+        if not self.job or "\0" in self.job:
+            return "this run does not record its job file"
+        if not self.job_digest:
+            return f"this run was recorded by an older Weir, without what was in its job file {self.job!r}"
+        path = os.path.realpath(self.job)
+        if not _is_below_here(path):
+            return f"the job file {self.job!r} of this run is not below the working directory"
+        if not os.path.isfile(path):
+            return f"the job file {self.job!r} of this run is not there"
+        if digest_of_job_file(LocalFileSystem().read_bytes(path)) != self.job_digest:
+            return f"the job file {self.job!r} has changed since this run was recorded, or is another file"
+        return None
+
+    def command(self, verb: str, subject: Subject) -> str:
+        """What makes ``weir VERB`` do something with this run of a job, as things are here and now."""
+        named = subject.path is None or (self.distrust() is None and os.path.realpath(self.job) == subject.path)
+        return shlex.join(["weir", verb, str(self), *([] if named else ["--job", _named(subject.path)])])
 
     def check(self, subject: Subject) -> None:
         """Refuse a job that is not the token's.
@@ -110,7 +138,7 @@ class Token:
 
     def is_of_this_code(self, subject: Subject) -> bool:
         """Whether neither Weir nor the job file has changed since the token was made."""
-        return self.code == code_fingerprint(subject.path)
+        return self.code == code_fingerprint() and self.job_digest == subject.job_digest
 
     def __str__(self) -> str:
         packed = msgpack.packb(self._plain(), use_bin_type=True)
@@ -129,10 +157,11 @@ class Token:
             swarm = self.run.swarm
             kinds = None if swarm.kinds is None else list(swarm.kinds)
             run = [self.run.seed, self.run.version, list(swarm.modes), dict(swarm.fixed), kinds, dict(swarm.usual)]
-        return [self.job, dict(self.params), self.fingerprint, self.code, self.promise, self.digest, run]
+        job_digest = bytes.fromhex(self.job_digest)
+        return [self.job, dict(self.params), self.fingerprint, self.code, self.promise, self.digest, run, job_digest]
 
 
-_DIGEST_CHARACTERS = 16
+DIGEST_CHARACTERS = 16
 
 
 def parse_token(text: str) -> Token:
@@ -141,7 +170,7 @@ def parse_token(text: str) -> Token:
     :raises ConfigurationError: when it is torn, or none of this format
     """
     text = "".join(text.split())
-    if not text.startswith(PREFIX):
+    if not text.startswith((PREFIX, _PREFIX_WITHOUT_DIGEST)):
         family, dot, _ = text.partition(".")
         if dot and family.startswith(_FAMILY) and family[len(_FAMILY) :].isdigit():
             raise ConfigurationError(
@@ -149,7 +178,7 @@ def parse_token(text: str) -> Token:
                 "  fix: use the version that made it, or explore again"
             )
         raise ConfigurationError(f"this is no token: it should begin with {PREFIX!r}; it is {text[:20]!r}…")
-    encoded = text[len(PREFIX) :]
+    encoded = text[len(PREFIX) :]  # both prefixes are of one length
     try:
         raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
@@ -158,8 +187,10 @@ def parse_token(text: str) -> Token:
     if not body or checksum != _checksum(body):
         raise _torn("its checksum is wrong")
     packed = zlib.decompress(body[1:]) if body[:1] == _COMPRESSED else body[1:]
-    job, params, fingerprint, code, promise, digest, run = msgpack.unpackb(packed)
-    return Token(job, params, fingerprint, _parse_run(run), promise, digest, code)
+    fields = msgpack.unpackb(packed)
+    job_digest = fields.pop().hex() if text.startswith(PREFIX) else ""
+    job, params, fingerprint, code, promise, digest, run = fields
+    return Token(job, params, fingerprint, _parse_run(run), promise, digest, code, job_digest)
 
 
 def _parse_run(run: list[Any]) -> Case | Drawn:
@@ -204,23 +235,32 @@ def job_fingerprint(subject: Subject) -> str:
     return subject.plan().fingerprint[:16]
 
 
-def code_fingerprint(job: str | None) -> str:
-    """What names the code that decides how a run goes: a digest of Weir's sources and of the job file, in 12 digits."""
-    digest = blake2b(_own_code(), digest_size=6)
-    files = LocalFileSystem()
-    if job and files.exists(job):
-        digest.update(files.read_bytes(job))
-    return digest.hexdigest()
+def digest_of_job_file(content: bytes) -> str:
+    """What names the content of a job file. Nobody can make another file with the same one."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def _named(path: str | None) -> str:
+    """A job file as a token names it: a token that is made below a directory is good in any copy of that directory."""
+    if path is None:
+        return ""
+    return os.path.relpath(path, os.path.realpath(".")) if _is_below_here(path) else path
+
+
+def _is_below_here(path: str) -> bool:
+    here = os.path.realpath(".")
+    return os.path.commonpath([here, os.path.realpath(path)]) == here
 
 
 @cache
-def _own_code() -> bytes:
+def code_fingerprint() -> str:
+    """What names the code that decides how a run goes: a digest of Weir's sources, in 12 digits."""
     files = LocalFileSystem()
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    digest = blake2b(digest_size=16)
+    digest = blake2b(digest_size=6)
     for package in _PACKAGES:
         for path in sorted(files.walk_files(os.path.join(root, package))):
             if path.endswith(".py"):
                 digest.update(os.path.relpath(path, root).encode() + b"\0")
                 digest.update(files.read_bytes(path))
-    return digest.digest()
+    return digest.hexdigest()

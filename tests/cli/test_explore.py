@@ -149,7 +149,7 @@ def test_real_files_on_request(counting: Weir, tmp_path: Path) -> None:
         (("explore", "counting.py", "--fault", "answer-lost"), 11, "can happen to this job"),
         (("explore", "counting.py", "--files", "nowhere"), 11, "there is no directory"),
         (("explore", "counting.py", "--runs", "0"), 3, "--runs"),
-        (("replay", "weir1.AAAAAAAAAA"), 11, "torn"),
+        (("replay", "weir2.AAAAAAAAAA"), 11, "torn"),
         (("replay", "hello"), 11, "no token"),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_change_of_the_job_file_is_noted(counting: Weir) -> None:
     found = counting("explore", "counting.py", *FAILING, "--json")
     token = found.json()["failures"][0]["token"]
     (counting.directory / "counting.py").write_text(COUNTING.replace("% 3, 1)", "% 3, 2)"))
-    answer = counting("replay", token, "--no-story")
+    answer = counting("replay", token, "--no-story", "--job", "counting.py")
     assert "has changed since the token was made" in answer.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,17 @@ def test_helpers_beside_the_job_can_be_imported(tmp_path: Path) -> None:
 
     assert load_job(path, {}).job.name == "helped"
     assert sys.path[-1] == str(tmp_path)
+
+
+def test_the_file_is_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what Python compiled of an earlier version: in the same second, of the same size, it takes that for it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "changing.py"
+    for name in ("one", "two"):
+        path.write_text(f"from engine import Job\n\njob = Job({name!r})\n")
+        os.utime(path, (10**9, 10**9))
+        loaded = load_job(str(path), {})
+        assert (loaded.job.name, loaded.content) == (name, path.read_bytes())
 
 
 def test_dataclasses_of_the_job_file_find_their_module(tmp_path: Path) -> None:

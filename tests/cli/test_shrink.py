@@ -177,7 +177,7 @@ def test_runs_of_two_jobs_are_not_compared(job: Weir) -> None:
     assert "different jobs" in answer.stderr
 
 
-@pytest.mark.parametrize("name", ["nowhere.json", "weir1.torn", "nonsense"])
+@pytest.mark.parametrize("name", ["nowhere.json", "weir2.torn", "nonsense"])
 def test_what_stands_for_no_run_is_refused(job: Weir, name: str) -> None:
     """A missing file and a torn token are errors, not runs of something else."""
     answer = job("shrink", name)

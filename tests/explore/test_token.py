@@ -46,7 +46,7 @@ CASES = st.builds(
 def test_every_case_survives_plain_form_and_token(case: Case) -> None:
     """Whatever a case says, its plain form and its token say the same."""
     assert plain_to_case(case_to_plain(case)) == case
-    token = Token("job.py", {"n": "3"}, "f", case, "at-least-once", "0123", "c")
+    token = Token("job.py", {"n": "3"}, "f", case, "at-least-once", "0123", "c", "ab" * 16)
     assert parse_token(str(token)) == token
 
 
@@ -87,8 +87,8 @@ def test_what_is_cut_off_is_noticed(text: str) -> None:
 
 def test_other_formats_are_refused_by_name() -> None:
     """A token of another version is told from a text that is none."""
-    with pytest.raises(ConfigurationError, match="format weir2"):
-        parse_token("weir2.abc")
+    with pytest.raises(ConfigurationError, match="format weir3"):
+        parse_token("weir3.abc")
     with pytest.raises(ConfigurationError, match="no token"):
         parse_token("hello")
 

@@ -153,7 +153,7 @@ def test_what_differs_between_machines_does_not_count() -> None:
     """Version of Python, seconds and tokens; nothing else that looks like them."""
     assert transcripts.is_shown(["weir 0.1.0 (Python 3.11.7): 2 runs"], ["weir 0.1.0 (Python 3.12.0): 2 runs"])
     assert transcripts.is_shown(["2 runs, 1.5 s; seconds=1.4 x=2"], ["2 runs, 12.0 s; seconds=90 x=2"])
-    assert transcripts.is_shown(["weir replay weir1.Ab_c-… --times 3"], ["weir replay weir1.XYZ --times 3"])
+    assert transcripts.is_shown(["weir replay weir2.Ab_c-… --times 3"], ["weir replay weir2.XYZ --times 3"])
     assert not transcripts.is_shown(["weir 0.1.0 (Python 3.11.7): 2 runs"], ["weir 0.2.0 (Python 3.11.7): 2 runs"])
     assert not transcripts.is_shown(["in 1.5ms of virtual time, 2 s"], ["in 1.6ms of virtual time, 2 s"])
-    assert not transcripts.is_shown(["weir1.Ab… failed"], ["weir1.Ab passed"])
+    assert not transcripts.is_shown(["weir2.Ab… failed"], ["weir2.Ab passed"])

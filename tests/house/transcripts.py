@@ -24,7 +24,7 @@ _OF_THE_MACHINE = (
     (re.compile(r"\(Python [\d.]+\)"), "(Python)"),
     (re.compile(r"\b\d+\.\d s\b"), "0 s"),
     (re.compile(r"\b(seconds|runs_per_s)=[\d.]+"), r"\1=0"),
-    (re.compile(r"\bweir1\.[\w-]+…?"), "weir1"),
+    (re.compile(r"\bweir2\.[\w-]+…?"), "weir2"),
 )
 _FILE_NAME = re.compile(r"# ([\w-]+\.py)\b")
 
@@ -107,13 +107,13 @@ def shell_commands(page: str) -> Iterator[Command]:
 
 def last_token(printed: list[str]) -> str:
     """The token of a run that was printed last; empty if none was."""
-    found = re.findall(r"\bweir1\.[\w-]+", "\n".join(printed))
+    found = re.findall(r"\bweir2\.[\w-]+", "\n".join(printed))
     return found[-1] if found else ""
 
 
 def with_token(command: str, token: str) -> str:
     """A command with the whole token instead of one that the page cuts."""
-    return re.sub(r"\bweir1\.[\w-]*…", lambda _: token, command)
+    return re.sub(r"\bweir2\.[\w-]*…", lambda _: token, command)
 
 
 def run_program(program: str, directory: Path, root: Path) -> str:

@@ -1,0 +1,72 @@
+"""A run, as the command line names it: by its replay token, or by the ``failure.json`` written of it.
+
+:func:`resolve` is the one way from what is typed to a job and a case; every verb that takes a run goes through it. It
+decides which job file is loaded, that is to say run, for somebody else's token.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.failure_report import JSON_NAME, read_failure
+from engine.explore.token import Token, parse_token
+from state_backends.filesystem import LocalFileSystem
+
+if TYPE_CHECKING:
+    from engine.explore.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A run that was named, and its job. ``invariant``: the one that it was named for, ``None`` = any."""
+
+    subject: Subject
+    token: Token
+    invariant: str | None = None
+
+
+def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
+    """The run that ``name`` is a token or a file of.
+
+    ``job`` is the job file as the user names it; without it, the one that the token names is loaded if the token may be
+    trusted so far (:meth:`engine.explore.token.Token.distrust`). ``typed``: verb and arguments, to be repeated in the
+    error when it may not.
+
+    Raises :class:`ConfigurationError` when the token or the file is no good, of another job, or of a job file that has
+    to be named, and :class:`engine.elements.errors.JobFileError` when the job file cannot be loaded.
+    """
+    from engine.cli.subjects import load_subject
+
+    token, invariant = _of_file(name) if _is_file(name) else (parse_token(name), None)
+    subject = load_subject(_job_file(token, typed) if job is None else job, token.params)
+    token.check(subject)
+    return NamedRun(subject, token, invariant)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".json") or os.path.exists(name)
+
+
+def _of_file(path: str) -> tuple[Token, str]:
+    files = LocalFileSystem()
+    path = os.path.join(path, JSON_NAME) if os.path.isdir(path) else path
+    if not files.exists(path):
+        raise ConfigurationError(f"{path}: there is no such file; name a {JSON_NAME}, or a replay token")
+    return read_failure(files.read_bytes(path).decode(errors="replace"), path)
+
+
+def _job_file(token: Token, typed: Sequence[str]) -> str:
+    problem = token.distrust()
+    if problem is None:
+        return token.job
+    known = token.job if token.job.isprintable() and os.path.isfile(token.job) else "PATH"
+    raise ConfigurationError(
+        f"{problem}\n"
+        "  loading a job file runs it, so the file that is meant must be named\n"
+        f"  fix: read it, then name it: {shlex.join(['weir', *typed, '--job', known])}"
+    )
