@@ -14,6 +14,8 @@ PYTHON := $(VENV)/bin/python
 DEMO_EXTRAS := spark,demo
 TEST_EXTRAS := $(DEMO_EXTRAS),test
 BENCH_EXTRAS := $(TEST_EXTRAS),bench
+# What a job file imports; tests, benchmarks and examples are never installed.
+PACKAGES := engine operators state_backends spark_bridge
 # One Spark session serves a test run: loadgroup keeps the Spark tests in one worker (see tests/conftest.py).
 TEST_WORKERS := 2
 # Extra arguments for pytest: make test ARGS="-k barrier -x"; or for the benchmarks: make bench ARGS="w1 --quick"
@@ -72,9 +74,18 @@ $(VENV)/bin/python:
 	exit 2
 
 # Stamps: .venv follows setup.cfg. The test environment is built on the demo's, so they never install side by side.
-$(VENV)/.ready-demo: setup.cfg pyproject.toml | $(VENV)/bin/python
+$(VENV)/.ready-demo: setup.cfg pyproject.toml $(VENV)/.ready-packages | $(VENV)/bin/python
 	@echo 'Installing weirstream[$(DEMO_EXTRAS)] into $(VENV) ...'
 	@$(PYTHON) -m pip install -qq --editable '.[$(DEMO_EXTRAS)]'
+	@touch $@
+
+# pip makes a checkout importable through a hook in the interpreter, which type checkers and editors do not run. They
+# follow this static path, to a directory that holds links to the packages and nothing else of the checkout.
+$(VENV)/.ready-packages: | $(VENV)/bin/python
+	@mkdir -p $(VENV)/packages
+	@ln -sfn $(addprefix $(CURDIR)/,$(PACKAGES)) $(VENV)/packages/
+	@$(PYTHON) -c 'import sys, sysconfig; print(sys.argv[1], file=open(sysconfig.get_path("purelib") + "/weirstream.pth", "w"))' \
+	  '$(abspath $(VENV))/packages'
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready-demo

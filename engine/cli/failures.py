@@ -123,7 +123,9 @@ def _is_the_users(file_name: str) -> bool:
         return False
     own = Path(__file__).resolve().parents[2]
     foreign = [*(own / package for package in PACKAGES), Path(sysconfig.get_path("stdlib"))]
-    return not any(Path(file_name).is_relative_to(one) for one in foreign)
+    # A checkout is imported through links, see Makefile.
+    places = Path(file_name), Path(file_name).resolve()
+    return not any(place.is_relative_to(one) for place in places for one in foreign)
 
 
 def _bug_text(error: BaseException) -> str:

@@ -317,6 +317,20 @@ def test_the_line_to_look_at_is_the_users(tmp_path: Path) -> None:
     assert "decoder.py" not in failure_text(failed)
 
 
+def test_the_line_is_not_one_of_ours_that_a_link_leads_to(tmp_path: Path) -> None:
+    """The environment that make builds imports the packages through links."""
+    (tmp_path / "engine").symlink_to(Path(errors.__file__).resolve().parents[1])
+    path = str(tmp_path / "engine/elements/errors.py")
+    names: dict[str, Any] = {}
+    exec(compile("def check(value):\n    raise ValueError(value)\n", path, "exec"), names)
+    with pytest.raises(ValueError, match="oops") as caught:
+        names["check"]("oops")
+    refused = StorageError("cannot be written")
+    refused.__cause__ = caught.value
+
+    assert path not in failure_text(refused)
+
+
 def test_a_place_that_is_ours_is_not_shown() -> None:
     """Nobody would look for his mistake there."""
     with pytest.raises(NotADirectoryError) as caught:
