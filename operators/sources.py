@@ -53,22 +53,49 @@ class Pause:
             raise ConfigurationError(f"Pause takes a whole number of ms >= 1, got {self.duration_ms!r}")
 
 
+# By module and class, so that a table is known without an import of its library: how to get its rows as dicts.
+_ROWS_OF_TABLES = {
+    ("pandas", "DataFrame"): "df.to_dict('records')",
+    ("pyspark", "DataFrame"): "[row.asDict(recursive=True) for row in df.collect()]",
+    ("polars", "DataFrame"): "df.to_dicts()",
+    ("polars", "LazyFrame"): "df.collect().to_dicts()",
+    ("pyarrow", "Table"): "df.to_pylist()",
+    ("pyarrow", "RecordBatch"): "df.to_pylist()",
+}
+
+
+def _items_of(items: Iterable[Any]) -> list[Any]:
+    """Raises ``ConfigurationError`` for a table, which Python iterates by columns, not by rows."""
+    for base in type(items).__mro__:
+        rows = _ROWS_OF_TABLES.get((base.__module__.partition(".")[0], base.__name__))
+        if rows is not None:
+            kind = f"{base.__module__.partition('.')[0]} {base.__name__}"
+            raise ConfigurationError(
+                f"CollectionSource got a {kind} (df), whose items are its columns, not its rows\n"
+                f"  fix: for rows as dicts, write CollectionSource({rows});\n"
+                "    or write df to Parquet files and read them with FileSource and ParquetFormat"
+            )
+    return list(items)
+
+
 class CollectionSource:
     """The items of a collection, in order. Item ``i`` belongs to split ``i mod splits``.
 
     A ``Pause`` among the items holds back its split. A snapshot during a pause restores to its beginning.
+
+    Raises ``ConfigurationError`` for a DataFrame or another table, and says how to get at its rows.
     """
 
     def __init__(self, items: Iterable[Any], splits: int = 1) -> None:
         check_splits(splits)
-        everything = list(items)
+        everything = _items_of(items)
         self._collections = [everything[index::splits] for index in range(splits)]
 
     @classmethod
     def of_splits(cls, *collections: Iterable[Any]) -> CollectionSource:
         """One split per collection."""
         source = cls((), max(1, len(collections)))
-        source._collections = [list(items) for items in collections] or [[]]
+        source._collections = [_items_of(items) for items in collections] or [[]]
         return source
 
     def splits(self, context: SourceContext) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,12 @@ def drain(reader: SplitReader, size: int = 3) -> list[Any]:
         if not batch:
             now_ns = reader.available_at_ns(now_ns)
     return values
+
+
+def rows_of(source: Source) -> list[Any]:
+    """Everything that a source gives, split by split."""
+    world = SourceWorld()
+    return [row for split in source.splits(world) for row in drain(source.open_split(split, None, world))]
 
 
 def squares(start: int, stop: int) -> list[int]:
@@ -177,6 +184,38 @@ def test_an_unknown_split_is_a_changed_job(kind: str, split: str) -> None:
 
     with pytest.raises(JobChangedError, match=f"source 'numbers' has no split {name!r}: it has {kind}-0-of-2, "):
         SOURCES[kind](4, 2).open_split(name, None, SourceWorld())
+
+
+def _table_class(library: str, name: str) -> type:
+    """A class as libraries define it: in a module below their name, iterated by columns."""
+    return type(name, (), {"__module__": f"{library}.core.frame", "__iter__": lambda self: iter(["a", "b"])})
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyspark", "polars"])
+def test_a_data_frame_is_told_how_to_give_its_rows(library: str) -> None:
+    """Python iterates a DataFrame by its columns: it is refused, with what to write instead, and so is a subclass."""
+    frame = type("GeoDataFrame", (_table_class(library, "DataFrame"),), {"__module__": "geo"})()
+
+    for make in (CollectionSource, CollectionSource.of_splits):
+        with pytest.raises(ConfigurationError, match=rf"got a {library} DataFrame .*\n  fix: for rows as dicts"):
+            make(frame)
+    assert rows_of(CollectionSource(_table_class("mine", "DataFrame")())) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "table_of",
+    [lambda: pytest.importorskip("pandas").DataFrame, lambda: pytest.importorskip("pyarrow").table],
+    ids=["pandas", "pyarrow"],
+)
+def test_the_advice_for_a_table_gives_its_rows(table_of: Callable[[], Callable[[Any], Any]]) -> None:
+    """What the error says to write is a source of the rows, as dicts of plain values."""
+    df = table_of()({"k": ["x", "y"], "n": [1, 2]})
+    with pytest.raises(ConfigurationError) as caught:
+        CollectionSource(df)
+
+    (advice,) = re.findall(r"write (CollectionSource\(.*\));", str(caught.value))
+    rows = rows_of(eval(advice, {"CollectionSource": CollectionSource, "df": df}))
+    assert repr(rows) == "[{'k': 'x', 'n': 1}, {'k': 'y', 'n': 2}]"
 
 
 @pytest.mark.parametrize(
