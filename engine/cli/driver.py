@@ -21,6 +21,7 @@ from engine.cli.descriptor import SAVEPOINTS_NAME, note_stopped
 from engine.cli.failures import failure_text, is_expected
 from engine.cli.interference import surroundings, survived
 from engine.cli.ledger_audit import LedgerAudit
+from engine.cli.next_step import next_step
 from engine.cli.options import RunOptions
 from engine.cli.places import is_url, place
 from engine.cli.run_directory import report_json, write_report
@@ -28,7 +29,7 @@ from engine.cli.savepoint_options import SavepointWishes
 from engine.cli.terminal import error_console, progress_line, say
 from engine.elements.errors import ConfigurationError
 from engine.explore.fences import fenced
-from engine.faults.plan import FaultPlan, KillTask
+from engine.faults.plan import FaultPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
 from engine.observe.trace import TraceDigest, TraceWriter
@@ -242,7 +243,7 @@ def _tell(
     say(console, f"output in {order.output_dir}")
     if result.error is not None:
         say(console, failure_text(result.error))
-    following = next_command(order, verdict, run["duration_ns"], _stopped_with(result))
+    following = next_step(order, verdict, result, _stopped_with(result))
     say(console, f"{verdict.name}: {verdict.reason}. Next: {following}")
 
 
@@ -270,42 +271,6 @@ def _savepoint(report: SavepointReport) -> dict[str, Any]:
         "path": report.path,
         "error": report.error,
     }
-
-
-def next_command(order: RunOrder, verdict: Verdict, duration_ns: int, stopped_with: str | None = None) -> str:
-    """What to type next, after a run of that length, which perhaps stopped with a savepoint."""
-    if stopped_with is not None:
-        return shlex.join([*_command(order), "--from", stopped_with])
-    if order.storage_dir is not None:
-        verb = "resume" if verdict.name == "failed" else "inspect"
-        if verb == "resume" or order.options.to_config().protocol.takes_checkpoints:
-            return shlex.join(["weir", verb, order.storage_dir])
-    command = _command(order)
-    start = order.restore_from
-    if start is not None and os.path.exists(start.path):
-        # What the run has claimed may be gone.
-        command += ["--from", start.path, "--claim-mode", start.mode.value]
-    if verdict.name == "valid" and order.faults.is_empty:
-        # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
-        return shlex.join([*command, "--kill", str(KillTask(_somebody(order), duration_ns // 2))])
-    command += order.faults.options()
-    more = {"valid": ["--storage", "state"], "failed": []}
-    return shlex.join([*command, *more.get(verdict.name, ["--trace"])])
-
-
-def _command(order: RunOrder) -> list[str]:
-    """What was typed, as far as it says which job runs and how."""
-    command = ["weir", "run", order.loaded.path]
-    for name, value in order.loaded.params.items():
-        command += ["--param", f"{name}={value}"]
-    return command + order.options.as_arguments() + (["--ledger"] if order.ledger else [])
-
-
-def _somebody(order: RunOrder) -> str:
-    """The subtask to kill in an example: one behind the sources, if there is any."""
-    vertices = order.loaded.job.plan().vertices
-    inner = [vertex for vertex in vertices if not vertex.is_source]
-    return f"{(inner or list(vertices))[0].operators[0].name}[0]"
 
 
 def _running(order: RunOrder) -> dict[str, Any]:

@@ -22,6 +22,12 @@ _FORM = (
 )
 
 
+def typed_time(time_ns: int) -> str:
+    """A time as an option takes it, exactly, in the largest unit without a fraction: ``1500us``."""
+    factor, unit = next((factor, unit) for factor, unit in _UNITS if time_ns % factor == 0)
+    return f"{time_ns // factor}{unit}"
+
+
 class FaultTarget(Protocol):
     """What a plan is installed into: :class:`engine.runtime.execution.Execution`."""
 
@@ -50,8 +56,7 @@ class KillTask:
 
     def __str__(self) -> str:
         """The option that asks for this kill, exactly: ``parse_kill(str(kill)) == kill``."""
-        factor, unit = next((factor, unit) for factor, unit in _UNITS if self.at_ns % factor == 0)
-        return f"{self.target}@{self.at_ns // factor}{unit}"
+        return f"{self.target}@{typed_time(self.at_ns)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ Rules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.completed_store import JobStatus
@@ -81,6 +83,32 @@ NO_RESTART_HELPS = (
 """Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
 
 
+@dataclass(slots=True)
+class _Ends:
+    """Attempts in a row that ended alike: by which numbers, why, and the note that says so."""
+
+    scope: str
+    cause: str
+    attempts: list[int]
+    why: str
+    note: str
+
+
+def _cause(why: str) -> str:
+    """Why an attempt ended, without its number."""
+    return "\n".join(line for line in why.splitlines() if not line.startswith("  attempt "))
+
+
+def _named(attempts: Sequence[int]) -> str:
+    """``attempt 3``, ``attempts 1 and 2``, ``attempts 1 to 4``."""
+    first, last = attempts[0], attempts[-1]
+    if len(attempts) <= 2:
+        return f"attempt{'s'[: len(attempts) - 1]} {' and '.join(map(str, attempts))}"
+    if last - first == len(attempts) - 1:
+        return f"attempts {first} to {last}"
+    return f"{len(attempts)} attempts from {first} to {last}"
+
+
 class Failover:
     """The failures of one job; see the rules at the top of the module."""
 
@@ -102,6 +130,8 @@ class Failover:
         """Index of a region that is down -> number of its failure."""
         self.unsettled: dict[int, None] = {}
         """Checkpoints that failed while they were made durable, and may exist."""
+        self._ends: _Ends | None = None
+        """How the last attempts have ended."""
         self._once_settled: list[tuple[str, object]] = []
         """Operations, with their payloads, that wait until it is known whether a checkpoint is durable."""
 
@@ -150,11 +180,11 @@ class Failover:
         self._restarting.clear()
         manager.driver.execute(manager.coordinator.on_job_failure(now))
         manager.savepoints.tasks_terminated({task_id: task.state for task_id, task in manager.tasks.items()})
-        manager.note(f"attempt {manager.attempt} ended: {why}")
         delay_ns = self._delay_ns(error)
         if delay_ns is None:
             self.fail_job(why, error)
         else:
+            self._note_end(manager.attempt, "", why)
             self._kernel.schedule(now + delay_ns, "restart", self, self._failures)
 
     def _fail_region(self, region: int, why: str, error: Exception) -> None:
@@ -164,11 +194,11 @@ class Failover:
             manager.tasks[task_id].cancel()
         manager.tasks_down(ids)
         manager.driver.execute(manager.coordinator.on_region_failure(ids, now))
-        manager.note(f"attempt {attempt} of {len(ids)} tasks ended: {why}")
         delay_ns = self._delay_ns(error)
         if delay_ns is None:
             self.fail_job(why, error)
             return
+        self._note_end(attempt, " of 1 task" if len(ids) == 1 else f" of {len(ids)} tasks", why)
         self._restarting[region] = self._failures
         self._kernel.schedule(now + delay_ns, "restart_region", self, (region, self._failures))
 
@@ -178,6 +208,17 @@ class Failover:
         if isinstance(error, NO_RESTART_HELPS):
             return None
         return self._strategy.restart_delay_ns(self._times_ns, self._draw_jitter)
+
+    def _note_end(self, attempt: int, scope: str, why: str) -> None:
+        """An attempt has ended, and another one follows. What ends several in a row is told once."""
+        manager, ends = self._manager, self._ends
+        if ends is None or (ends.scope, ends.cause) != (scope, _cause(why)):
+            self._ends = ends = _Ends(scope, _cause(why), [], why, "")
+        else:
+            manager.notes.remove(ends.note)
+        ends.attempts.append(attempt)
+        ends.note = f"{_named(ends.attempts)}{scope} ended: {ends.why}"
+        manager.note(ends.note)
 
     def _draw_jitter(self, bound: int) -> int:
         return self._manager.choices.draw("restart jitter", bound)
@@ -244,8 +285,14 @@ class Failover:
         manager.cancel_tasks()
         manager.state = FAILED
         allowed = "no restart can help" if isinstance(error, NO_RESTART_HELPS) else self._strategy.description
+        before = ""
+        if self._ends is not None and self._ends.cause == _cause(why):
+            # It is told with the error of the job.
+            manager.notes.remove(self._ends.note)
+            before = f", like {_named(self._ends.attempts)}"
+            self._ends = None
         failure = JobFailedError(
-            f"job {manager.plan.job_name!r} failed in attempt {manager.attempt} ({allowed}): {why}"
+            f"job {manager.plan.job_name!r} failed in attempt {manager.attempt}{before} ({allowed}): {why}"
         )
         failure.__cause__ = error
         manager.error = failure

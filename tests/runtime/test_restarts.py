@@ -155,6 +155,29 @@ def test_a_failed_job_publishes_nothing_of_its_last_attempt() -> None:
     assert results.records == list(range(30))
 
 
+def test_attempts_that_end_alike_are_noted_together() -> None:
+    """Each cause once, with the attempts that it ended; what follows another cause is told anew."""
+    kills = [("count[0]", 10 * US), ("count[0]", 20 * US), ("count[0]", 30 * US), ("count[1]", 35 * US)]
+    result = run(parallel_count(CollectedResults()), kills=[*kills, ("count[0]", 45 * US)], restart=AT_ONCE)
+
+    assert result.attempts == 6
+    assert [note for note in result.notes if "ended" in note] == [
+        "attempts 1 to 3 ended: count -> out[0] was killed",
+        "attempt 4 ended: count -> out[1] was killed",
+        "attempt 5 ended: count -> out[0] was killed",
+    ]
+
+
+def test_what_ends_the_job_is_told_by_its_error_alone() -> None:
+    """It names the earlier attempts that ended alike; other ends stay noted."""
+    kills = [("count[1]", 5 * US), ("count[0]", 10 * US), ("count[0]", 15 * US)]
+    made = execution(parallel_count(CollectedResults()), kills=kills, restart=FixedDelayRestart(2, 0))
+    result = checked(made)
+
+    assert str(result.error).startswith("job 'parallel' failed in attempt 3, like attempt 2 (at most 2 restarts, ")
+    assert [note for note in result.notes if "ended" in note] == ["attempt 1 ended: count -> out[1] was killed"]
+
+
 def test_killing_while_the_job_restarts_is_noted_and_harmless() -> None:
     """A kill that finds no running task says so instead of striking later."""
     results = CollectedResults()
