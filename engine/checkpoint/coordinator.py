@@ -292,7 +292,7 @@ class CheckpointCoordinator(PreparingCoordinator):
     def on_timeout(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
         """The timeout of a checkpoint fired. Ignored when it has ended, or is being made durable."""
         pending = self._pending.get(checkpoint_id)
-        if pending is None or now_ns < pending.registered_ns + self.config.timeout_ns:
+        if pending is None or now_ns < pending.barrier.timestamp_ns + self.config.timeout_ns:
             return ()
         return self._abort_and_recheck(checkpoint_id, CheckpointFailureReason.CHECKPOINT_EXPIRED, now_ns)
 

@@ -148,17 +148,18 @@ class CoordinatorCore(CoordinatorBase):
         options = replace(
             options_for(self.options, kind), stop=request.stop, savepoint_format=request.savepoint_format
         )
-        barrier = CheckpointBarrier(checkpoint_id, request.timestamp_ns, options)
+        # The clock of the trigger, not of the request: a request may have waited (Flink: startTriggeringCheckpoint).
+        barrier = CheckpointBarrier(checkpoint_id, now_ns, options)
         preparation = Preparation(self._operator_coordinators, self._master_hooks)
-        self._pending[checkpoint_id] = PendingCheckpoint(barrier, request, plan, now_ns, preparation=preparation)
+        self._pending[checkpoint_id] = PendingCheckpoint(barrier, request, plan, preparation=preparation)
         self._triggering = checkpoint_id
         self.statistics.on_triggered(
             checkpoint_id,
             kind,
-            request.timestamp_ns,
+            now_ns,
             len(plan.wait),
+            requested_ns=request.requested_ns,
             finished=plan.finished,
-            now_ns=now_ns,
             is_synchronous=request.is_synchronous,
             savepoint_format=request.savepoint_format and request.savepoint_format.name,
         )

@@ -42,7 +42,11 @@ class SubtaskCheckpointMetrics:
     full_bytes: int = 0
     processed_bytes: int = 0
     persisted_bytes: int = 0
-    is_unaligned: bool = False
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether records in flight are part of the snapshot, whatever form the barrier had."""
+        return self.persisted_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ class PendingCheckpoint:
     barrier: CheckpointBarrier
     request: TriggerRequest
     plan: CheckpointPlan
-    registered_ns: int
     phase: PendingPhase = PendingPhase.INITIALIZING
     acknowledgements: dict[TaskId, Acknowledge] = field(default_factory=dict)
     preparation: Preparation = field(default_factory=Preparation)
@@ -133,7 +132,7 @@ class PendingCheckpoint:
             self.request.is_forced,
             self.request.is_synchronous,
             self.request.label,
-            self.registered_ns - now_ns,
+            self.barrier.timestamp_ns - now_ns,
             int(self.phase),
             self.preparation.fingerprint(),
             tuple(self.waiting),

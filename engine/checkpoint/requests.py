@@ -3,7 +3,7 @@
 Rules
 -----
 R1  Order: savepoints before checkpoints, forced before others, requested by somebody before periodic, older before
-    younger (by timestamp, then by submission: Flink leaves that tie open).
+    younger (by time of request, then by submission: Flink leaves that tie open).
 R2  At most ``max_queued`` wait. When full: if the last in order was requested by somebody, the new request fails
     whatever its rank; else it is inserted and the last fails. Reason TOO_MANY_CHECKPOINT_REQUESTS.
 R3  Nothing is chosen while another trigger is on its way to the tasks, while nothing waits, or while more than
@@ -41,6 +41,7 @@ class TriggerRequest:
     """One wish for a snapshot.
 
     ``sequence``     order of submission, unique;
+    ``requested_ns`` when it was made; its checkpoint, if one is triggered, has a time of its own;
     ``label``        by which the requester wants to hear the outcome, ``None`` when nobody waits for it;
     ``is_forced``    may exceed ``max_concurrent`` (a savepoint while unaligned checkpoints are off);
     ``is_synchronous``  a savepoint that stops the job (Flink: stop-with-savepoint);
@@ -49,7 +50,7 @@ class TriggerRequest:
     """
 
     sequence: int
-    timestamp_ns: int
+    requested_ns: int
     label: str | None = None
     is_periodic: bool = False
     is_savepoint: bool = False
@@ -65,7 +66,7 @@ class TriggerRequest:
             not self.is_savepoint,
             not self.is_forced,
             self.is_periodic,
-            self.timestamp_ns,
+            self.requested_ns,
             self.sequence,
         )
 
@@ -78,7 +79,7 @@ class TriggerRequest:
         return SnapshotKind.CHECKPOINT
 
     def fingerprint(self) -> tuple[object, ...]:
-        """As plain values, without the timestamp: the queue's order already tells what follows from it."""
+        """As plain values, without its time: the queue's order already tells what follows from it."""
         by_rank = (self.is_savepoint, self.is_forced, self.is_periodic)
         savepoint = (self.stop and self.stop.value, self.savepoint_format and self.savepoint_format.value)
         return (*by_rank, self.label, self.is_synchronous, self.form.value, *savepoint)

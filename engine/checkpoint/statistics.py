@@ -10,6 +10,7 @@ Rules (Flink: ``PendingCheckpointStats``, ``TaskStateStats``, ``StatsSummary``, 
 * A subtask whose checkpoint was aborted may still tell what it had measured until then (Flink:
   ``reportIncompleteStats``). It counts like the others and its row says that it was aborted. A completed checkpoint
   takes no such report.
+* Times count from the trigger. A request may have waited before it; when it was made is told beside.
 * End to end: from the trigger to the latest report; of a failed checkpoint, to the failure.
 * A completed savepoint is the latest *savepoint*, never the latest completed checkpoint; the summary has both.
 * What averages and percentiles are is said in ``engine.checkpoint.spread``.
@@ -98,7 +99,8 @@ def spreads(rows: Sequence[SubtaskRow]) -> dict[str, Spread | None]:
 class CheckpointRow:
     """One line of the history.
 
-    ``trigger_time_ns``      when it was asked for;
+    ``triggered_at_ns``      when it was triggered;
+    ``requested_at_ns``      when it was asked for: earlier, if it had to wait for others;
     ``task_count``           subtasks it has, finished ones included;
     ``savepoint_format``     of a savepoint: ``CANONICAL`` or ``NATIVE``;
     ``ended_at_ns``          when it became durable, or failed;
@@ -110,7 +112,8 @@ class CheckpointRow:
 
     checkpoint_id: int
     kind: SnapshotKind
-    trigger_time_ns: int
+    triggered_at_ns: int
+    requested_at_ns: int
     task_count: int
     is_synchronous: bool = False
     savepoint_format: str | None = None
@@ -127,7 +130,6 @@ class CheckpointRow:
     full_bytes: int = 0
     processed_bytes: int = 0
     persisted_bytes: int = 0
-    is_unaligned: bool = False
     _reported: dict[TaskId, SubtaskRow] = field(default_factory=dict)
 
     @property
@@ -146,8 +148,13 @@ class CheckpointRow:
         return self.status is CheckpointStatus.COMPLETED and not self.is_discarded
 
     @property
+    def is_unaligned(self) -> bool:
+        """Whether records in flight are part of it, whatever form its barriers had."""
+        return self.persisted_bytes > 0
+
+    @property
     def type(self) -> CheckpointType:
-        """Unaligned as soon as one subtask took it unaligned: with a timeout others may have been in time."""
+        """Unaligned once a subtask has persisted records in flight (Flink: ``CheckpointMetricsBuilder``)."""
         if self.is_savepoint:
             return CheckpointType.SYNC_SAVEPOINT if self.is_synchronous else CheckpointType.SAVEPOINT
         return CheckpointType.UNALIGNED_CHECKPOINT if self.is_unaligned else CheckpointType.CHECKPOINT
@@ -156,7 +163,7 @@ class CheckpointRow:
     def end_to_end_ns(self) -> int | None:
         """Trigger to the latest report, or to the failure; ``None`` while nobody has reported."""
         end = self.ended_at_ns if self.status is CheckpointStatus.FAILED else self.latest_acknowledgement_ns
-        return None if end is None else max(0, end - self.trigger_time_ns)
+        return None if end is None else max(0, end - self.triggered_at_ns)
 
     @property
     def failure_message(self) -> str | None:
@@ -183,7 +190,6 @@ class CheckpointRow:
         self.full_bytes += row.metrics.full_bytes
         self.processed_bytes += row.metrics.processed_bytes
         self.persisted_bytes += row.metrics.persisted_bytes
-        self.is_unaligned = self.is_unaligned or row.metrics.is_unaligned
         return True
 
     def drop_details(self) -> int:
@@ -247,32 +253,33 @@ class CheckpointStatistics:
         self,
         checkpoint_id: int,
         kind: SnapshotKind,
-        timestamp_ns: int,
+        now_ns: int,
         task_count: int,
         *,
+        requested_ns: int | None = None,
         finished: Iterable[TaskId] = (),
-        now_ns: int | None = None,
         is_synchronous: bool = False,
         savepoint_format: str | None = None,
     ) -> None:
         """The checkpoint got its id.
 
-        ``timestamp_ns``    when it was asked for; ``now_ns`` when it was triggered, by default the same;
+        ``now_ns``          when it was triggered; ``requested_ns`` when it was asked for, by default the same;
         ``task_count``      subtasks it waits for; ``finished`` those that had finished and are not waited for;
         ``is_synchronous``  the job stops with this savepoint.
         """
         assert checkpoint_id not in self._pending, checkpoint_id
         self.triggered += 1
         self.in_progress += 1
+        requested_ns = now_ns if requested_ns is None else requested_ns
         row = CheckpointRow(
-            checkpoint_id, kind, timestamp_ns, task_count, is_synchronous, savepoint_format=savepoint_format
+            checkpoint_id, kind, now_ns, requested_ns, task_count, is_synchronous, savepoint_format=savepoint_format
         )
         self.history[checkpoint_id] = self._pending[checkpoint_id] = row
         if len(self.history) > self._history_size:
             self._drop_details(self.history.pop(next(iter(self.history))))
         for task in finished:
             row.task_count += 1
-            self._report(row, task, SubtaskCheckpointMetrics(), now_ns or timestamp_ns, is_finished=True)
+            self._report(row, task, SubtaskCheckpointMetrics(), now_ns, is_finished=True)
 
     def on_acknowledged(
         self, checkpoint_id: int, task: TaskId, metrics: SubtaskCheckpointMetrics, now_ns: int
@@ -348,7 +355,7 @@ class CheckpointStatistics:
         is_finished: bool = False,
         is_aborted: bool = False,
     ) -> None:
-        end_to_end_ns = max(0, now_ns - row.trigger_time_ns)
+        end_to_end_ns = max(0, now_ns - row.triggered_at_ns)
         reported = row.report(SubtaskRow(task, now_ns, end_to_end_ns, metrics, is_finished, is_aborted))
         if reported and row.checkpoint_id in self._detailed:
             self._details += 1

@@ -14,7 +14,8 @@ subtasks/:vertex`` (such a task with its ``summary`` and ``subtasks``), field by
 
 As in Flink, what has not happened yet is -1 for a time and a duration, and ``alignment_buffered`` and ``buffered``
 are always 0: nothing is buffered since channels are blocked at their sender. Beyond Flink a row of the history says
-``kind``, ``retained``, ``failure_reason``, and what the cut oracle found (``orphans``, ``in_transit``).
+``kind``, ``request_timestamp``, ``retained``, ``failure_reason``, and what the cut oracle found (``orphans``,
+``in_transit``).
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def _checkpoint(row: CheckpointRow, cuts: Cuts) -> dict[str, Any]:
         "savepointFormat": row.savepoint_format,
         "checkpoint_type": row.type.value,
         "kind": row.kind.value,
-        "trigger_timestamp": row.trigger_time_ns,
+        "request_timestamp": row.requested_at_ns,
+        "trigger_timestamp": row.triggered_at_ns,
         "latest_ack_timestamp": _or_not_yet(row.latest_acknowledgement_ns),
         "checkpointed_size": row.checkpointed_bytes,
         "state_size": row.full_bytes,

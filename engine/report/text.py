@@ -149,7 +149,7 @@ def history_tables(history: Sequence[Mapping[str, Any]], started_ns: int, width:
     columns += [
         Column("Status", [row["status"] for row in shown], is_text=True),
         Column("Acknowledged", [f"{row['num_acknowledged_subtasks']}/{row['num_subtasks']}" for row in shown]),
-        Column("Trigger Time", [f"+{format_ns(row['trigger_timestamp'] - started_ns)}" for row in shown]),
+        *_times(shown, started_ns),
         Column("End to End Duration", [_time(row["end_to_end_duration"]) for row in shown]),
         Column("Checkpointed Data Size", [short_bytes(row["checkpointed_size"]) for row in shown]),
     ]
@@ -161,6 +161,16 @@ def history_tables(history: Sequence[Mapping[str, Any]], started_ns: int, width:
     if any(row["orphans"] or row["in_transit"] for row in shown):
         columns.append(Column("Cut", [_cut(row) for row in shown], is_text=True))
     return fitted(_of("History", shown, history, "newest"), columns, width)
+
+
+def _times(shown: Sequence[Mapping[str, Any]], started_ns: int) -> list[Column]:
+    """When each was triggered, and when it was requested if one of them had to wait."""
+    # A report of an earlier version knows one time only.
+    requested = [row.get("request_timestamp", row["trigger_timestamp"]) for row in shown]
+    triggered = [row["trigger_timestamp"] for row in shown]
+    columns = {"Request Time": requested} if requested != triggered else {}
+    columns["Trigger Time"] = triggered
+    return [Column(name, [f"+{format_ns(at - started_ns)}" for at in times]) for name, times in columns.items()]
 
 
 def failure_lines(history: Sequence[Mapping[str, Any]]) -> list[str]:

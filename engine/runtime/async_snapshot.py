@@ -360,7 +360,6 @@ class AsyncSnapshot:
             full_bytes=sum(result.size_bytes for result in results),
             processed_bytes=self.metrics.bytes_processed_during_alignment,
             persisted_bytes=self.persisted_bytes,
-            is_unaligned=self.barrier.is_priority,
         )
 
     def fingerprint(self) -> object:

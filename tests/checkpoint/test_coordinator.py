@@ -130,8 +130,9 @@ def test_location_that_comes_too_late_is_deleted() -> None:
     assert driver.log.triggered[SOURCE] == []
 
 
-def test_timeout_counts_from_the_registration() -> None:
-    """Time in the queue does not count; the barrier still carries the time of the request."""
+def test_a_request_that_waited_is_triggered_with_the_time_of_the_trigger() -> None:
+    """Time in the queue counts neither for the timeout nor in the table, which tells both times; the metadata and the
+    barrier, from whose time aligned timeouts count, carry that of the trigger."""
     driver = driver_of(timeout_ns=100, tolerable_failures=9)
     trigger(driver)
     trigger(driver)
@@ -139,11 +140,14 @@ def test_timeout_counts_from_the_registration() -> None:
     assert driver.log.reasons == {1: "CHECKPOINT_EXPIRED"}
     driver.advance(99)
     assert driver.coordinator.pending_ids == (2,)
-    assert driver.log.timestamps[2] == START_NS
+    assert driver.log.timestamps[2] == START_NS + 100
+    row = driver.coordinator.statistics.rows()[1]
+    assert (row.requested_at_ns, row.triggered_at_ns) == (START_NS, START_NS + 100)
 
     driver.advance(1)
 
     assert driver.coordinator.pending_ids == ()
+    assert driver.coordinator.statistics.rows()[1].end_to_end_ns == 100
 
 
 def test_outdated_timeout_is_ignored() -> None:

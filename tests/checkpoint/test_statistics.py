@@ -77,7 +77,7 @@ def test_a_failed_row() -> None:
 
 def test_a_failure_without_cause_names_its_reason_only() -> None:
     """And a row that has not failed has no message."""
-    row = CheckpointRow(1, CHECKPOINT, 0, 1)
+    row = CheckpointRow(1, CHECKPOINT, 0, 0, 1)
     assert row.failure_message is None
 
     row.failure_reason = EXPIRED
@@ -98,23 +98,16 @@ def test_a_subtask_reports_once() -> None:
 def test_finished_subtasks_count_as_acknowledged() -> None:
     """They are part of the checkpoint, with zeros, from the moment of the trigger."""
     statistics = CheckpointStatistics()
-    statistics.on_triggered(1, CHECKPOINT, 100, 1, finished=[(0, 0), (0, 1)], now_ns=130)
+    statistics.on_triggered(1, CHECKPOINT, 130, 1, requested_ns=100, finished=[(0, 0), (0, 1)])
     statistics.on_acknowledged(1, (1, 0), SubtaskCheckpointMetrics(full_bytes=5), 150)
 
     (row,) = statistics.rows()
     assert (row.acknowledged, row.task_count, row.full_bytes) == (3, 3, 5)
+    assert (row.requested_at_ns, row.triggered_at_ns, row.end_to_end_ns) == (100, 130, 20)
     assert [(one.task, one.is_finished, one.end_to_end_ns) for one in row.subtasks] == [
-        ((0, 0), True, 30), ((0, 1), True, 30), ((1, 0), False, 50),
+        ((0, 0), True, 0), ((0, 1), True, 0), ((1, 0), False, 20),
     ]  # fmt: skip
     statistics.validate()
-
-
-def test_finished_subtasks_report_at_the_request_unless_a_time_is_told() -> None:
-    """A checkpoint that did not wait in the queue begins when it was asked for."""
-    statistics = CheckpointStatistics()
-    statistics.on_triggered(1, CHECKPOINT, 100, 1, finished=[(0, 0)])
-
-    assert [one.acknowledged_at_ns for one in statistics.rows()[0].subtasks] == [100]
 
 
 @pytest.mark.parametrize("fails_first", [True, False])
@@ -146,20 +139,20 @@ def test_a_completed_checkpoint_takes_no_report_of_an_abort() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_synchronous", "is_unaligned", "expected"),
+    ("kind", "is_synchronous", "persisted", "expected"),
     [
-        (CHECKPOINT, False, False, CheckpointType.CHECKPOINT),
-        (SnapshotKind.FULL_CHECKPOINT, False, False, CheckpointType.CHECKPOINT),
-        (CHECKPOINT, False, True, CheckpointType.UNALIGNED_CHECKPOINT),
-        (SAVEPOINT, False, False, CheckpointType.SAVEPOINT),
-        (SAVEPOINT, True, False, CheckpointType.SYNC_SAVEPOINT),
+        (CHECKPOINT, False, 0, CheckpointType.CHECKPOINT),
+        (SnapshotKind.FULL_CHECKPOINT, False, 0, CheckpointType.CHECKPOINT),
+        (CHECKPOINT, False, 1, CheckpointType.UNALIGNED_CHECKPOINT),
+        (SAVEPOINT, False, 0, CheckpointType.SAVEPOINT),
+        (SAVEPOINT, True, 1, CheckpointType.SYNC_SAVEPOINT),
     ],
 )
-def test_types(kind: SnapshotKind, is_synchronous: bool, is_unaligned: bool, expected: CheckpointType) -> None:
-    """Flink's names; one unaligned subtask makes the checkpoint unaligned, in whatever order they report."""
+def test_types(kind: SnapshotKind, is_synchronous: bool, persisted: int, expected: CheckpointType) -> None:
+    """Flink's names; one subtask that persists a byte in flight makes a checkpoint unaligned."""
     statistics = CheckpointStatistics()
     statistics.on_triggered(1, kind, 0, 2, is_synchronous=is_synchronous)
-    statistics.on_acknowledged(1, (0, 0), SubtaskCheckpointMetrics(is_unaligned=is_unaligned), 1)
+    statistics.on_acknowledged(1, (0, 0), SubtaskCheckpointMetrics(persisted_bytes=persisted), 1)
     statistics.on_acknowledged(1, (0, 1), SubtaskCheckpointMetrics(), 1)
 
     assert statistics.rows()[0].type is expected
@@ -315,7 +308,6 @@ def test_the_summary_covers_completed_checkpoints_only() -> None:
 METRICS = st.builds(
     SubtaskCheckpointMetrics,
     **{name: st.integers(0, 1000) for name in SUBTASK_COLUMNS if name != "end_to_end_ns"},
-    is_unaligned=st.booleans(),
 )
 EVENTS = st.lists(
     st.tuples(

@@ -208,8 +208,7 @@ METRICS = st.builds(
     checkpointed_bytes=st.integers(0, 10**9),
     full_bytes=st.integers(0, 10**9),
     processed_bytes=st.integers(0, 10**9),
-    persisted_bytes=st.integers(0, 10**9),
-    is_unaligned=st.booleans(),
+    persisted_bytes=st.just(0) | st.integers(0, 10**9),
 )
 IN_SUBTASK = {
     ("checkpointed_size",): "checkpointed_bytes",
@@ -257,7 +256,7 @@ def test_whatever_subtasks_report_is_in_their_rows_and_spreads(
         durations = [one["end_to_end_duration"] for one in task["subtasks"]]
         assert durations == [one["ack_timestamp"] - 50 for one in task["subtasks"]]
         assert list(task["summary"]["end_to_end_duration"].values()) == as_list(Spread.of(durations))
-    unaligned = any(metrics.is_unaligned for metrics, _ in reports)
+    unaligned = any(metrics.persisted_bytes > 0 for metrics, _ in reports)
     assert row["checkpoint_type"] == ("UNALIGNED_CHECKPOINT" if unaligned else "CHECKPOINT")
 
 
@@ -283,6 +282,16 @@ def test_a_checkpoint_in_progress(statistics: CheckpointStatistics) -> None:
     task = row["tasks"]["numbers"]
     assert (task["latest_ack_timestamp"], task["end_to_end_duration"], task["num_acknowledged_subtasks"]) == (-1, -1, 0)
     assert list(row["summary"]["start_delay"].values()) == [0, 0, 0, None, None, None, None, None]
+
+
+def test_a_checkpoint_that_waited_says_when_it_was_requested(statistics: CheckpointStatistics) -> None:
+    """Durations count from the trigger."""
+    statistics.on_triggered(1, CHECKPOINT, 50, 1, requested_ns=20)
+    statistics.on_acknowledged(1, (0, 0), SubtaskCheckpointMetrics(), 57)
+    row = table_of(statistics)["history"][0]
+
+    assert (row["request_timestamp"], row["trigger_timestamp"], row["end_to_end_duration"]) == (20, 50, 7)
+    assert row["tasks"]["numbers"]["end_to_end_duration"] == 7
 
 
 def test_a_failed_checkpoint_says_when_and_why(statistics: CheckpointStatistics) -> None:

@@ -74,6 +74,17 @@ def test_headings_are_flinks() -> None:
     assert "attempt 2 started from checkpoint 1" in text
 
 
+def test_when_a_checkpoint_was_requested_is_shown_if_one_had_to_wait() -> None:
+    """Beside the time of the trigger; a report of an earlier version knows one time only."""
+    report = copy.deepcopy(KILLED)
+    report["checkpoints"]["history"][0]["request_timestamp"] -= 1
+    assert "Request" in headings(table_text(text_of(report), "History"))
+
+    del report["checkpoints"]["history"][0]["request_timestamp"]
+
+    assert "Request" not in headings(table_text(text_of(report), "History"))
+
+
 def test_the_summary_has_a_line_for_each_percentile() -> None:
     """Minimum, average, maximum and the five that Flink shows."""
     lines = table_text(text_of(KILLED), "Summary").splitlines()

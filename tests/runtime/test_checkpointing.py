@@ -9,6 +9,7 @@ import pytest
 
 from engine.checkpoint.messages import Acknowledge
 from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.statistics import CheckpointStatus, CheckpointType
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job
@@ -198,6 +199,32 @@ def test_sinks_hear_of_checkpoints_in_order_and_after_their_snapshot() -> None:
     assert ids == sorted(set(ids)) == sink.of("snapshot")
     assert all(calls.index(("snapshot", one)) < calls.index(("complete", one)) for one in ids)
     assert [what for _, what, _ in sink.calls][-3:] == ["snapshot", "complete", "close"]
+
+
+@pytest.mark.parametrize(("mode", "timeout_ns"), [("aligned", None), ("aligned-timeout", 80 * US)])
+def test_checkpoints_back_to_back_do_not_seem_to_take_longer_and_longer(mode: str, timeout_ns: int | None) -> None:
+    """Each waits for the one before it, ever longer. From its trigger it takes as long as the first, stays within its
+    timeout and, as there is no back pressure, within that of its alignment."""
+    job = Job("back to back", parallelism=2)
+    numbers = job.source(SequenceSource(0, 2_000, splits=2), name="numbers").key_by(lambda number: number % 7)
+    numbers.reduce(lambda left, right: left + right, name="sum").collect(CollectedResults())
+
+    ran = run(
+        job,
+        mode=mode,
+        aligned_timeout_ns=timeout_ns,
+        batch_size=8,
+        checkpoint_interval=every(ns=20 * US),
+        checkpoint_timeout_ns=150 * US,
+        cost=CostModel(source_record_ns=1 * US, storage_latency_ns=50 * US),
+    )
+
+    rows = ran.checkpoints.rows()[:8]
+    waits = [row.triggered_at_ns - row.requested_at_ns for row in rows]
+    assert waits == sorted(set(waits))
+    assert waits[-1] > 150 * US
+    assert {row.end_to_end_ns for row in rows} == {rows[0].end_to_end_ns}
+    assert {(row.type, row.status) for row in rows} == {(CheckpointType.CHECKPOINT, CheckpointStatus.COMPLETED)}
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1_000])

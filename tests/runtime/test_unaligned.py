@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.statistics import CheckpointType
 from engine.elements.errors import JobFailedError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted
 from state_backends.faulty_filesystem import FaultKind, FaultRule
@@ -32,6 +33,18 @@ def test_the_barrier_waits_for_nothing() -> None:
 
     assert flight.snapshot_ns(1) == flight.snapshot_ns(1, "a[0]") == 18_500
     assert flight.processed(1) == []
+
+
+@pytest.mark.parametrize(
+    ("sink_ns", "expected"), [(0, CheckpointType.CHECKPOINT), (SINK_NS, CheckpointType.UNALIGNED_CHECKPOINT)]
+)
+def test_a_checkpoint_is_unaligned_in_the_table_if_it_stores_records(sink_ns: int, expected: CheckpointType) -> None:
+    """A barrier that found none to overtake makes an ordinary checkpoint."""
+    flight = Flight(at_ns=[10_500], sink_ns=sink_ns).run()
+
+    row = flight.result.checkpoints.rows()[0]
+    assert row.type is expected
+    assert all(one.metrics.is_unaligned == (one.metrics.persisted_bytes > 0) for one in row.subtasks)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 1_000])
