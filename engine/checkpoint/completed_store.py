@@ -147,7 +147,8 @@ class CompletedCheckpointStore:
 
     def add(self, added: CompletedCheckpoint) -> tuple[CompletedCheckpoint, ...]:
         """Add a durable checkpoint; the entries it subsumes, in the order of subsumption."""
-        assert added.checkpoint_id > self.latest_id, (added.checkpoint_id, self.latest_id)
+        latest = self.latest
+        assert latest is None or added.checkpoint_id > latest.checkpoint_id, (added.checkpoint_id, self.latest_id)
         self._entries.append(added)
         surplus = len(self._entries) - self._num_retained
         newest_real = next((entry for entry in reversed(self._entries) if not entry.is_savepoint), None)

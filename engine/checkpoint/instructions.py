@@ -128,7 +128,8 @@ HandlerInstructions = tuple[HandlerInstruction, ...]
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
     """Pre-barrier hook of the operators, barrier to all outputs, synchronous part, asynchronous part; then report
-    ``on_snapshot_written`` or ``on_snapshot_failed``. ``final``: the first snapshot after the end of data."""
+    ``on_snapshot_written`` or ``on_snapshot_failed``. ``barrier``: in the form in which it goes on; ``final``: the
+    first snapshot after the end of data."""
 
     barrier: CheckpointBarrier
     metrics: AlignmentMetrics

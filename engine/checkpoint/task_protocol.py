@@ -3,6 +3,8 @@
 Theory of operation (Flink: ``SubtaskCheckpointCoordinatorImpl`` and the notification part of ``StreamTask``)
 --------------------------------------------------------------------------------------------------------------
 * Ids grow: a snapshot whose id is not above the last one is refused, silently.
+* A barrier goes on in its own form: one that had to be aligned on an edge that no barrier may overtake records on is
+  unaligned, and so a priority event, or timeoutable again behind the task.
 * An abort notification that overtakes its barrier is remembered. The barrier then takes no snapshot: a cancel marker
   goes downstream instead, so that nobody there waits for it, and the note is consumed. At most ``max_recorded_aborts``
   notes are kept, the oldest goes first; an id more than that many below the highest noted one counts as aborted too.
@@ -86,7 +88,8 @@ class TaskCheckpointProtocol:
         final = self._data_ended and self._final_id is None
         if final:
             self._final_id = checkpoint_id
-        return (TakeSnapshot(barrier, metrics, final),)
+        forwarded = barrier.with_options(barrier.options.with_unaligned_supported())
+        return (TakeSnapshot(forwarded, metrics, final),)
 
     def on_alignment_aborted(self, checkpoint_id: int, reason: CheckpointFailureReason) -> TaskInstructions:
         """The barrier handler says ``AbortCheckpoint``."""

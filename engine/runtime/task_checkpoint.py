@@ -296,14 +296,14 @@ class TaskCheckpointing:
         # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}
         received = {channel.index: channel.received_records for channel in task.inputs}
-        options = barrier.options.with_unaligned_supported()
+        options = barrier.options
         # It is open already where records that come back are logged, whatever form the barrier has.
         has_state = needs_channel_state(options) or self.channel_state.is_open(checkpoint_id)
         state = self._open_channel_state(barrier) if has_state else None
         if self._interference is not None:
             task.visit("barrier.forward", BEFORE)
         for writer in task.writers:
-            writer.broadcast_barrier(barrier.with_options(options), state)
+            writer.broadcast_barrier(barrier, state)
         if self._interference is not None:
             task.visit("barrier.forward", AFTER)
         if state is not None:

@@ -201,13 +201,13 @@ class CommitterOperator(_CommittingOperator):
 
 
 class GlobalCommitterOperator(_CommittingOperator):
-    """The one committer behind all subtasks. ``behind_committers``: whether these are committers, and not writers."""
+    """The one committer behind all subtasks. ``commit_on_input``: these are committers, not writers."""
 
-    def __init__(self, sink: CommitterFactory, *, behind_committers: bool) -> None:
+    def __init__(self, sink: CommitterFactory, *, commit_on_input: bool) -> None:
         super().__init__(sink.rules, sink.create_global_committer)
-        self._behind_committers = behind_committers
+        self._commit_on_input = commit_on_input
 
     def _create_machine(self, committer: Committer) -> GlobalCommitterMachine:
         return GlobalCommitterMachine(
-            committer, self._rules, self.context.metrics.count, behind_committers=self._behind_committers
+            committer, self._rules, self.context.metrics.count, commit_on_input=self._commit_on_input
         )

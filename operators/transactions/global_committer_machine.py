@@ -2,22 +2,24 @@
 
 Rules:
 
-* A checkpoint is committed as a whole, when it is complete and all committables of *all* subtasks are here. Everything
-  of a subtask is here when a summary for this checkpoint, or for a later one, has come from it and all that was
-  announced: a subtask that has never seen the barrier of an aborted checkpoint sends nothing for it. One that has
-  come to its end says so, and is not waited for.
-* What comes behind the notification is committed when the last of it comes (``commit_on_input``), or with the next
-  notification.
-* A restore commits what its checkpoint covers. Behind committers it waits until each of them has reported: what they
-  sent was on its way to the *next* checkpoint, so some of it may be in the state and some not. They send it again.
+* A checkpoint is committed as a whole, when it is complete and all committables of *all* subtasks are here, and after
+  all older ones. Committers send only what a complete checkpoint covers: behind them it is committed when the last of
+  it comes, without waiting for a notification (``commit_on_input``). Behind writers the notification tells.
+* Everything of a subtask is here when a summary for this checkpoint, or for a later one, has come from it and all
+  that was announced: a subtask that has never seen the barrier of an aborted checkpoint sends nothing for it. One that
+  has come to its end says so, and is not waited for.
+* What comes behind the notification of its checkpoint is committed with the next one.
+* A restore commits what its checkpoint covers. Behind committers some of that may be in the state and some not, for
+  they sent it on its way to the *next* checkpoint: what is not whole waits until each of them has sent it again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from operators.transactions.commit_rules import CommitRules
-from operators.transactions.committable_collector import BookState, CommittableCollector
+from operators.transactions.committable_collector import RESTORED, BookState, CommittableCollector
 from operators.transactions.committables import END_OF_INPUT, SUMMARY, CheckpointCommittables, Message
 from operators.transactions.committer_machine import (
     Committed,
@@ -32,8 +34,7 @@ from operators.transactions.committer_machine import (
 class GlobalCommitterMachine:
     """The books of the global committer.
 
-    ``commit_on_input``    whether late committables are committed on arrival;
-    ``behind_committers``  whether they come from committers, and not from writers.
+    ``commit_on_input``  whether what comes is of complete checkpoints only: it comes from committers, not from writers.
     """
 
     def __init__(
@@ -42,14 +43,12 @@ class GlobalCommitterMachine:
         rules: CommitRules | None = None,
         count: Callable[[str, int], None] = count_nothing,
         *,
-        commit_on_input: bool = True,
-        behind_committers: bool = False,
+        commit_on_input: bool,
     ) -> None:
         self._rules = CommitRules() if rules is None else rules
         self._committer = committer
         self._count = count
         self._commit_on_input = commit_on_input
-        self._behind_committers = behind_committers
         self._books = CommittableCollector()
         self._completed_id = -1
         self._ended = False
@@ -57,8 +56,8 @@ class GlobalCommitterMachine:
         """By subtask: the newest checkpoint for which a summary has come from it."""
         self._senders: int | None = None
         """How many subtasks there are, once one has said it."""
-        self._restored_id = -1
-        """What is booked up to this checkpoint is all there is."""
+        self._restored_whole: set[int] = set()
+        """Checkpoints of which the restored state held everything."""
 
     # --- events -------------------------------------------------------------------------------------------
 
@@ -69,7 +68,10 @@ class GlobalCommitterMachine:
             self._reported[subtask] = max(checkpoint_id, self._reported.get(subtask, -1))
         if not is_last(message):
             self._books.add(message)
-        return self.commit_covered() if self._commit_on_input else []
+        if not self._commit_on_input:
+            return []
+        self._completed_id = max(self._completed_id, message[1])
+        return self.commit_covered()
 
     def notify(self, checkpoint_id: int) -> list[Committed]:
         """A checkpoint is complete."""
@@ -88,14 +90,19 @@ class GlobalCommitterMachine:
 
     def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[Committed]:
         """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
+        state = list(state)
         self._books.restore(state, subtask if self._rules.keeps_uncovered else None)
         if not self._rules.keeps_uncovered:
             dropped = self._books.drop_behind(checkpoint_id)
             if dropped:
                 self._count("droppedCommittables", dropped)
         self._completed_id = max(self._completed_id, checkpoint_id)
-        if not self._behind_committers:
-            self._restored_id = self._completed_id
+        # What an earlier restore has filed under one label does not tell how many have sent it.
+        senders = Counter(book[0] for book in state if book[1] != RESTORED)
+        self._restored_whole = {
+            booked_id for booked_id, _, subtasks, *_ in state
+            if not self._commit_on_input or senders[booked_id] == subtasks
+        }  # fmt: skip
         return self.commit_covered()
 
     # --- commits ------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ class GlobalCommitterMachine:
     def _is_whole(self, checkpoint: CheckpointCommittables) -> bool:
         if not checkpoint.is_fully_received:
             return False
-        if checkpoint.checkpoint_id <= self._restored_id or (self._ended and not self._behind_committers):
+        if checkpoint.checkpoint_id in self._restored_whole or (self._ended and not self._commit_on_input):
             return True
         return self._senders is not None and self._has_all_reports(checkpoint)
 
@@ -137,4 +144,5 @@ class GlobalCommitterMachine:
 
     def fingerprint(self) -> object:
         """What is booked, and what is known."""
-        return repr(self.state()), self._completed_id, self._ended, sorted(self._reported.items()), self._restored_id
+        reported, restored = sorted(self._reported.items()), sorted(self._restored_whole)
+        return repr(self.state()), self._completed_id, self._ended, reported, restored

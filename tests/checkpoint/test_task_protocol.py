@@ -23,7 +23,7 @@ from engine.checkpoint.instructions import (
     TaskInstructions,
 )
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
-from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
+from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
 
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 ASYNC_FAILED = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
@@ -46,6 +46,19 @@ def test_ids_must_grow() -> None:
     assert due(protocol, 5) == ()
     assert due(protocol, 4) == ()
     assert (TakeSnapshot(barrier(6), METRICS),) == due(protocol, 6)
+
+
+@pytest.mark.parametrize("timeout_ns", [None, 5])
+def test_a_barrier_that_had_to_be_aligned_goes_on_in_its_own_form(timeout_ns: int | None) -> None:
+    """Unaligned, and so ahead of all records, or timeoutable again."""
+    alignment = AlignmentType.UNALIGNED if timeout_ns is None else AlignmentType.ALIGNED
+    own = CheckpointBarrier(1, 0, CheckpointOptions(alignment, aligned_timeout_ns=timeout_ns))
+    forced = own.with_options(own.options.with_unaligned_unsupported())
+    assert not forced.is_priority
+
+    (taken,) = TaskCheckpointProtocol().on_snapshot_due(forced, METRICS)
+
+    assert taken == TakeSnapshot(own, METRICS)
 
 
 def test_a_restored_id_is_not_taken_again() -> None:

@@ -25,6 +25,7 @@ def failure_manager(vector: Vector) -> list[str]:
     manager = CheckpointFailureManager(None if tolerable == UNLIMITED else tolerable)
     failed = 0
     for event in given["events"]:
+        checkpoint_id = event.get("checkpoint", _UNKNOWN_ID)
         match event["event"]:
             case "success":
                 check_fields(event, {"event", "checkpoint"}, "an event")
@@ -34,7 +35,7 @@ def failure_manager(vector: Vector) -> list[str]:
                 check_fields(event, known, "an event")
                 failed += manager.on_failure(
                     reason_named(event["reason"]),
-                    None if event["checkpoint"] == _UNKNOWN_ID else event["checkpoint"],
+                    None if checkpoint_id == _UNKNOWN_ID else checkpoint_id,
                     is_savepoint=event.get("savepoint", False),
                     is_synchronous=event.get("sync", False),
                     by_task=event.get("task_level", False),

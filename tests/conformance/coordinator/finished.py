@@ -63,7 +63,7 @@ def checkpoint_plan(vector: Vector) -> list[str]:
     for vertex in given["vertices"]:
         check_fields(vertex, {"parallelism", "finished", "state"}, "a vertex")
     parallelisms = tuple(vertex["parallelism"] for vertex in given["vertices"])
-    graph = CheckpointGraph(parallelisms, tuple(_edge(edge, parallelisms) for edge in given["edges"]))
+    graph = CheckpointGraph(parallelisms, tuple(_edge(edge, parallelisms) for edge in given.get("edges", ())))
     statuses = {
         (vertex, subtask): TaskStatus.FINISHED
         if subtask in given["vertices"][vertex].get("finished", ())
@@ -73,7 +73,7 @@ def checkpoint_plan(vector: Vector) -> list[str]:
     observed: dict[str, object] = {"error": None}
     try:
         plan = compute_checkpoint_plan(
-            graph, statuses, after_tasks_finish=given["allow_checkpoints_after_tasks_finished"]
+            graph, statuses, after_tasks_finish=given.get("allow_checkpoints_after_tasks_finished", True)
         )
     except TasksNotRunningError:
         observed["error"] = "NOT_ALL_REQUIRED_TASKS_RUNNING"

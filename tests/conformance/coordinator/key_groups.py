@@ -78,7 +78,7 @@ def max_parallelism_resolution(vector: Vector) -> list[str]:
     """``max_parallelism_resolution``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"parallelism", "configured", "rescale_to"}, "input")
-    resolved = resolve_max_parallelism(given["parallelism"], given["configured"])
+    resolved = resolve_max_parallelism(given["parallelism"], given.get("configured"))
     observed = {
         "max_parallelism": resolved.value,
         # Whether it may be adopted; a number that the user gave is never up for it, not even for itself.

@@ -229,12 +229,13 @@ def empty_snapshot(vector: Vector) -> list[str]:
     """``empty_snapshot``; operator state of every kind, since all of them are to give the same."""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"backend", "registered_states", "entries"}, "input")
+    registered, entries = given.get("registered_states", 0), given.get("entries", 0)
     match given["backend"]:
         case "keyed":
-            comparison.fields(vector["expect"], _empty_keyed(given["registered_states"], given["entries"]))
+            comparison.fields(vector["expect"], _empty_keyed(registered, entries))
         case "operator":
             for kind in ("list_state", "union_list_state", "broadcast_state"):
-                observed = _empty_operator(kind, given["registered_states"], given["entries"])
+                observed = _empty_operator(kind, registered, entries)
                 comparison.fields(vector["expect"], observed, f"{kind} ")
         case other:
             raise MalformedVector(f"unknown backend {other!r}")

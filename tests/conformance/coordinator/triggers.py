@@ -25,10 +25,12 @@ def request_decider(vector: Vector) -> list[str]:
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"config", "steps"}, "input")
     check_fields(vector["expect"], {"per_step"}, "expect")
-    config = given["config"]
+    config = given.get("config", {})
     check_fields(config, {"max_concurrent", "min_pause_ms", "max_queued"}, "config")
     decider = CheckpointRequestDecider(
-        config["max_concurrent"], config["min_pause_ms"] * MS, config.get("max_queued", DEFAULT_MAX_QUEUED)
+        config.get("max_concurrent", 1),
+        config.get("min_pause_ms", 0) * MS,
+        config.get("max_queued", DEFAULT_MAX_QUEUED),
     )
     steps = steps_with_expectations(given["steps"], vector["expect"]["per_step"])
     for position, step, wanted in steps:

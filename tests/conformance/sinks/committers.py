@@ -267,7 +267,11 @@ def subtask_merge(vector: Vector) -> list[str]:
 
 
 def global_committer(vector: Vector) -> list[str]:
-    """``global_committer``. How many subtasks there are is not said: those that send a summary for a checkpoint."""
+    """``global_committer``. How many subtasks there are is not said: those that send a summary for a checkpoint.
+
+    ``commit_on_input`` is said of the operator that is restored, if one is: an operator that commits on input leaves
+    nothing to be restored of a checkpoint that is whole, so that which came before waited for notifications.
+    """
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"commit_on_input", "events"}, "input")
     check_fields(vector["expect"], {"commits"}, "expect")
@@ -278,7 +282,8 @@ def global_committer(vector: Vector) -> list[str]:
         if event["op"] == "summary":
             senders.setdefault(_checkpoint(event), set()).add(event["subtask"])
     watched = _Watched(_ScriptedCommitter("accept_all"))
-    machine = _global_machine(watched, given)
+    is_restored = any(event["op"] == "restore" for event in events)
+    machine = _global_machine(watched, given["commit_on_input"] and not is_restored)
     saved: dict[str, list[Any]] = {}
     commits: list[dict[str, Any]] = []
 
@@ -302,7 +307,7 @@ def global_committer(vector: Vector) -> list[str]:
             case _:
                 if event["from"] not in saved:
                     raise MalformedVector(f"nothing was saved as {event['from']!r}")
-                machine = _global_machine(watched, given)
+                machine = _global_machine(watched, given["commit_on_input"])
                 return machine.restore(saved[event["from"]], 0, event["restored_checkpoint"])
 
     for position, event in enumerate(events):
@@ -313,8 +318,8 @@ def global_committer(vector: Vector) -> list[str]:
     return comparison.finish()
 
 
-def _global_machine(committer: _Watched, given: Vector) -> GlobalCommitterMachine:
-    return GlobalCommitterMachine(committer, FLINK_2, commit_on_input=given["commit_on_input"])
+def _global_machine(committer: _Watched, commit_on_input: bool) -> GlobalCommitterMachine:
+    return GlobalCommitterMachine(committer, FLINK_2, commit_on_input=commit_on_input)
 
 
 KINDS: dict[str, Callable[[Vector], list[str]]] = {

@@ -110,8 +110,8 @@ VECTORS: dict[str, Vector] = {
         [summary(1, count=2), committable("a", 1), notify(1), committable("b", 1), notify(2)],
         [{"event": 4, "values": ["a", "b"]}],
     ),
-    "global: at the end": global_committer(
-        True,
+    "global: behind writers the end of the input is committed with the next notification": global_committer(
+        False,
         [
             summary(END, 0), summary(END, 1), committable("a", END), committable("b", END, 1), {"op": "end_input"},
             notify(1),

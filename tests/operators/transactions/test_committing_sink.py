@@ -364,11 +364,11 @@ def test_resources_of_writers_and_committers_are_released() -> None:
 def test_the_global_committer_goes_on_from_its_state() -> None:
     """It commits what the restored checkpoint covers."""
     world = World()
-    first = Harness(GlobalCommitterOperator(OnlyGlobal(world), behind_committers=False))
+    first = Harness(GlobalCommitterOperator(OnlyGlobal(world), commit_on_input=False))
     first.process([*messages(1, 0, 2, [("a", [1])]), summary(1, 1, 2, 1), committable(1, 1, ("b", [2]))])
     checkpoint = first.snapshot(1)
     assert world.listed == []
 
-    Harness(GlobalCommitterOperator(OnlyGlobal(world), behind_committers=False), attempt=2, restored=checkpoint)
+    Harness(GlobalCommitterOperator(OnlyGlobal(world), commit_on_input=False), attempt=2, restored=checkpoint)
 
     assert world.listed == [[("a",), ("b",)]]
