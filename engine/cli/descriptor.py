@@ -1,28 +1,39 @@
 """The job descriptor: what a storage directory must know to go on with its job after a crash.
 
 ``weir run --storage DIR`` writes it, atomically, before the job starts; ``weir resume DIR`` reads it. A directory
-belongs to one job from then on. It is JSON, because people look into it.
+belongs to one job from then on. It is JSON, because people look into it. A file that is not exactly as it was written
+is refused, for it decides what is read and where output goes. A user who has edited it says so with
+``--accept-descriptor``; then it gets a new checksum.
 """
 
 from __future__ import annotations
 
-import json
 import posixpath
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from engine.cli.options import RunOptions
 from engine.elements.errors import StorageError
 from state_backends.filesystem import FileSystem, write_atomically
+from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
 
 if TYPE_CHECKING:
     from engine.cli.job_file import LoadedJob
     from engine.runtime.checkpoint_files import SavepointRestore
 
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
 DESCRIPTOR_NAME = "weir-job.json"
 DESCRIPTOR_FORMAT = "weir-job"
-DESCRIPTOR_VERSION = 1
+DESCRIPTOR_VERSION = 2
+_VERSION_WITHOUT_CHECKSUM = 1
+
+ACCEPT_OPTION = "--accept-descriptor"
+"""What is typed to have a descriptor accepted that is not as it was written."""
 
 OUTPUT_NAME = "out"
 """Where relative sink paths of a job with a storage directory land, inside it, unless ``--out`` says otherwise."""
@@ -84,6 +95,16 @@ class JobDescriptor:
             return None
         return SavepointRestore(self.restore_path, RestoreMode(self.claim_mode))
 
+    def summary(self) -> str:
+        """What it decides, in one line."""
+        params = ", ".join(f"{name}={value}" for name, value in self.params.items())
+        start = "" if self.restore_path is None else f", started from {self.restore_path} ({self.claim_mode})"
+        return (
+            f"job {self.job_name} of {self.job_file}, parameters {params or 'none'},"
+            f" options {' '.join(self.options.as_arguments()) or 'none'}, output in {self.output_dir},"
+            f" working directory {self.working_dir}{start}"
+        )
+
     def to_json(self) -> str:
         """The content of the file."""
         state = {
@@ -100,26 +121,39 @@ class JobDescriptor:
             "claim_mode": self.claim_mode,
             "stopped_with": self.stopped_with,
         }
-        return json.dumps(state, indent=2, ensure_ascii=False) + "\n"
+        return seal_json(state)
 
     @classmethod
-    def from_json(cls, text: str, path: str) -> JobDescriptor:
-        """What :meth:`to_json` wrote. Raises :class:`StorageError` when it did not."""
+    def from_json(cls, text: str, path: str, *, accept: bool = False) -> JobDescriptor:
+        """What :meth:`to_json` wrote. ``accept``: whatever was changed since, as long as it makes sense, and without a
+        checksum, as older versions wrote it.
+
+        Raises :class:`StorageError` when it did not write this.
+        """
         try:
-            state = json.loads(text)
-            if not isinstance(state, dict) or state.get("format") != DESCRIPTOR_FORMAT:
+            state = parse_json(text)
+            if state.get("format") != DESCRIPTOR_FORMAT:
                 raise ValueError("it is no job descriptor")
-            version = state["format_version"]
-            if version != DESCRIPTOR_VERSION:
+            version = state.get("format_version")
+            is_older = type(version) is int and version == _VERSION_WITHOUT_CHECKSUM
+            if not accept and is_older and CHECKSUM not in state:
+                raise _not_accepted(path, "was written by an older version of Weir, without a checksum")
+            if accept:
+                state.pop(CHECKSUM, None)
+            else:
+                state = unseal_json(text)
+            if not is_older and (type(version) is not int or version != DESCRIPTOR_VERSION):
                 raise StorageError(
-                    f"{path}: has format version {version}, this version of Weir reads {DESCRIPTOR_VERSION}\n"
+                    f"{path}: has format version {version!r}, this version of Weir reads {DESCRIPTOR_VERSION}\n"
                     f"  fix: resume with Weir {state.get('weir_version', 'of the version that wrote it')}"
                 )
+            _check_names(state, _LATER_NAMES if is_older else ())
             return cls(
                 job_file=_text(state, "job_file"),
                 job_name=_text(state, "job_name"),
                 params=_params(state),
-                options=RunOptions.from_dict(state["options"], path),
+                # What is as it was written may be of a version that had fewer options.
+                options=RunOptions.from_dict(state["options"], path, complete=accept and not is_older),
                 output_dir=_text(state, "output_dir"),
                 working_dir=_text(state, "working_dir"),
                 weir_version=_text(state, "weir_version"),
@@ -127,11 +161,39 @@ class JobDescriptor:
                 claim_mode=_claim_mode(state),
                 stopped_with=_text_or_none(state, "stopped_with"),
             )
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{path}: is damaged or no job descriptor ({error})\n"
-                "  the checkpoints beside it may be intact: look with weir inspect, or restore the file from a copy"
-            ) from error
+        except (ValueError, TypeError) as error:
+            raise _not_accepted(path, f"is damaged, was edited or is no job descriptor ({error})", accept) from error
+
+
+def _not_accepted(path: str, problem: str, accept: bool = False) -> StorageError:
+    directory = posixpath.dirname(path) or "DIR"
+    command = shlex.join(["weir", "resume", directory, ACCEPT_OPTION])
+    fix = "correct it" if accept else f"read it, and if it says what is meant: {command}"
+    return StorageError(
+        f"{path}: {problem}\n"
+        "  it says which job is run on what and where to, so nothing was started; the checkpoints beside it may be"
+        " intact: look with weir inspect\n"
+        f"  fix: restore it from a copy; or {fix}"
+    )
+
+
+def accept_option(command: CommandT) -> CommandT:
+    """The option of the verbs that go by a descriptor."""
+    return click.option(
+        ACCEPT_OPTION,
+        "accept_descriptor",
+        is_flag=True,
+        help=f"Take {DESCRIPTOR_NAME} as it is, edited or of an older version; weir resume gives it a new checksum.",
+    )(command)
+
+
+def _check_names(state: Mapping[str, Any], may_be_missing: tuple[str, ...]) -> None:
+    unknown = [name for name in state if name not in _NAMES]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is nothing that a job descriptor says")
+    missing = [name for name in _NAMES if name not in state and name not in may_be_missing]
+    if missing:
+        raise ValueError(f"{missing[0]!r} is missing")
 
 
 def _text(state: Mapping[str, Any], name: str) -> str:
@@ -143,6 +205,14 @@ def _text(state: Mapping[str, Any], name: str) -> str:
 
 def _text_or_none(state: Mapping[str, Any], name: str) -> str | None:
     return None if state.get(name) is None else _text(state, name)
+
+
+_NAMES = (
+    "format", "format_version", "weir_version", "job_file", "job_name", "params", "options", "output_dir",
+    "working_dir", "restore_path", "claim_mode", "stopped_with",
+)  # fmt: skip
+_LATER_NAMES = ("restore_path", "claim_mode", "stopped_with")
+"""Older versions could not start from a savepoint, or stop with one."""
 
 
 def _claim_mode(state: Mapping[str, Any]) -> str | None:
@@ -190,13 +260,12 @@ def note_stopped(file_system: FileSystem, directory: str, savepoint: str) -> Non
     _write(file_system, descriptor_path(directory), replace(descriptor, stopped_with=savepoint))
 
 
-def note_options(file_system: FileSystem, directory: str, options: RunOptions) -> None:
-    """Remember, durably, that the job of a storage directory goes on with other options. The caller holds it.
+def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
+    """Remember, durably, that the job of a storage directory goes on as this says. The caller holds it.
 
     Raises :class:`StorageError` when it cannot be written.
     """
-    descriptor = read_descriptor(file_system, directory)
-    _write(file_system, descriptor_path(directory), replace(descriptor, options=options))
+    _write(file_system, descriptor_path(directory), descriptor)
 
 
 def _write(file_system: FileSystem, path: str, descriptor: JobDescriptor) -> None:
@@ -206,8 +275,8 @@ def _write(file_system: FileSystem, path: str, descriptor: JobDescriptor) -> Non
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
-def read_descriptor(file_system: FileSystem, directory: str) -> JobDescriptor:
-    """Which job a storage directory belongs to.
+def read_descriptor(file_system: FileSystem, directory: str, *, accept: bool = False) -> JobDescriptor:
+    """Which job a storage directory belongs to. ``accept``: as of :meth:`JobDescriptor.from_json`.
 
     Raises :class:`StorageError` when there is no such directory, no descriptor in it, or a damaged one.
     """
@@ -224,6 +293,8 @@ def read_descriptor(file_system: FileSystem, directory: str) -> JobDescriptor:
         )
     try:
         text = file_system.read_bytes(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error}") from error
-    return JobDescriptor.from_json(text, path)
+    except UnicodeDecodeError as error:
+        raise _not_accepted(path, f"is damaged ({error})", accept) from error
+    return JobDescriptor.from_json(text, path, accept=accept)

@@ -8,14 +8,13 @@ lies, and that of the run of whose output directory it takes possession.
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 from typing import TYPE_CHECKING
 
 from engine.cli.inspection import find_checkpoint
 from engine.cli.places import place
-from engine.cli.run_directory import REPORT_NAME
+from engine.cli.run_directory import REPORT_NAME, read_report
 from state_backends.errors import CorruptStateError
 from state_backends.storage import CheckpointStorage
 
@@ -45,9 +44,4 @@ def _of_storage(storage: CheckpointStorage) -> int:
 
 
 def _of_output(directory: str) -> int:
-    try:
-        with open(os.path.join(directory, REPORT_NAME), encoding="utf-8") as file:
-            number = json.load(file)["run"]["incarnation"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    return number if isinstance(number, int) else 0
+    return read_report(directory)[1] if os.path.exists(os.path.join(directory, REPORT_NAME)) else 0

@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from engine.cli.channel_inspection import in_flight_totals, inspect_in_flight
-from engine.cli.descriptor import has_descriptor, read_descriptor
 from engine.cli.keyed_inspection import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
@@ -101,8 +100,6 @@ def _only_savepoint(file_system: FileSystem, path: str) -> str | None:
 
 def _job_directory(file_system: FileSystem, path: str) -> str:
     """The directory with the ``chk-N`` in it: ``path`` itself, or the one job below it."""
-    if has_descriptor(file_system, path):
-        return CheckpointStorage(file_system, path, read_descriptor(file_system, path).job_name).job_dir
     if _checkpoint_ids(file_system, path):
         return path
     below = [posixpath.join(path, name) for name in file_system.list_dir(path)]

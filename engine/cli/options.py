@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 
@@ -152,15 +152,28 @@ class RunOptions:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], source: str) -> RunOptions:
-        """What :meth:`as_dict` gave. Raises :class:`StorageError` on an option this version does not know."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
+    def from_dict(cls, values: Mapping[str, Any], source: str, *, complete: bool = False) -> RunOptions:
+        """What :meth:`as_dict` gave; what is missing is as if not typed, unless it must be ``complete``.
+
+        Raises :class:`StorageError` on an option this version does not know, :class:`TypeError` on a value of another
+        type, and :class:`ValueError` on a missing one.
+        """
+        if not isinstance(values, dict):
+            raise TypeError(f"options is {values!r}, not names with values")
+        types = get_type_hints(cls)
+        missing = [name for name in types if name not in values]
+        if complete and missing:
+            raise ValueError(f"option {missing[0]!r} is missing")
+        unknown = sorted(set(values) - set(types))
         if unknown:
             raise StorageError(
                 f"{source}: option {unknown[0]!r} is not known to this version of Weir\n"
                 "  fix: resume with the version that started the run"
             )
+        for name, value in values.items():
+            # Exactly: to Python a bool is an int, but it is no number of subtasks.
+            if type(value) not in (get_args(types[name]) or (types[name],)):
+                raise TypeError(f"option {name!r} is {value!r}")
         return cls(**values)
 
     def as_arguments(self) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from engine.checkpoint.restore import UnmatchedStateError
-from engine.cli.descriptor import JobDescriptor, note_options, read_descriptor
+from engine.cli.descriptor import ACCEPT_OPTION, JobDescriptor, accept_option, note_descriptor, read_descriptor
 from engine.cli.driver import RunOrder, check_orders, drive
 from engine.cli.job_file import LoadedJob, load_job
 from engine.cli.options import RunOptions, run_options, state_options
@@ -35,6 +35,7 @@ Examples:
   weir resume state/
   weir resume state/ --json > report.json
   weir resume state/ --allow-non-restored-state    an operator was removed from the job
+  weir resume state/ --accept-descriptor           weir-job.json was edited: the job file lies elsewhere now
 """
 
 
@@ -45,12 +46,14 @@ Examples:
     is_flag=True,
     help="Drop state of operators that the job has no more, instead of refusing.",
 )
+@accept_option
 @state_options
 @savepoint_options
 @run_options
 def command(
     directory: str,
     allow_non_restored_state: bool,
+    accept_descriptor: bool,
     savepoint_times: tuple[str, ...],
     savepoint_dir: str | None,
     savepoint_format: str,
@@ -70,9 +73,12 @@ def command(
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     file_system, directory = place(directory)
     trace = os.path.abspath(trace) if trace else trace
-    read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
+    # Before holding the directory, which would create a missing one.
+    read_descriptor(file_system, directory, accept=accept_descriptor)
     with hold_directory(file_system, directory):
-        descriptor = read_descriptor(file_system, directory)
+        descriptor = read_descriptor(file_system, directory, accept=accept_descriptor)
+        if accept_descriptor:
+            say(error_console(), f"note: weir-job.json is taken as it is: {descriptor.summary()}")
         _refuse_stopped(descriptor, directory)
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
@@ -90,10 +96,10 @@ def command(
         ):
             checkpoint_id, problems = newest_usable(opened.storage, directory)
             _warn(problems, checkpoint_id)
-            if options != descriptor.options:
-                if checkpoint_id is not None:
-                    check_forms(opened.storage.read_metadata(checkpoint_id), config.backend().name)
-                note_options(file_system, directory, options)
+            if options != descriptor.options and checkpoint_id is not None:
+                check_forms(opened.storage.read_metadata(checkpoint_id), config.backend().name)
+            if options != descriptor.options or accept_descriptor:
+                note_descriptor(file_system, directory, replace(descriptor, options=options))
             output_dir = os.path.normpath(os.path.join(directory, descriptor.output_dir))
             os.makedirs(output_dir, exist_ok=True)
             order = RunOrder(
@@ -149,7 +155,7 @@ def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:
         raise JobFileError(
             f"{descriptor.job_file}: the job file that {directory} was started with is gone\n"
             "  fix: put it back, or write its new place into job_file of "
-            f"{os.path.join(directory, 'weir-job.json')}"
+            f"{os.path.join(directory, 'weir-job.json')} and add {ACCEPT_OPTION}"
         )
     loaded = load_job(descriptor.job_file, descriptor.params, descriptor.options.parallelism)
     if loaded.job.name != descriptor.job_name:
@@ -168,7 +174,8 @@ def _go_to(working_dir: str) -> None:
     except OSError as error:
         raise StorageError(
             f"{working_dir}: the directory in which the run was started cannot be entered ({error.strerror})\n"
-            "  the job's relative paths start there; fix: create it, or edit working_dir in weir-job.json"
+            "  the job's relative paths start there; fix: create it, or edit working_dir in weir-job.json and add"
+            f" {ACCEPT_OPTION}"
         ) from error
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.elements.errors import StorageError
 from state_backends.filesystem import LocalFileSystem, write_atomically
+from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
 
 DEFAULT_ROOT = "out"
 LATEST_LINK = "latest"
@@ -53,7 +54,7 @@ def claim_directory(directory: str, continues: str | None = None) -> str:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(str(path), error) from error
-    if (path / REPORT_NAME).exists() and (continues is None or _job_of(path / REPORT_NAME) != continues):
+    if (path / REPORT_NAME).exists() and (continues is None or _job_of(directory) != continues):
         raise StorageError(
             f"{directory}: holds the output of another run ({REPORT_NAME})\n"
             "  fix: choose a new directory, or delete this one if you do not need it any more"
@@ -61,13 +62,32 @@ def claim_directory(directory: str, continues: str | None = None) -> str:
     return str(path)
 
 
-def _job_of(report: Path) -> str | None:
+def _job_of(directory: str) -> str:
     """Whose output a run directory holds."""
+    return read_report(directory)[0]
+
+
+def read_report(directory: str) -> tuple[str, int]:
+    """The name and the incarnation of the job whose output a run directory holds.
+
+    Raises :class:`StorageError` when its ``run.json`` is damaged: a run that goes on there would perhaps use names
+    again that are used.
+    """
+    path = f"{directory}/{REPORT_NAME}"
     try:
-        name = json.loads(report.read_text())["job"]["name"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return name if isinstance(name, str) else None
+        text = Path(path).read_text(encoding="utf-8")
+        report = parse_json(text)
+        # Older versions wrote none.
+        report = unseal_json(text) if CHECKSUM in report else report
+        name, incarnation = report["job"]["name"], report["run"]["incarnation"]
+        if type(name) is not str or type(incarnation) is not int:
+            raise TypeError(f"job {name!r}, incarnation {incarnation!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path}: is damaged ({error}), so what is in this directory cannot be told\n"
+            "  fix: restore the file from a copy, or choose a new directory by --out"
+        ) from error
+    return name, incarnation
 
 
 def write_report(directory: str, report: dict[str, Any]) -> str:
@@ -77,7 +97,7 @@ def write_report(directory: str, report: dict[str, Any]) -> str:
     """
     path = f"{directory}/{REPORT_NAME}"
     try:
-        write_atomically(LocalFileSystem(), path, (report_json(report) + "\n").encode())
+        write_atomically(LocalFileSystem(), path, seal_json(report).encode())
     except OSError as error:
         raise _not_writable(path, error) from error
     return path

@@ -6,7 +6,7 @@ import posixpath
 
 import click
 
-from engine.cli.descriptor import SAVEPOINTS_NAME, read_descriptor
+from engine.cli.descriptor import SAVEPOINTS_NAME, accept_option, read_descriptor
 from engine.cli.places import place
 from engine.cli.storage import hold_directory, newest_usable
 from engine.cli.terminal import error_console, say
@@ -39,13 +39,15 @@ Examples:
 @click.option(
     "--savepoint-dir", metavar="DIR", help="Directory in which the savepoint gets its own. [default: DIR/savepoints]"
 )
-def command(directory: str, savepoint_dir: str | None) -> int:
+@accept_option
+def command(directory: str, savepoint_dir: str | None, accept_descriptor: bool) -> int:
     """See the help text."""
     file_system, directory = place(directory)
     target = place(posixpath.join(directory, SAVEPOINTS_NAME) if savepoint_dir is None else savepoint_dir)
-    read_descriptor(file_system, directory)  # before holding the directory, which would create a missing one
+    # Before holding the directory, which would create a missing one.
+    read_descriptor(file_system, directory, accept=accept_descriptor)
     with hold_directory(file_system, directory):
-        descriptor = read_descriptor(file_system, directory)
+        descriptor = read_descriptor(file_system, directory, accept=accept_descriptor)
         name = descriptor.job_name
         if descriptor.stopped_with is not None:
             say(error_console(), f"note: the job stopped with savepoint {descriptor.stopped_with}, which is newer")

@@ -38,7 +38,7 @@ from engine.explore.shrink import (
 from engine.explore.story import Story, tell, time_text
 from engine.explore.swimlane import page
 from engine.explore.tape import trace_digest
-from engine.explore.token import DIGEST_CHARACTERS, Token
+from engine.explore.token import Token, parse_token
 from engine.runtime.kernel import START_NS
 from state_backends.filesystem import LocalFileSystem
 
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
     from engine.explore.subject import Subject
     from state_backends.filesystem import FileSystem
 
-FORMAT, FORMAT_VERSION = "weir-failure", 2
-_VERSION_WITHOUT_DIGEST = 1
-"""It does not say what was in the job file."""
+FORMAT, FORMAT_VERSION = "weir-failure", 1
 _MOST_STEPS = 1_000
 _CHOICES_SHOWN = 12
 """Of a schedule, to people; the regression test and the JSON file have all."""
@@ -156,10 +154,8 @@ class FailureReport:
             "version": FORMAT_VERSION,
             "verdict": "violated",
             "job": self.token.job,
-            "job_digest": self.token.job_digest,
             "params": dict(self.subject.params),
             "job_fingerprint": self.token.fingerprint,
-            "code": self.token.code,
             "promise": self.promise,
             "token": str(self.token),
             "digest": self.digest,
@@ -279,30 +275,26 @@ def read_failure(text: str, name: str = JSON_NAME) -> tuple[Token, str]:
         raise ConfigurationError(f"{name} is no JSON: {error}") from error
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise ConfigurationError(f"{name} is no record of a failure; name a {JSON_NAME} that weir explore has written")
-    if plain.get("version") not in (_VERSION_WITHOUT_DIGEST, FORMAT_VERSION):
+    if plain.get("version") != FORMAT_VERSION:
         raise ConfigurationError(
             f"{name} has version {plain.get('version')!r} of its format, and this is a Weir that reads {FORMAT_VERSION}"
         )
     try:
-        token = Token(
-            job=_text(plain["job"] or ""),
-            params={param: _text(value) for param, value in plain["params"].items()},
-            fingerprint=_text(plain["job_fingerprint"]),
-            run=plain_to_case(plain["case"]),
-            promise=None if plain["promise"] is None else _text(plain["promise"]),
-            digest=_text(plain["digest"])[:DIGEST_CHARACTERS],
-            code=_text(plain.get("code", "")),
-            job_digest=bytes.fromhex(plain.get("job_digest", "")).hex(),
-        )
-        return token, _text(plain["violation"]["invariant"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        token = parse_token(plain["token"])
+        names = ("job", "params", "job_fingerprint", "promise", "case")
+        said = dict(zip(names, (token.job, token.params, token.fingerprint, token.promise, token.run), strict=True))
+        read = {**{one: plain[one] for one in names}, "job": plain["job"] or "", "case": plain_to_case(plain["case"])}
+        invariant = str(plain["violation"]["invariant"])
+    except (KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{name} is not whole: {error!r} is missing or of another kind") from error
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+    for one in names:
+        # The token has a checksum, and the rest of the file has none.
+        if read[one] != said[one]:
+            raise ConfigurationError(
+                f"{name} is damaged or was edited: its {one} is not that of its token\n"
+                "  fix: name the token instead; to change a run, change the regression test beside the file"
+            )
+    return token, invariant
 
 
 def _kept_text(case: Case, records: Mapping[str, int]) -> list[str]:

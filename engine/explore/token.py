@@ -81,7 +81,7 @@ class Token:
         cls, subject: Subject, run: Case | Drawn, *, promise: str | None = None, digest: str | None = None
     ) -> Token:
         """The token of a run of this job."""
-        short = None if digest is None else digest[:DIGEST_CHARACTERS]
+        short = None if digest is None else digest[:_DIGEST_CHARACTERS]
         job, fingerprint = _named(subject.path), job_fingerprint(subject)
         return cls(job, subject.params, fingerprint, run, promise, short, code_fingerprint(), subject.job_digest)
 
@@ -161,7 +161,7 @@ class Token:
         return [self.job, dict(self.params), self.fingerprint, self.code, self.promise, self.digest, run, job_digest]
 
 
-DIGEST_CHARACTERS = 16
+_DIGEST_CHARACTERS = 16
 
 
 def parse_token(text: str) -> Token:

@@ -62,6 +62,22 @@ def test_the_same_output_goes_on_in_another_storage_directory(
     assert incarnation_of(weir.directory / "out") == 3
 
 
+def test_a_damaged_report_of_the_first_run_is_refused(weir: Weir, stopped: str) -> None:
+    """It says which names are used: another number, or none, and files would be written over."""
+    path = weir.directory / "out/run.json"
+    content, before = path.read_bytes(), rows(weir)
+    at = content.index(b'"incarnation": 2') + len(b'"incarnation": ')
+    for damaged in (content[:at] + b"1" + content[at + 1 :], content[:at], content.replace(b"incar", b"intar")):
+        path.write_bytes(damaged)
+        answer = weir("run", "numbers.py", *EVERY, "--from", stopped, "--out", "out")
+        assert (answer.exit_code, "run.json: is damaged" in answer.stderr) == (16, True)
+        assert (path.read_bytes(), rows(weir)) == (damaged, before)
+
+    path.write_text(json.dumps({"job": {"name": "numbers"}, "run": {"incarnation": 7}}))
+    assert weir("run", "numbers.py", *EVERY, "--from", stopped, "--out", "out").exit_code == 0
+    assert incarnation_of(weir.directory / "out") == 8
+
+
 def test_the_snapshot_alone_tells_what_is_used_up(weir: Weir, stopped: str) -> None:
     """Into another output directory, for sinks may have absolute paths."""
     answer = weir("run", "numbers.py", *EVERY, "--from", stopped, "--out", "elsewhere", "--storage", "second")

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
-from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
 from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
 from engine.cli.options import RunOptions, parse_params
 from engine.cli.restart_text import FORMS, parse_restart
@@ -24,7 +23,7 @@ from engine.elements.errors import ConfigurationError, JobFailedError, StorageEr
 from engine.runtime.config import CheckpointInterval, RunConfig
 from state_backends.encoding import StateCodec, TypeRegistry
 from state_backends.errors import CorruptStateError, MissingStateError, StorageInUseError
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
+from state_backends.filesystem import LocalFileSystem
 from state_backends.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
 
 # --- options ---
@@ -121,47 +120,6 @@ def test_parameters_are_names_with_values() -> None:
     for wrong in (("a",), ("=1",), ("a b=1",), ("a=1", "a=2")):
         with pytest.raises(ConfigurationError):
             parse_params(wrong)
-
-
-# --- descriptor ---
-
-DESCRIPTOR = JobDescriptor("/j/job.py", "job ä", {"a": "1"}, RunOptions(seed="é"), "/o", "/w", "0.1")
-
-
-def test_a_descriptor_comes_back_as_it_was() -> None:
-    """Whatever letters are in it."""
-    fs = MemoryFileSystem()
-    fs.make_dirs("/s")
-    write_descriptor(fs, "/s", DESCRIPTOR)
-
-    assert read_descriptor(fs, "/s") == DESCRIPTOR
-
-
-def test_a_descriptor_survives_a_crash_as_soon_as_it_is_written() -> None:
-    """It must be there before the first checkpoint can be, or that could never be resumed."""
-    fs = MemoryFileSystem()
-    fs.make_dirs("/s")
-    write_descriptor(fs, "/s", DESCRIPTOR)
-    fs.crash()
-
-    assert read_descriptor(fs, "/s") == DESCRIPTOR
-
-
-@given(st.data())
-def test_a_truncated_descriptor_is_refused(data: st.DataObject) -> None:
-    """Never half believed, wherever it is cut."""
-    text = DESCRIPTOR.to_json().rstrip()
-    cut = data.draw(st.integers(0, len(text) - 1))
-
-    with pytest.raises(StorageError, match="is damaged or no job descriptor"):
-        JobDescriptor.from_json(text[:cut], "p")
-
-
-@pytest.mark.parametrize("change", [{"params": {"a": 1}}, {"params": []}, {"job_file": 3}, {"options": 3}])
-def test_a_descriptor_with_wrong_values_is_refused(change: dict[str, Any]) -> None:
-    """Values of the wrong kind would fail much later and explain nothing."""
-    with pytest.raises(StorageError, match="is damaged or no job descriptor"):
-        JobDescriptor.from_json(json.dumps({**json.loads(DESCRIPTOR.to_json()), **change}), "p")
 
 
 # --- run directories ---
@@ -361,33 +319,3 @@ def test_an_error_raised_from_itself_is_told_once() -> None:
     cause.__cause__ = cause
 
     assert failure_text(error).startswith("error: outer")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"claim_mode": "mine"}, "claim_mode 'mine' is none of no-claim, claim, legacy"),
-        ({"restore_path": "/saved"}, "restore_path and claim_mode belong together"),
-        ({"claim_mode": "claim"}, "restore_path and claim_mode belong together"),
-        ({"stopped_with": 5}, "stopped_with is 5, not a text"),
-    ],
-)
-def test_a_descriptor_with_nonsense_about_savepoints_is_damaged(changes: dict[str, Any], message: str) -> None:
-    """What it says about the start, or the end, of the job must make sense."""
-    plain_descriptor = JobDescriptor("/job.py", "job", {}, RunOptions(), "out", "/", "1")
-    state = json.loads(plain_descriptor.to_json())
-    assert JobDescriptor.from_json(json.dumps(state), "x") == plain_descriptor
-    with pytest.raises(StorageError, match=message):
-        JobDescriptor.from_json(json.dumps({**state, **changes}), "x")
-
-
-def test_an_older_descriptor_knows_no_savepoints() -> None:
-    """One written before there were any is read as a job that was neither started from nor stopped with one."""
-    state = json.loads(JobDescriptor("/job.py", "job", {}, RunOptions(), "out", "/", "1").to_json())
-    for name in ("restore_path", "claim_mode", "stopped_with"):
-        del state[name]
-    for name in ("failover", "aligned_timeout", "max_concurrent", "checkpoints_after_tasks_finish"):
-        del state["options"][name]
-
-    found = JobDescriptor.from_json(json.dumps(state), "x")
-    assert (found.restore_from(), found.stopped_with, found.options) == (None, None, RunOptions())

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from engine.cli.terminal import progress_line
 from engine.runtime.execution import Progress
+from state_backends.sealed_json import unseal_json
 from tests.cli.conftest import BRISK, Weir
 from tests.house.project import ROOT
 
@@ -67,7 +68,7 @@ def test_json_is_the_only_thing_on_standard_output(weir: Weir) -> None:
 
     assert answer.json()["verdict"]["name"] == "valid"
     assert answer.stderr.count("hello") == 2
-    assert answer.json() == json.loads((weir.directory / "out/loud/1/run.json").read_text())
+    assert answer.json() == unseal_json((weir.directory / "out/loud/1/run.json").read_text())
 
 
 def test_same_seed_same_report(weir: Weir) -> None:

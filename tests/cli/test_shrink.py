@@ -186,8 +186,8 @@ def test_what_stands_for_no_run_is_refused(job: Weir, name: str) -> None:
     assert "error:" in answer.stderr
 
 
-def test_a_failure_of_a_changed_job_is_refused(job: Weir) -> None:
-    """The file of a failure names the job by its fingerprint."""
+def test_a_failure_that_was_edited_is_refused(job: Weir) -> None:
+    """What its file says to people is what its token says."""
     job("shrink", _token(_SMALL), "--out", "failure")
     path = Path(job.directory / "failure" / "failure.json")
     recorded = json.loads(path.read_text())
@@ -196,4 +196,4 @@ def test_a_failure_of_a_changed_job_is_refused(job: Weir) -> None:
     answer = job("shrink", "failure/failure.json")
 
     assert answer.exit_code == 11
-    assert "of another job" in answer.stderr
+    assert "its job_fingerprint is not that of its token" in answer.stderr

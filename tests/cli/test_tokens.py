@@ -124,20 +124,25 @@ def test_a_token_without_digest_needs_the_file_named(job: Weir, verb: list[str])
     assert job("replay", old, "--no-story", "--job", "counts.py").exit_code == 0
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_file_of_a_failure_is_trusted_no_further(job: Weir, version: int) -> None:
-    """A `failure.json` names a job file as a token does, and one of an older version does not say what was in it."""
+def test_the_file_of_a_failure_is_trusted_no_further(job: Weir) -> None:
+    """A `failure.json` goes by the token in it, and says the same for people; one that says otherwise is refused."""
     Path("trap.py").write_text(TRAP + "# mended\n")
+    text = naming("trap.py")
     plain = {
-        "format": "weir-failure", "version": version, "job": "trap.py", "params": {}, "promise": None, "digest": "00",
-        "job_fingerprint": token().fingerprint, "case": {"scheduler": FIFO}, "violation": {"invariant": "V1"},
-        **({"job_digest": digest_of_job_file(TRAP.encode())} if version == 2 else {}),
+        "format": "weir-failure", "version": 1, "job": "trap.py", "params": {"records": "12"}, "promise": None,
+        "job_fingerprint": token().fingerprint, "token": text, "case": {"scheduler": FIFO},
+        "violation": {"invariant": "V1"},
     }  # fmt: skip
-    Path("failure.json").write_text(json.dumps(plain))
+    file = Path("failure.json")
+    file.write_text(json.dumps(plain))
 
     for verb in (["replay"], ["shrink"], ["diff"]):
         refused(job, verb, "failure.json", Path("trap.py"), "trap.py")
     assert job("shrink", "failure.json", "--job", "counts.py").exit_code == 2
+    for change in ({"job": "counts.py"}, {"params": {}}, {"promise": "none"}, {"case": {}}, {"job_fingerprint": "0"}):
+        file.write_text(json.dumps(plain | change))
+        answer = job("shrink", "failure.json", "--job", "counts.py")
+        assert (answer.exit_code, f"its {next(iter(change))} is not that of its token" in answer.stderr) == (11, True)
 
 
 def test_what_is_said_to_be_typed_can_be_typed(job: Weir) -> None:
