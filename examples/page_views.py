@@ -148,8 +148,7 @@ class Outcome:
     @property
     def sent_twice(self) -> int:
         """Views that sources have sent more than once, each time beyond the first."""
-        replayed = self.result.acking.replayed if self.result.acking is not None else 0
-        return self.result.source_records - VIEWS + replayed
+        return self.result.source_records - VIEWS
 
     def latencies_us(self) -> tuple[float, float]:
         """Mean and longest time from when a view leaves a source that is never disturbed until the numbers of its app

@@ -10,7 +10,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceE
 from engine.observe.trace import TraceDigest, TraceWriter
 from engine.report.report import RunFacts, build_report
 from engine.report.text import print_report
-from engine.report.units import format_ns, plural
+from engine.report.units import format_count, format_ns, plural
 from engine.report.verdict import Verdict, judge_run
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.job_state import STOPPED
@@ -223,7 +223,7 @@ def _tell(
     run = report["run"]
     say(
         console,
-        f"{plural(run['source_records'], 'record')} in {format_ns(run['duration_ns'])} of virtual time,"
+        f"{plural(run['source_records'], 'record')}{_again(run)} in {format_ns(run['duration_ns'])} of virtual time,"
         f" {plural(run['attempts'], 'attempt')}, trace digest {run['trace_digest'][:16]}",
     )
     for kill in order.faults.kills:
@@ -245,6 +245,10 @@ def _tell(
         say(console, failure_text(result.error))
     following = next_step(order, verdict, result, _stopped_with(result))
     say(console, f"{verdict.name}: {verdict.reason}. Next: {following}")
+
+
+def _again(run: Mapping[str, Any]) -> str:
+    return f" ({format_count(run['replayed_records'])} of them again)" if run["replayed_records"] else ""
 
 
 def _note_stopped(order: RunOrder, result: ExecutionResult) -> None:

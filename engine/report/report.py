@@ -70,6 +70,7 @@ def build_report(
         "restores": [
             {
                 "attempt": restore.attempt,
+                "tasks": None if restore.tasks is None else list(restore.tasks),
                 "checkpoint_id": restore.checkpoint_id,
                 "time_ns": restore.time_ns,
                 "problems": list(restore.problems),
@@ -84,10 +85,14 @@ def build_report(
                 "state": task.state,
                 "records_in": task.records_in,
                 "records_out": task.records_out,
+                "attempt": task.attempt,
+                "total_records_in": task.total_records_in,
+                "total_records_out": task.total_records_out,
             }
             for task in result.tasks
         ],
         "metrics": metrics_of(result, plan).as_dict(),
+        "acking": None if result.acking is None else result.acking.as_dict(),
         "checkpoints": checkpoint_table(result.checkpoints, plan, config, oracle),
         "cuts": [
             {
@@ -154,6 +159,7 @@ def _run(result: ExecutionResult, config: RunConfig, facts: RunFacts) -> dict[st
         "ended_ns": result.ended_ns,
         "duration_ns": result.ended_ns - result.started_ns,
         "source_records": result.source_records,
+        "replayed_records": result.replayed_records,
         "kernel_events": result.events_executed,
         "state_backend": config.backend().name,
         "snapshot": "incremental" if config.backend().incremental else "full",

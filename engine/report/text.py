@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.text import Text
 
 from engine.report.tables import TABLE_WIDTH, Column, fitted
 from engine.report.units import NOTHING, format_count, format_ns, short_bytes, short_ns
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group, RenderableType
+    from rich.console import Console, RenderableType
 
 HISTORY_ROWS = 10
 """Newest rows of the checkpoint history that are shown."""
@@ -72,6 +73,8 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
 def report_parts(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[RenderableType]:
     """What :func:`print_report` prints, in order."""
     parts: list[RenderableType] = _spaced(tasks_tables(report, width))
+    if report["acking"] is not None:
+        parts += _spaced(acking_tables(report["acking"], width))
     checkpoints = report["checkpoints"]
     history = checkpoints["history"]
     if history:
@@ -98,25 +101,31 @@ def _spaced(tables: Sequence[Group]) -> list[RenderableType]:
 
 
 def tasks_tables(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
-    """One row per subtask of the last attempt, and the counters its operators kept."""
+    """One row per subtask, and the counters its operators kept. Of several attempts it says which is the last one of
+    each task, and what all of them have handled."""
     tasks = report["tasks"]
     shown = tasks[:TASK_ROWS]
-    tables = fitted(
-        _of("Tasks", shown, tasks, "first"),
-        (
-            Column("Task", [task["name"] for task in shown], is_text=True),
-            Column("State", [task["state"] for task in shown], is_text=True),
-            Column("Records in", [format_count(task["records_in"]) for task in shown]),
-            Column("Records out", [format_count(task["records_out"]) for task in shown]),
-        ),
-        width,
-    )
+    is_one = report["run"]["attempts"] <= 1
+    columns = [
+        Column("Task", [task["name"] for task in shown], is_text=True),
+        Column("State", [task["state"] for task in shown], is_text=True),
+        Column("Records in", [format_count(task["records_in"]) for task in shown]),
+        Column("Records out", [format_count(task["records_out"]) for task in shown]),
+    ]
+    if not is_one:
+        columns.insert(1, Column("Attempt", [str(task["attempt"]) for task in shown]))
+        columns += [
+            Column("In, all attempts", [format_count(task["total_records_in"]) for task in shown]),
+            Column("Out, all attempts", [format_count(task["total_records_out"]) for task in shown]),
+        ]
+    title = "Tasks" if is_one else "Tasks, each in its last attempt"
+    tables = fitted(_of(title, shown, tasks, "first"), columns, width)
     operators: Mapping[str, Mapping[str, int]] = report["metrics"]["operators"]
     counters = [(scope, *counter) for scope, counters in operators.items() for counter in counters.items()]
     if counters:
         shown_counters = counters[:TASK_ROWS]
         tables += fitted(
-            _of("Counters", shown_counters, counters, "first"),
+            _of("Counters" if is_one else "Counters, all attempts together", shown_counters, counters, "first"),
             (
                 Column("Operator", [scope for scope, _, _ in shown_counters], is_text=True),
                 Column("Counter", [name for _, name, _ in shown_counters], is_text=True),
@@ -125,6 +134,37 @@ def tasks_tables(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Gr
             width,
         )
     return tables
+
+
+# --- acking ---------------------------------------------------------------------------------------------------------
+
+
+def acking_tables(acking: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
+    """What mode ``acking`` has cost, and what came of it. Roots are records sent, those sent again included."""
+    control = ", ".join(f"{format_count(count)} {kind}" for kind, count in acking["control"].items() if count)
+    rows = (
+        ("Roots tracked", format_count(acking["tracked"])),
+        ("  acknowledged", format_count(acking["completed"])),
+        ("  failed", format_count(acking["failed"])),
+        ("  timed out", format_count(acking["timed_out"])),
+        ("  without an answer", format_count(acking["unresolved"])),
+        ("  most at once at a source", format_count(acking["max_pending"])),
+        ("Records sent again by a source that lives", format_count(acking["replayed"])),
+        ("Records lost on channels", format_count(acking["lost"])),
+        ("Latency of a record, mean", format_ns(acking["latency_mean_ns"])),
+        ("Latency of a record, longest", format_ns(acking["latency_max_ns"])),
+        ("Records between tasks", format_count(acking["data"])),
+        ("Control messages", format_count(acking["control_messages"])),
+        ("  lost at an acker that was down", format_count(acking["lost_messages"])),
+        ("Most entries at an acker", format_count(acking["max_acker_entries"])),
+        ("Entries that ackers forgot", format_count(acking["expired_entries"])),
+        ("Offsets committed, times", format_count(acking["commits"])),
+    )
+    columns = (
+        Column("", [name for name, _ in rows], is_text=True),
+        Column("Value", [value for _, value in rows]),
+    )
+    return [*fitted("Record acking", columns, width), *([Group(Text(f"Control: {control}"))] if control else [])]
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -253,11 +293,19 @@ def restore_lines(report: Mapping[str, Any]) -> list[str]:
     for restore in report["restores"]:
         checkpoint_id = restore["checkpoint_id"]
         if checkpoint_id is not None or restore["attempt"] > 1:
-            origin = "the beginning" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
+            origin = "from the beginning" if checkpoint_id is None else f"from checkpoint {checkpoint_id}"
+            if report["acking"] is not None:
+                origin = "with nothing in its state"
             at = format_ns(restore["time_ns"] - report["run"]["started_ns"])
-            lines.append(f"attempt {restore['attempt']} started from {origin} at +{at}")
+            lines.append(f"attempt {restore['attempt']}{_of_tasks(restore['tasks'])} started {origin} at +{at}")
         lines += [f"  passed over: {problem}" for problem in restore["problems"]]
     return lines
+
+
+def _of_tasks(names: Sequence[str] | None) -> str:
+    if names is None:
+        return ""
+    return f" of {names[0]}" if len(names) == 1 else f" of {len(names)} tasks"
 
 
 def note_lines(notes: Sequence[str]) -> list[str]:

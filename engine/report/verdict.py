@@ -65,9 +65,10 @@ def _judge_acking(result: ExecutionResult) -> Verdict:
     if not acking.tracked and acking.completed:
         reason = f"the job {result.state}; without ackers nothing is tracked, and nothing is promised"
         return Verdict("valid", reason, EXIT_VALID)
-    read = plural(result.source_records, "record")
-    again = f"; {acking.replayed} were sent again" if acking.replayed else ""
-    state = ", which says nothing of what tasks that died had in memory" if result.attempts > 1 else ""
+    read = plural(result.source_records - result.replayed_records, "record")
+    were = "was" if result.replayed_records == 1 else "were"
+    again = f"; {plural(result.replayed_records, 'record')} {were} sent again" if result.replayed_records else ""
+    state = "; the state that tasks lost when they died is not judged" if result.attempts > 1 else ""
     return Verdict("valid", f"the job {result.state}, and all of {read} are acknowledged{again}{state}", EXIT_VALID)
 
 

@@ -158,6 +158,7 @@ class SpoutTask(AckedTask, SourceTask):
         self._ticks = False
         self._commit_is_due = False
         self._acked_since_commit = 0
+        self._committed_records = 0
         self._send: Callable[[Batch], None]
 
     def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
@@ -316,6 +317,7 @@ class SpoutTask(AckedTask, SourceTask):
         """Commit, per split, the position before the lowest record that is not acknowledged (mail)."""
         self._commit_is_due = False
         self._acked_since_commit = 0
+        self._committed_records = sum(progress.covered_records for progress in self._progress.values())
         ended = {split: ended for split, (_, ended) in self.source.positions().items()}
         self.acking.commit(
             self.contexts[0].uid,
@@ -324,6 +326,11 @@ class SpoutTask(AckedTask, SourceTask):
                 for split, progress in self._progress.items()
             },
         )
+
+    @property
+    def committed_records(self) -> int:
+        """Records of this attempt before the positions that were committed last."""
+        return self._committed_records
 
     def _end_stream(self) -> None:
         # Before anybody hears of the end: whoever comes after has nothing to send behind it.

@@ -63,7 +63,8 @@ class TaskSnapshot:
 
     ``operators``  uid -> handles of its state;
     ``sent``       channel index -> records sent on it before the barrier, without those in ``operators``;
-    ``received``   channel index -> records received from it before the snapshot, with those in ``operators``.
+    ``received``   channel index -> records received from it before the snapshot, with those in ``operators``;
+    ``read``       records that a source has read in this attempt; for statistics only.
 
     Records in flight that were captured count as received on the input side and as not sent on the output side.
     """
@@ -71,6 +72,7 @@ class TaskSnapshot:
     operators: dict[str, SubtaskSnapshot]
     sent: dict[int, int]
     received: dict[int, int]
+    read: int = field(default=0, compare=False, repr=False)
 
 
 class MeteredStreams:
@@ -121,6 +123,7 @@ class AsyncSnapshot:
     channel_state: ChannelStateWriter | None
     """``None`` when no record in flight can be part of this checkpoint."""
     pieces: list[_Piece] = field(default_factory=list)
+    read: int = 0
     position: int = 0
     started_ns: int = 0
     sync_ended_ns: int = 0
@@ -146,6 +149,7 @@ class AsyncSnapshot:
             unique = f"{environment.incarnation}-{environment.attempt}"
             self.local = recovery.snapshot(self.barrier.checkpoint_id, unique, location.reader())
         self.started_ns = self.sync_ended_ns = self.task.kernel.now_ns
+        self.read = self.task.records_out
         try:
             for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
                 self.task.snapshot_operator(operator, self.barrier.checkpoint_id)
@@ -342,7 +346,7 @@ class AsyncSnapshot:
             checkpoint_id=self.barrier.checkpoint_id,
             attempt=self.task.attempt,
             task=self.task.task_id,
-            state=TaskSnapshot(operators, self.sent, self.received),
+            state=TaskSnapshot(operators, self.sent, self.received, self.read),
             metrics=self.measured(),
             shared=shared_state(operators, self.task.plan.subtask, self.barrier.checkpoint_id),
             uses_union_state=any(_has_union_state(snapshot) for snapshot in operators.values()),

@@ -22,6 +22,7 @@ from engine.runtime.job_state import ENDED, RUNNING
 from engine.runtime.kernel import START_NS, Kernel
 from engine.runtime.long_lived import long_lived
 from engine.runtime.loops import check_loops
+from engine.runtime.record_counts import TaskReport
 from engine.runtime.savepoints import SavepointOrder, SavepointReport
 from state_backends.errors import StateBackendError
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
@@ -49,18 +50,6 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
-    """What one subtask did in the last attempt."""
-
-    name: str
-    vertex: str
-    subtask: int
-    records_in: int
-    records_out: int
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class ExecutionResult:
     """What came of a run. Times are virtual."""
 
@@ -73,7 +62,7 @@ class ExecutionResult:
     ended_ns: int
     restores: tuple[Restore, ...]
     source_records: int
-    """Records the sources emitted in all attempts together."""
+    """Records that the sources sent in all attempts together, ``replayed_records`` included."""
     checkpoints: CheckpointStatistics
     counters: Mapping[tuple[str, int], Mapping[str, int]]
     tasks: tuple[TaskReport, ...]
@@ -86,6 +75,9 @@ class ExecutionResult:
     """How often state was restored from local copies, and what became of them; ``None`` without local recovery."""
     messages: Mapping[str, int] = field(default_factory=dict)
     """Messages between job manager and tasks, by the method that takes them."""
+    replayed_records: int = 0
+    """Those of ``source_records`` that were sent again: by a source that went back, or for want of an acknowledgement
+    (mode ``acking``). The others are the records of the input that were read, each once."""
     acking: AckingStatistics | None = None
     """What mode ``acking`` has cost, and what came of it; ``None`` in other modes."""
 
@@ -378,6 +370,7 @@ class Execution:
 
     def _result(self, started_ns: int) -> ExecutionResult:
         manager = self.manager
+        sent_again = 0 if manager.acking is None else manager.acking.statistics.replayed
         return ExecutionResult(
             state=manager.state,
             error=manager.error,
@@ -386,20 +379,11 @@ class Execution:
             started_ns=started_ns,
             ended_ns=self.kernel.now_ns,
             restores=tuple(manager.restores),
-            source_records=manager.source_records,
+            source_records=manager.source_records + sent_again,
+            replayed_records=manager.counts.read_again(manager.source_records) + sent_again,
             checkpoints=manager.coordinator.statistics,
             counters=manager.counters,
-            tasks=tuple(
-                TaskReport(
-                    task.name,
-                    task.vertex.name,
-                    task.plan.subtask,
-                    task.records_in,
-                    sum(channel.sent_records for writer in task.writers for channel in writer.channels),
-                    task.state,
-                )
-                for task in manager.tasks.values()
-            ),
+            tasks=manager.counts.reports(manager.tasks.values()),
             choices=self.choices,
             notes=tuple(manager.notes),
             events_executed=self.kernel.executed,

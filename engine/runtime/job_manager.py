@@ -36,6 +36,7 @@ from engine.runtime.interference import DELIVERED, JOB_MANAGER, MESSAGES, PROCES
 from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
 from engine.runtime.local_files import LocalFiles
 from engine.runtime.operator_coordinators import OperatorCoordinators
+from engine.runtime.record_counts import RecordCounts
 from engine.runtime.regions import Region
 from engine.runtime.savepoints import Savepoints
 
@@ -115,6 +116,7 @@ class JobManager:
         self.notes: list[str] = []
         self.local = LocalFiles(storage, output_dir, keeps_state=config.local_recovery, note=self.note)
         self.source_records = 0
+        self.counts = RecordCounts()
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
         self.messages: dict[str, int] = {}
         """How many messages went between job manager and tasks, by name."""
@@ -224,6 +226,7 @@ class JobManager:
         self.attempt += 1
         now = self.kernel.now_ns
         checkpoint_id = None if restored is None else restored.checkpoint_id
+        self.counts.replaced([self.tasks[one] for one in ids if one in self.tasks], checkpoint_id, self.source_records)
         everything = len(ids) == len(self._graph.tasks())
         if everything or self.acking is None:
             tasks = build_tasks(
@@ -241,6 +244,7 @@ class JobManager:
         if self.instrument is not None:
             self.instrument(AttemptStarted(now, self.attempt, checkpoint_id))
         self.tasks = tasks if everything else {**self.tasks, **tasks}
+        self.counts.deployed(tasks.values())
         if everything:
             self._not_running.clear()
         self.tasks_down(ids)

@@ -90,6 +90,11 @@ class SourceTask(Task):
             self.environment.master.source_emitted(emitted)
 
     @property
+    def committed_records(self) -> int | None:
+        """Records of this attempt that no successor reads again; ``None``: its checkpoint decides."""
+        return None
+
+    @property
     def records_in(self) -> int:
         """Records read."""
         return self.records_out

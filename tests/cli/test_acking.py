@@ -42,6 +42,36 @@ def test_a_run_says_that_all_records_are_acknowledged_and_the_next_command_works
     assert "--kill" in answer.last_line
 
 
+def test_text_and_json_say_what_acking_has_cost(weir: Weir, job_file: str) -> None:
+    """The counts of the statistics, and records sent again apart from those of the input."""
+    options = ("--mode", "acking", "--acker-timeout", "1ms", "--batch-size", "1", "--ackers", "1")
+    answer = weir("run", job_file, *options, "--fault", "lose:acker_ack tens[0]#1", "--json")
+    report = answer.json()
+    acking, run = report["acking"], report["run"]
+
+    assert run["source_records"] - run["replayed_records"] == 40
+    assert acking["replayed"] == acking["timed_out"] == run["replayed_records"] == 1
+    assert acking["tracked"] == run["source_records"]
+    assert (acking["completed"], acking["failed"], acking["unresolved"]) == (40, 0, 0)
+    assert acking["control_messages"] == sum(acking["control"].values())
+    assert acking["latency_max_ns"] > 1_000_000 > acking["latency_mean_ns"] > 0
+
+    lines = [line.split() for line in answer.stderr.splitlines()]
+    assert ["Roots", "tracked", "41"] in lines
+    assert ["acknowledged", "40"] in lines
+    assert ["timed", "out", "1"] in lines
+    assert "41 records (1 of them again) in " in answer.stderr
+    assert "all of 40 records are acknowledged; 1 record was sent again." in answer.last_line
+
+
+def test_other_modes_have_no_statistics_of_acking(weir: Weir, job_file: str) -> None:
+    """JSON says null, and text nothing."""
+    answer = weir("run", job_file, "--json")
+
+    assert answer.json()["acking"] is None
+    assert "acking" not in answer.stderr
+
+
 def test_a_storage_directory_keeps_the_offsets(weir: Weir, job_file: str) -> None:
     """A job that has failed goes on where everything was acknowledged."""
     options = ("--mode", "acking", "--batch-size", "1", "--checkpoint-interval", "2us", "--restart", "none")

@@ -184,7 +184,7 @@ def test_a_user_error_is_told_without_traceback(weir: Weir) -> None:
     assert "record  3" in answer.stderr
     assert "bad.py:3, in parse" in answer.stderr
     assert "Traceback" not in answer.stderr
-    assert answer.last_line.startswith("failed: the job failed (UserFunctionError). Next: fix the cause, then weir run ")
+    assert answer.last_line.startswith("failed: the job failed (UserFunctionError). Next: fix the cause, then ")
     traced = weir.process("run", "bad.py", "--restart", "none", WEIR_TRACEBACK="1")
     assert "Traceback" in traced.stderr
 

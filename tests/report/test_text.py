@@ -189,7 +189,7 @@ def test_counters_have_a_table_of_their_own() -> None:
     report = copy.deepcopy(KILLED)
     report["metrics"]["operators"] = {"window[1]": {"numLateRecordsDropped": 1234}}
 
-    assert table_text(text_of(report), "Counters").splitlines()[-1].split() == [
+    assert table_text(text_of(report), "Counters, all attempts together").splitlines()[-1].split() == [
         "window[1]", "numLateRecordsDropped", "1,234",
     ]  # fmt: skip
     assert "Counters" not in text_of(KILLED)
@@ -220,6 +220,40 @@ def test_a_run_whose_checkpoints_all_failed_has_a_history_only() -> None:
 # --- what is left out is said ---
 
 
+def test_after_a_failure_tasks_say_their_attempt_and_what_all_attempts_did() -> None:
+    """An attempt alone would look as if records were lost."""
+    table = table_text(text_of(KILLED), "Tasks, each in its last attempt")
+    task = KILLED["tasks"][0]
+
+    expected = "Task Attempt State Records in Records out In, all attempts Out, all attempts"
+    assert headings(table) == words(expected)
+    assert task["total_records_in"] > task["records_in"]
+    assert table.splitlines()[4].split()[-4:] == [
+        str(task[name]) for name in ("records_in", "records_out", "total_records_in", "total_records_out")
+    ]
+
+
+def test_one_attempt_needs_no_number() -> None:
+    """The table is as narrow as before."""
+    report = copy.deepcopy(KILLED)
+    report["run"]["attempts"] = 1
+
+    assert "ttempt" not in table_text(text_of(report), "Tasks")
+
+
+def test_a_part_of_the_tasks_that_started_anew_is_named() -> None:
+    """One by its name, several by their number."""
+    report = copy.deepcopy(KILLED)
+    (restore,) = [one for one in report["restores"] if one["attempt"] == 2]
+    restore["tasks"] = ["numbers[0]"]
+    one = text_of(report)
+    restore["tasks"] = ["numbers[0]", "numbers[1]"]
+    two = text_of(report)
+
+    assert "attempt 2 of numbers[0] started from checkpoint 1" in one
+    assert "attempt 2 of 2 tasks started from checkpoint 1" in two
+
+
 def test_a_long_history_says_what_it_leaves_out() -> None:
     """The newest rows are shown, and the title says of how many."""
     report = copy.deepcopy(KILLED)
@@ -239,8 +273,8 @@ def test_many_tasks_and_counters_are_cut() -> None:
     report["metrics"]["operators"] = {f"o[{number}]": {"c": 1} for number in range(TASK_ROWS + 5)}
     text = text_of(report)
 
-    assert f"Tasks (first {TASK_ROWS} of {TASK_ROWS + 1})" in text
-    assert f"Counters (first {TASK_ROWS} of {TASK_ROWS + 5})" in text
+    assert f"Tasks, each in its last attempt (first {TASK_ROWS} of {TASK_ROWS + 1})" in text
+    assert f"Counters, all attempts together (first {TASK_ROWS} of {TASK_ROWS + 5})" in text
     assert f"t[{TASK_ROWS}]" not in text
 
 

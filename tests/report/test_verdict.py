@@ -26,7 +26,7 @@ class Ended:
         self.state = state
         self.savepoints = savepoints
         self.acking: AckingStatistics | None = None
-        self.source_records, self.attempts = 0, 1
+        self.source_records, self.replayed_records, self.attempts = 0, 0, 1
 
 
 def judge(
@@ -49,17 +49,17 @@ def test_consistent_cuts_are_valid() -> None:
 
 def test_acking_is_judged_by_what_was_acknowledged() -> None:
     """A job ends when everything was; without ackers nobody knows; and after a death state is not spoken for."""
-    def reason(attempts: int = 1, **counts: int) -> str:
+    def reason(attempts: int = 1, replayed: int = 0, **counts: int) -> str:
         ended = Ended()
         ended.acking = AckingStatistics(**counts)
-        ended.source_records, ended.attempts = 7, attempts
+        ended.source_records, ended.replayed_records, ended.attempts = 7 + replayed, replayed, attempts
         verdict = judge_run(cast(ExecutionResult, ended), CutOracle(), protocol_named("acking"))
         assert (verdict.name, verdict.exit_code) == ("valid", 0)
         return verdict.reason
 
     assert reason(tracked=7, completed=7) == "the job finished, and all of 7 records are acknowledged"
-    assert "; 2 were sent again" in reason(tracked=9, completed=7, replayed=2)
-    assert "says nothing of what tasks that died had in memory" in reason(attempts=2, tracked=7, completed=7)
+    assert "all of 7 records are acknowledged; 2 records were sent again" in reason(tracked=9, completed=7, replayed=2)
+    assert "; the state that tasks lost when they died is not judged" in reason(attempts=2, tracked=7, completed=7)
     assert "without ackers nothing is tracked, and nothing is promised" in reason(completed=7)
 
 

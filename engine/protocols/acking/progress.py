@@ -44,6 +44,11 @@ class SplitProgress:
             self._first += 1
 
     @property
+    def covered_records(self) -> int:
+        """Records that were read and are covered by the position: nobody reads them again."""
+        return self._first
+
+    @property
     def open_records(self) -> int:
         """Records that were read and are not covered by the position: a restart reads them again."""
         return len(self._positions)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from engine.protocols.acking.acker import ENTRY_BYTES
 
@@ -50,6 +51,11 @@ class AckingStatistics:
         self.latency_max_ns = max(self.latency_max_ns, latency_ns)
 
     @property
+    def unresolved(self) -> int:
+        """Roots of which no source has heard the end: it was still to come, or the source had died."""
+        return self.tracked and self.tracked - self.completed - self.failed - self.timed_out
+
+    @property
     def control_messages(self) -> int:
         """All kinds together."""
         return sum(self.control.values())
@@ -63,6 +69,11 @@ class AckingStatistics:
     def max_acker_bytes(self) -> int:
         """What the entries of one acker take at most."""
         return self.max_acker_entries * ENTRY_BYTES
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every count, and what follows from them, as plain data."""
+        derived = ("unresolved", "control_messages", "latency_mean_ns", "max_acker_bytes")
+        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
     def copy(self) -> AckingStatistics:
         """As they stand now."""
