@@ -61,8 +61,27 @@ class ScopeDirectories:
         return path_below(self.job_dir, handle.path)
 
 
+class WrittenFiles:
+    """What streams have written to files. State that is small enough to stay in its handle is in none."""
+
+    __slots__ = ("files", "size_bytes")
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.size_bytes = 0
+
+    def take(self) -> tuple[int, int]:
+        """How many files were begun since the last call, and how many bytes were written to any."""
+        taken = self.files, self.size_bytes
+        self.files = self.size_bytes = 0
+        return taken
+
+
 class FsStreamFactory:
-    """Streams of one subtask's snapshot, under names of its own."""
+    """Streams of one subtask's snapshot, under names of its own.
+
+    :ivar written: what all of them have written to files
+    """
 
     def __init__(
         self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int
@@ -72,13 +91,14 @@ class FsStreamFactory:
         self._unique = unique
         self._threshold = inline_threshold_bytes
         self._count = 0
+        self.written = WrittenFiles()
 
     def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> FsCheckpointStream:
         """A new stream in a scope, under a name never used before."""
         name = f"{self._unique}-{self._count}"
         self._count += 1
         return FsCheckpointStream(
-            self._fs, self._directories, name, self._directories.effective_scope(scope), self._threshold
+            self._fs, self._directories, name, self._directories.effective_scope(scope), self._threshold, self.written
         )
 
 
@@ -86,10 +106,17 @@ class FsCheckpointStream(CheckpointStream):
     """One piece of state on its way into a handle or a file."""
 
     def __init__(
-        self, fs: FileSystem, directories: ScopeDirectories, name: str, scope: StateScope, threshold: int
+        self,
+        fs: FileSystem,
+        directories: ScopeDirectories,
+        name: str,
+        scope: StateScope,
+        threshold: int,
+        written: WrittenFiles,
     ) -> None:
         self._fs = fs
         self._scope = scope
+        self._written = written
         self._relative_path = directories.relative_path(name, scope)
         root = directories.checkpoint_dir if scope is StateScope.EXCLUSIVE else directories.job_dir
         assert root is not None
@@ -113,13 +140,19 @@ class FsCheckpointStream(CheckpointStream):
         self._checksum = zlib.crc32(data, self._checksum)
         self._size += len(data)
         if self._file is not None:
-            self._file.write(data)
+            self._write_to_file(data)
             return
         self._buffer.append(data)
         if self._size > self._threshold:
             self._file = self._create_file()
-            self._file.write(b"".join(self._buffer))
+            self._written.files += 1
+            self._write_to_file(b"".join(self._buffer))
             self._buffer = []
+
+    def _write_to_file(self, data: bytes) -> None:
+        assert self._file is not None
+        self._file.write(data)
+        self._written.size_bytes += len(data)
 
     def tell(self) -> int:
         return self._size

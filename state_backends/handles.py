@@ -186,6 +186,11 @@ class ChannelStateHandle:
     stream: StreamStateHandle
 
     @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return sum(piece.records for piece in self.pieces)
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of the whole stream."""
         return self.stream.size_bytes

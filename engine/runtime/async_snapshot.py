@@ -1,7 +1,9 @@
 """One snapshot of one task: the synchronous part at once, then the asynchronous part, one step per kernel event.
 
-A step takes as long as the bytes that it wrote take on their way into checkpoint storage. The last steps write the
-records in flight, as soon as both parts of the channel state have ended.
+The synchronous part takes the time that operators spend in ``snapshot_state``; the asynchronous one begins when it is
+over. A step takes as long as what it wrote takes on its way into checkpoint storage: the latency once per file, in the
+step that begins the file, and its bytes. State that is small enough to travel inside the acknowledgement is in no file
+and takes no time. The last steps write the records in flight, as soon as both parts of the channel state have ended.
 """
 
 from __future__ import annotations
@@ -25,12 +27,10 @@ from state_backends.errors import StateBackendError, StateSerializationError
 from state_backends.handles import OperatorStateMode
 from state_backends.keyed_handles import IncrementalKeyedStateHandle
 from state_backends.snapshot import (
-    CheckpointStream,
     SnapshotOptions,
     SnapshotResult,
     SnapshotTask,
     SnapshotType,
-    StateScope,
 )
 from state_backends.storage import SubtaskSnapshot
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from engine.elements.batch import Batch
     from engine.runtime.task import Task
     from engine.runtime.task_checkpoint import TaskCheckpointing
+    from state_backends.checkpoint_streams import FsStreamFactory
     from state_backends.local_snapshot import LocalSnapshot
-    from state_backends.snapshot import StreamFactory
 
 
 class ChannelStateLostError(WeirError):
@@ -75,29 +75,6 @@ class TaskSnapshot:
     read: int = field(default=0, compare=False, repr=False)
 
 
-class MeteredStreams:
-    """The streams of one piece of a snapshot; knows how much was written to them."""
-
-    __slots__ = ("_factory", "_streams", "_told")
-
-    def __init__(self, factory: StreamFactory) -> None:
-        self._factory = factory
-        self._streams: list[CheckpointStream] = []
-        self._told = 0
-
-    def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> CheckpointStream:
-        """A new stream in a scope, under a name never used before."""
-        stream = self._factory.create_stream(scope)
-        self._streams.append(stream)
-        return stream
-
-    def newly_written(self) -> int:
-        """The bytes written since the last call."""
-        written = sum(stream.tell() for stream in self._streams)
-        new, self._told = written - self._told, written
-        return new
-
-
 @dataclass(slots=True)
 class _Piece:
     """One backend's snapshot under way."""
@@ -106,7 +83,7 @@ class _Piece:
     operator: str
     kind: str
     task: SnapshotTask[Any]
-    streams: MeteredStreams
+    streams: FsStreamFactory
     result: SnapshotResult[Any] | None = None
 
 
@@ -132,7 +109,8 @@ class AsyncSnapshot:
     """Everything else is written; the channel state has not ended yet."""
     steps: int = 0
     """Steps that the pieces have taken together."""
-    persisted_bytes: int = 0
+    persisted_records: int = 0
+    """Records in flight that were written."""
     local: LocalSnapshot | None = None
     """The copy that is kept beside the task, if one is."""
 
@@ -148,7 +126,7 @@ class AsyncSnapshot:
             location = environment.location(self.barrier.checkpoint_id)
             unique = f"{environment.incarnation}-{environment.attempt}"
             self.local = recovery.snapshot(self.barrier.checkpoint_id, unique, location.reader())
-        self.started_ns = self.sync_ended_ns = self.task.kernel.now_ns
+        self.started_ns = self.sync_ended_ns = self.task.busy_until_ns
         self.read = self.task.records_out
         try:
             for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
@@ -162,7 +140,8 @@ class AsyncSnapshot:
             raise
         if self.task.watched is not None:
             self.task.watched.provenance.snapshot(self.barrier.checkpoint_id)
-        self._schedule_step(0)
+        self.sync_ended_ns = self.task.busy_until_ns
+        self._schedule_step(self.sync_ended_ns - self.task.kernel.now_ns)
 
     def _prepare(self, uid: str, operator: str) -> None:
         context = next(context for context in self.task.contexts if context.uid == uid)
@@ -188,11 +167,11 @@ class AsyncSnapshot:
                 raise
             self.pieces.append(_Piece(uid, operator, kind, task, streams))
 
-    def _stream_factory(self, uid: str, kind: str) -> MeteredStreams:
+    def _stream_factory(self, uid: str, kind: str) -> FsStreamFactory:
         environment, subtask, checkpoint_id = self.task.environment, self.task.plan.subtask, self.barrier.checkpoint_id
         # With the number of the checkpoint: files in the shared scope of all checkpoints lie side by side.
         unique = f"{uid}-{subtask}-{kind}-{environment.incarnation}-{environment.attempt}-{checkpoint_id}"
-        return MeteredStreams(environment.location(checkpoint_id).stream_factory(unique))
+        return environment.location(checkpoint_id).stream_factory(unique)
 
     def channel_state_changed(self) -> None:
         """A part of the channel state has ended."""
@@ -286,10 +265,10 @@ class AsyncSnapshot:
         if piece.result is not None:
             self.position += 1
             if piece.kind in (INPUT, OUTPUT):
-                self.persisted_bytes += piece.result.persisted_bytes
+                self.persisted_records += piece.result.job_manager_state.records
             elif self.local is not None:
                 piece.result = self.local.finished(piece.uid, piece.kind, piece.result)
-        self._schedule_step(self.task.environment.cost.storage_ns(piece.streams.newly_written()))
+        self._schedule_step(self.task.environment.cost.storage_ns(*piece.streams.written.take()))
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, StateError):
@@ -359,11 +338,11 @@ class AsyncSnapshot:
             start_delay_ns=self.metrics.start_delay_ns,
             alignment_ns=self.metrics.alignment_ns,
             sync_ns=self.sync_ended_ns - self.started_ns,
-            async_ns=self.task.kernel.now_ns - self.sync_ended_ns,
+            async_ns=max(0, self.task.kernel.now_ns - self.sync_ended_ns),
             checkpointed_bytes=sum(result.persisted_bytes for result in results),
             full_bytes=sum(result.size_bytes for result in results),
             processed_bytes=self.metrics.bytes_processed_during_alignment,
-            persisted_bytes=self.persisted_bytes,
+            persisted_bytes=self.persisted_records * self.task.environment.cost.record_bytes,
         )
 
     def fingerprint(self) -> object:

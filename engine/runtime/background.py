@@ -1,8 +1,9 @@
 """Background work of one keyed state backend, such as compaction and materialisation, done in virtual time.
 
-One step is one kernel event, and the next one comes after what the bytes of this one cost on the disk: what the task
-processes meanwhile meets half-done work. The work of one backend is done in the order in which it was submitted, one
-piece at a time. It ends with the task: what is not done by then is cancelled.
+One step is one kernel event, and the next one comes after what this one costs: its bytes, read and written, and the
+latency of the files that it began in checkpoint storage. What the task processes meanwhile meets half-done work. The
+work of one backend is done in the order in which it was submitted, one piece at a time. It ends with the task: what is
+not done by then is cancelled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine.observe.points import AFTER, BEFORE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from engine.runtime.shared_files import SharedStreams
     from engine.runtime.task import Task
     from state_backends.executor import BackgroundWork
 
@@ -35,10 +37,12 @@ class Materializing(Protocol):
 class TaskExecutor:
     """Implements :class:`state_backends.executor.Executor` for one backend of one task."""
 
-    __slots__ = ("_bytes", "_done", "_is_closed", "_queue", "_started_ns", "_task", "name")
+    __slots__ = ("_bytes", "_done", "_is_closed", "_queue", "_started_ns", "_task", "_uploads", "name")
 
-    def __init__(self, task: Task, name: str, done: Callable[[], None]) -> None:
-        """``name``: of the operator, for traces and fingerprints; ``done`` is called at the end of each work."""
+    def __init__(self, task: Task, name: str, uploads: SharedStreams, done: Callable[[], None]) -> None:
+        """``name``: of the operator, for traces and fingerprints; ``uploads``: how the work reaches checkpoint storage;
+        ``done`` is called at the end of each work."""
+        self._uploads = uploads
         self._done = done
         self.name = f"{task.name}/{name}"
         self._task = task
@@ -89,7 +93,8 @@ class TaskExecutor:
             return
         if moved is not None:
             self._bytes += moved
-            self._schedule(self._task.environment.cost.storage_ns(moved))
+            files, _ = self._uploads.take_written()
+            self._schedule(self._task.environment.cost.storage_ns(files, moved))
             return
         self._queue.popleft()
         self._trace(work)

@@ -21,7 +21,8 @@ class CostModel:
     ``record_ns``           per record any other task handles;
     ``link_latency_ns``     per element on a channel between two tasks;
     ``link_bytes_per_s``    bandwidth of a channel, ``None`` = unlimited; a record counts ``record_bytes``;
-    ``storage_latency_ns``  per piece of a snapshot written;
+    ``storage_latency_ns``  per file that a task writes to checkpoint storage; state of up to ``inline_state_bytes``
+                            (see :class:`engine.RunConfig`) is in no file;
     ``storage_bytes_per_s`` bandwidth of checkpoint storage per task, ``None`` = unlimited;
     ``stragglers``          name of a subtask, vertex or operator -> factor on its record costs;
     ``slow_links``          name of the sending subtask, vertex or operator -> latency of its outgoing channels.
@@ -78,8 +79,8 @@ class CostModel:
         assert self.link_bytes_per_s is not None
         return elapsed_ns * self.link_bytes_per_s // (max(1, self.record_bytes) * 1_000_000_000)
 
-    def storage_ns(self, size_bytes: int) -> int:
-        """Virtual ns to write a piece of ``size_bytes`` to checkpoint storage."""
+    def storage_ns(self, files: int, size_bytes: int) -> int:
+        """Virtual ns to begin ``files`` files in checkpoint storage and write ``size_bytes`` to them."""
         if self.storage_bytes_per_s is None:
-            return self.storage_latency_ns
-        return self.storage_latency_ns + size_bytes * 1_000_000_000 // self.storage_bytes_per_s
+            return files * self.storage_latency_ns
+        return files * self.storage_latency_ns + size_bytes * 1_000_000_000 // self.storage_bytes_per_s

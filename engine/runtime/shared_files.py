@@ -28,7 +28,8 @@ from state_backends.keyed_handles import (
 
 if TYPE_CHECKING:
     from state_backends.checkpoint_metadata import CheckpointMetadata, SubtaskSnapshot
-    from state_backends.snapshot import CheckpointStream, StreamFactory
+    from state_backends.checkpoint_streams import FsStreamFactory
+    from state_backends.snapshot import CheckpointStream
     from state_backends.storage import CheckpointLocation, CheckpointStorage
 
 
@@ -44,13 +45,17 @@ class SharedStreams:
     def __init__(self, storage: CheckpointStorage, unique: str) -> None:
         self._storage = storage
         self._unique = unique
-        self._factory: StreamFactory | None = None
+        self._factory: FsStreamFactory | None = None
 
     def create_stream(self, scope: StateScope = StateScope.SHARED) -> CheckpointStream:
         """A new stream, under a name never used before. Raises :class:`OSError` when the directory cannot be made."""
         if self._factory is None:
             self._factory = self._storage.shared_stream_factory(self._unique)
         return self._factory.create_stream(scope)
+
+    def take_written(self) -> tuple[int, int]:
+        """How many files were begun since the last call, and how many bytes were written to any."""
+        return (0, 0) if self._factory is None else self._factory.written.take()
 
 
 def shared_state(

@@ -97,6 +97,8 @@ class Task(TaskSteps):
         self._half_done_ns: dict[Channel | None, int] = {}
         """By input channel, none in a source: time spent on the record at its head, at which mail cut a slice."""
         self._resting_until_ns = 0
+        self._spent_until_ns = 0
+        """When the time is over that operators have charged for what they have done."""
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -226,9 +228,10 @@ class Task(TaskSteps):
             return
         if self._slice_records and not (self.inputs and self.gate.has_priority_event):
             return
-        if self.kernel.now_ns < self._resting_until_ns:
+        idle_until_ns = max(self._resting_until_ns, self._spent_until_ns)
+        if self.kernel.now_ns < idle_until_ns:
             self._woken = True
-            self.kernel.schedule(self._resting_until_ns, "run", self)
+            self.kernel.schedule(idle_until_ns, "run", self)
             return
         try:
             if self._slice_records:
@@ -309,6 +312,10 @@ class Task(TaskSteps):
     def rest(self, virtual_ns: int) -> None:
         """Start no further element for ``virtual_ns``."""
         self._resting_until_ns = max(self._resting_until_ns, self.kernel.now_ns) + virtual_ns
+
+    def spend(self, virtual_ns: int) -> None:
+        """What the task has just done takes ``virtual_ns``."""
+        self._spent_until_ns = self.busy_until_ns + virtual_ns
 
     # -- events in the stream -----------------------------------------------------------------------------------
 
@@ -535,6 +542,11 @@ class Task(TaskSteps):
         return self.kernel.now_ns
 
     @property
+    def busy_until_ns(self) -> int:
+        """When the time is over that operators have spent so far; now, if none is left."""
+        return max(self._spent_until_ns, self.kernel.now_ns)
+
+    @property
     def watermark_ms(self) -> int:
         """Current event time of the task."""
         return MAX_TIMESTAMP_MS if self.input_ended else self._valve.watermark_ms
@@ -567,7 +579,7 @@ class Task(TaskSteps):
                 for channel, spent_ns in self._half_done_ns.items()
                 if spent_ns
             ),
-            max(0, self._resting_until_ns - now),
+            (max(0, self._resting_until_ns - now), max(0, self._spent_until_ns - now)),
             self.timers.fingerprint(now),
             self.gate.fingerprint(),
             self._valve.fingerprint(),

@@ -113,7 +113,8 @@ class TaskOperatorContext:
         environment = self._task.environment
         # An attempt deploys a subtask once, so that no two backends ever have one name, those of other runs included.
         unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
-        self._executor = TaskExecutor(self._task, self.name, self._await_materialization)
+        uploads = SharedStreams(environment.storage, f"{unique}-background")
+        self._executor = TaskExecutor(self._task, self.name, uploads, self._await_materialization)
         working_dir = posixpath.join(environment.working_dir, unique)
         self._working_dirs.append(working_dir)
         return environment.state_backend.create_keyed_backend(
@@ -126,7 +127,7 @@ class TaskOperatorContext:
                 unique,
                 self._executor,
                 self.processing_time_ms,
-                shared_streams=SharedStreams(environment.storage, f"{unique}-background"),
+                shared_streams=uploads,
             )
         )
 
@@ -242,7 +243,7 @@ class TaskOperatorContext:
 
     def spend(self, virtual_ns: int) -> None:
         """See the contract."""
-        self._task.rest(virtual_ns)
+        self._task.spend(virtual_ns)
 
     def hold_input(self) -> None:
         """See the contract. To the task it is one more output without credit."""

@@ -42,6 +42,7 @@ def test_a_checkpoint_that_the_disk_has_lost_need_not_be_committed() -> None:
         "cost.source_record_ns": 300,
         "cost.link_latency_ns": 5_000,
         "cost.storage_latency_ns": 8_000,
+        "inline_state_bytes": 0,
         "checkpoint_interval": "2rec",
         "heartbeat_timeout_ns": 1_001,
         "retained": 1,

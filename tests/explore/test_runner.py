@@ -233,7 +233,7 @@ def test_digests_tell_runs_apart() -> None:
 CONFIGS: tuple[dict[str, Any], ...] = (
     {"checkpoint_interval": "4us"},
     {"checkpoint_interval": "6us", "mode": "unaligned", "cost.record_ns": 400},
-    {"checkpoint_interval": "5us", "mode": "at-least-once", "cost.storage_latency_ns": 900, "max_concurrent": 2},
+    {"checkpoint_interval": "5us", "mode": "at-least-once", "cost.storage_latency_ns": 900, "inline_state_bytes": 0},
     {"checkpoint_interval": "7rec", "cost.link_latency_ns": 300},
 )
 

@@ -105,6 +105,7 @@ def config(mode: str = "aligned", seed: str = "0", **settings: Any) -> RunConfig
         "restart": FixedDelayRestart(None, 1_000),
         "tolerable_failures": 1_000,
         "cost": CostModel(record_ns=700, storage_latency_ns=900, slow_links={"far": 6_000}),
+        "inline_state_bytes": 0,
     }
     return RunConfig(mode=mode, seed=seed, **{**merged, **settings})
 

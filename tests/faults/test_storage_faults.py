@@ -32,6 +32,7 @@ SETTINGS: dict[str, Setting] = {
     "checkpoint_interval": "17us",
     "cost.record_ns": 700,
     "cost.storage_latency_ns": 900,
+    "inline_state_bytes": 0,
     "cost.slow_links.far": 6_000,
     "tolerable_failures": 1_000,
     "retained": 3,

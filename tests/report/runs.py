@@ -47,6 +47,7 @@ def make_run(*, kill: bool = False, fail: bool = False, mode: str = "aligned", p
         batch_size=4,
         checkpoint_interval=CheckpointInterval(records=20),
         cost=CostModel(storage_latency_ns=1_500),
+        inline_state_bytes=0,
     )
     oracle, digest = CutOracle(), TraceDigest()
     execution = Execution(

@@ -421,7 +421,7 @@ def test_a_finished_task_leaves_no_snapshot_behind() -> None:
     acknowledged = {one.checkpoint_id for one in trace.of(SnapshotAcknowledged) if one.task == "out[0]"}
     made.kernel.run()
 
-    assert len(taken - acknowledged) == 1, "no snapshot was under way at the end: this test tested nothing"
+    assert taken - acknowledged, "no snapshot was under way at the end: this test tested nothing"
     assert {one.checkpoint_id for one in trace.of(SnapshotAcknowledged) if one.task == "out[0]"} == acknowledged
     newest = max(one.checkpoint_id for one in trace.of(CheckpointCompleted))
     assert all(f"/chk-{newest}/" in path for path in snapshot_files(files))
@@ -437,6 +437,7 @@ def test_storage_takes_virtual_time() -> None:
         batch_size=10,
         checkpoint_interval=every(ns=100 * US),
         cost=CostModel(storage_latency_ns=25 * US),
+        inline_state_bytes=0,
     )
 
     taken = {(one.checkpoint_id, one.task): one.time_ns for one in trace.of(SnapshotTaken)}
@@ -457,6 +458,7 @@ def test_copy_on_write_holds_while_the_job_goes_on() -> None:
         batch_size=4,
         checkpoint_interval=every(ns=40 * US),
         cost=cost,
+        inline_state_bytes=0,
         restart=FixedDelayRestart(3, 5 * US),
     )
 

@@ -20,7 +20,7 @@ def test_by_default_only_source_records_cost() -> None:
     assert cost.record_cost_ns(NAMES, is_source=False) == 0
     assert cost.latency_ns(NAMES) == 0
     assert cost.transfer_ns(10**9) == 0
-    assert cost.storage_ns(10**9) == 0
+    assert cost.storage_ns(3, 10**9) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,9 +51,10 @@ def test_transfer_counts_bytes() -> None:
 
 
 def test_storage_takes_latency_and_bandwidth() -> None:
-    """Each piece of a snapshot takes the latency, and its bytes over the bandwidth."""
-    assert CostModel(storage_latency_ns=7).storage_ns(10**6) == 7
-    assert CostModel(storage_latency_ns=7, storage_bytes_per_s=1_000).storage_ns(2) == 2_000_007
+    """Each file takes the latency, and the bytes written their size over the bandwidth."""
+    assert CostModel(storage_latency_ns=7).storage_ns(3, 10**6) == 21
+    assert CostModel(storage_latency_ns=7, storage_bytes_per_s=1_000).storage_ns(1, 2) == 2_000_007
+    assert CostModel(storage_latency_ns=7, storage_bytes_per_s=1_000).storage_ns(0, 2) == 2_000_000
 
 
 @pytest.mark.parametrize(

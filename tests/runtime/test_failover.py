@@ -130,6 +130,7 @@ def test_pending_checkpoints_die_with_the_region() -> None:
         instruments=[trace],
         restart=FixedDelayRestart(None, 1 * US),
         cost=CostModel(storage_latency_ns=4 * US),
+        inline_state_bytes=0,
         **SETTINGS,
     )
 

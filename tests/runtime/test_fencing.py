@@ -56,6 +56,7 @@ def restarted_run(act: Callable[[JobManager, int], None]) -> tuple[list[Any], An
         checkpoint_interval=every(ns=10 * US),
         restart=FixedDelayRestart(None, 0),
         cost=CostModel(storage_latency_ns=2 * US),
+        inline_state_bytes=0,
     )
     result = zombie.made.run().raise_on_failure()
     assert zombie.acted

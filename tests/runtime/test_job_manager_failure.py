@@ -109,6 +109,7 @@ def test_killed_around_a_restart_of_tasks(mode: str, first: str, later_us: int) 
             mode=mode,
             restart=FixedDelayRestart(None, 3 * US),
             cost=CostModel(storage_latency_ns=1 * US),
+            inline_state_bytes=0,
             **SETTINGS,
         )
         checked(made).raise_on_failure()
@@ -237,6 +238,7 @@ def test_a_dead_job_manager_hears_nothing() -> None:
         counting(CollectedResults()),
         kills=[("job manager", 8 * US)],
         cost=CostModel(storage_latency_ns=2 * US),
+        inline_state_bytes=0,
         checkpoint_timeout_ns=4 * US,
         tolerable_failures=100,
         **SETTINGS,

@@ -15,6 +15,7 @@ from engine.observe.events import BackgroundWorkDone, TraceEvent
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
+from engine.runtime.shared_files import SharedStreams
 from operators.keyed import ReduceOperator
 from state_backends.executor import BackgroundWork
 from state_backends.filesystem import MemoryFileSystem
@@ -200,13 +201,54 @@ def test_background_work_takes_virtual_time_and_comes_in_order() -> None:
     assert events[0].operator == "count -> out[0]/count"
 
 
+class Upload(Work):
+    """Writes two files to checkpoint storage in its first step, and moves no byte in the others."""
+
+    streams: SharedStreams
+
+    def step(self) -> int | None:
+        """One step."""
+        moved = super().step()
+        if moved is None:
+            return None
+        if self.left == 2:
+            for _ in range(2):
+                stream = self.streams.create_stream()
+                stream.write(b"x" * 50)
+                stream.close_and_get_handle()
+            return 100
+        return 0
+
+
+def test_background_work_pays_for_each_file_in_checkpoint_storage_once() -> None:
+    """Latency is charged per file, and not per step."""
+    upload, spied, events = Upload("upload", 3), Spied(), []
+    spied.works = {"count-0-1-1-0": [upload]}
+    create = spied.create_keyed_backend
+
+    def creating(environment: BackendEnvironment) -> HeapKeyedStateBackend:
+        assert isinstance(environment.shared_streams, SharedStreams)
+        upload.streams = environment.shared_streams
+        return create(environment)
+
+    def hear(event: TraceEvent) -> None:
+        if isinstance(event, BackgroundWorkDone):
+            events.append(event.duration_ns)
+
+    spied.create_keyed_backend = creating  # type: ignore[method-assign]
+    cost = CostModel(storage_latency_ns=7_000, storage_bytes_per_s=100_000_000)
+    ran(spied, cost=cost, instruments=[hear], checkpoint_interval=None)
+
+    assert events == [2 * 7_000 + 1_000]
+
+
 def test_background_work_is_cancelled_with_its_task() -> None:
     """Each piece that was not done, once; none of its steps comes later."""
     works = [Work("first", 10**6), Work("second")]
     spied = Spied()
     spied.works = {"count-0-1-1-0": works}
 
-    ran(spied, cost=CostModel(storage_latency_ns=US), kills=[("count[0]", 30 * US)])
+    ran(spied, cost=CostModel(storage_bytes_per_s=10**8), kills=[("count[0]", 30 * US)])
 
     assert [work.cancelled for work in works] == [1, 1]
     assert works[0].left > 10**6 - 40
@@ -218,7 +260,7 @@ def test_background_work_that_fails_fails_the_task() -> None:
     spied = Spied()
     spied.works = {"count-0-1-1-0": [Work("compaction", 3, fails=True)]}
 
-    _, result = ran(spied, cost=CostModel(storage_latency_ns=10 * US))
+    _, result = ran(spied, cost=CostModel(storage_bytes_per_s=10**7))
 
     assert result.attempts == 2
     assert any("input/output error" in note for note in result.notes)

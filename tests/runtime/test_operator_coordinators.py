@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_interval": every(ns=9 * US),
     "restart": FixedDelayRestart(None, 2 * US),
     "cost": CostModel(record_ns=1 * US, link_latency_ns=2 * US, storage_latency_ns=1 * US),
+    "inline_state_bytes": 0,
 }
 INSTANTS = range(1, 70, 4)
 

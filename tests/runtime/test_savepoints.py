@@ -169,6 +169,7 @@ def test_savepoints_overtake_a_pending_checkpoint() -> None:
         batch_size=3,
         checkpoint_interval=every(ns=20 * US),
         cost=CostModel(storage_latency_ns=4 * US),
+        inline_state_bytes=0,
     )
     made.savepoint(21 * US, TARGET)
     made.savepoint(22 * US, TARGET)
@@ -260,6 +261,7 @@ def test_a_savepoint_under_way_dies_with_the_job() -> None:
         kills=[("count", 22 * US)],
         batch_size=3,
         cost=CostModel(storage_latency_ns=4 * US),
+        inline_state_bytes=0,
     )
     made.savepoint(20 * US, TARGET)
     result = made.run().raise_on_failure()

@@ -67,7 +67,8 @@ def going_on(job: Job, files: FileSystem, path: str | None, **config: Any) -> Ex
 def test_what_stops_goes_on_where_it_stopped(mode: str, stop: StopMode, at_us: int) -> None:
     """What the stopped run has committed and what the next one commits are together each record once."""
     files, results, oracle = MemoryFileSystem(), CollectedResults(), CutOracle()
-    settings: dict[str, Any] = {"mode": mode, "instruments": [oracle], "cost": CostModel(storage_latency_ns=3 * US)}
+    settings: dict[str, Any] = {"mode": mode, "instruments": [oracle], "inline_state_bytes": 0}
+    settings["cost"] = CostModel(storage_latency_ns=3 * US)
     result = checked(stopping(results, at_us * US, stop, file_system=files, **settings))
     (report,) = result.savepoints
 
@@ -153,7 +154,8 @@ def test_everything_pending_dies_first(stop_mode: StopMode) -> None:
     """The schedule stops before the savepoint is triggered: pending checkpoints and savepoints are aborted. Nothing is
     triggered behind it, not even the last checkpoint of a job that was drained."""
     trace = Trace()
-    made = stopping([], 22 * US, stop_mode, instruments=[trace], cost=CostModel(storage_latency_ns=5 * US))
+    cost = CostModel(storage_latency_ns=5 * US)
+    made = stopping([], 22 * US, stop_mode, instruments=[trace], cost=cost, inline_state_bytes=0)
     made.savepoint(21 * US, TARGET)
     made.savepoint(23 * US, TARGET)
     result = made.run().raise_on_failure()
@@ -172,7 +174,11 @@ def test_tasks_wait_for_exactly_their_savepoint() -> None:
     """A task that hears of another completed snapshot stays; it goes when it hears of this one."""
     trace = Trace()
     made = execution(
-        counting([]), instruments=[trace], checkpoint_interval=None, cost=CostModel(storage_latency_ns=5 * US)
+        counting([]),
+        instruments=[trace],
+        checkpoint_interval=None,
+        cost=CostModel(storage_latency_ns=5 * US),
+        inline_state_bytes=0,
     )
     made.savepoint(1 * US, TARGET)
     made.savepoint(20 * US, TARGET, stop=StopMode.SUSPEND)
@@ -259,6 +265,7 @@ def test_killed_while_it_stops_the_job_goes_on(target: str, late_us: int) -> Non
         restart=FixedDelayRestart(None, 1 * US),
         master_recovery_ns=1 * US,
         cost=CostModel(storage_latency_ns=3 * US),
+        inline_state_bytes=0,
     )
     made.kill(target, (20 + late_us) * US)
     result = checked(made).raise_on_failure()
@@ -316,6 +323,7 @@ def test_a_region_that_dies_while_the_job_stops_takes_the_others_along() -> None
         restart=FixedDelayRestart(None, 0),
         failover="region",
         cost=CostModel(storage_latency_ns=5 * US),
+        inline_state_bytes=0,
     )
     made.kill("map-a", 22 * US)
     result = checked(made).raise_on_failure()
@@ -351,7 +359,8 @@ def test_no_timer_fires_behind_the_snapshot() -> None:
         return operator
 
     job = Job("ticks").source(SequenceSource(0, RECORDS), name="numbers").via(ticking, name="tick").collect([])
-    made = stopping([], 20 * US, job=job, cost=CostModel(storage_latency_ns=20 * US), checkpoint_interval=None)
+    cost = CostModel(storage_latency_ns=20 * US)
+    made = stopping([], 20 * US, job=job, cost=cost, inline_state_bytes=0, checkpoint_interval=None)
     assert made.run().raise_on_failure().state == "stopped"
 
     assert ticks == [at * US for at in range(3, 20, 3)]

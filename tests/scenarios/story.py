@@ -141,7 +141,8 @@ class Story:
         """Run the job to its end."""
         told = Told(self.committed)
         cost = CostModel(source_record_ns=0, slow_links=self._delays, storage_latency_ns=self._storage_ms * MS)
-        config = RunConfig(checkpoint_interval=None, cost=cost, restart=self._restart, **self._config)
+        settings: dict[str, Any] = {"inline_state_bytes": 0, "restart": self._restart, **self._config}
+        config = RunConfig(checkpoint_interval=None, cost=cost, **settings)
         execution = Execution(self.job.plan(), config, instruments=[told.hear, told.oracle])
         for target, at_ns in self._kills:
             execution.kill(target, at_ns)

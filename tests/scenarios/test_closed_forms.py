@@ -221,17 +221,12 @@ def stored(senders: int, receivers: int, input_capacity: int, output_capacity: i
 
 @pytest.mark.parametrize(("senders", "receivers"), [(1, 1), (3, 2), (4, 8)])
 def test_a_saturated_edge_stores_what_its_channels_hold(senders: int, receivers: int) -> None:
-    """Channels * capacity records, whichever side of the channels they are on. Files need some bytes of their own; what
-    grows with the capacity is channels * capacity * bytes of a record."""
-    channels, record_bytes = senders * receivers, len(b"\xa6record")
+    """Channels * capacity records, whichever side of the channels they are on, each of the size that the costs say."""
+    channels, record_bytes = senders * receivers, CostModel().record_bytes
 
-    records, size_bytes = stored(senders, receivers, 20, 20)
-    more_at_the_receiver = stored(senders, receivers, 30, 20)
-    more_at_the_sender = stored(senders, receivers, 20, 30)
-
-    assert records == channels * 40
-    assert more_at_the_receiver == (channels * 50, size_bytes + channels * 10 * record_bytes)
-    assert more_at_the_sender == (channels * 50, size_bytes + channels * 10 * record_bytes)
+    assert stored(senders, receivers, 20, 20) == (channels * 40, channels * 40 * record_bytes)
+    assert stored(senders, receivers, 30, 20) == (channels * 50, channels * 50 * record_bytes)
+    assert stored(senders, receivers, 20, 30) == (channels * 50, channels * 50 * record_bytes)
 
 
 # --- durations --------------------------------------------------------------------------------------------------------
@@ -260,6 +255,7 @@ def durations(mode: str, sink_ns: int, **settings: Any) -> list[int]:
         channel_capacity=10,
         output_capacity=10,
         checkpoint_interval=every(120 * sink_ns),
+        inline_state_bytes=0,
         **settings,
     )
     # Half of the records go to each of two sinks. As long as less than nine tenths of them are processed, it is full.
@@ -315,7 +311,11 @@ def test_a_record_is_committed_with_the_next_checkpoint(mode: str) -> None:
     job, results, records = Job("commits"), Committed(), 9_900
     plan = _committing(job.source(SequenceSource(0, records), name="source"), job, results)
     config = RunConfig(
-        mode=mode, batch_size=16, checkpoint_interval=every(INTERVAL_NS), cost=CostModel(storage_latency_ns=STORAGE_NS)
+        mode=mode,
+        batch_size=16,
+        checkpoint_interval=every(INTERVAL_NS),
+        cost=CostModel(storage_latency_ns=STORAGE_NS),
+        inline_state_bytes=0,
     )
     results.execution = Execution(plan, config)
 

@@ -104,6 +104,7 @@ def ran(mode: str, striker: Striker, seed: int = 0) -> tuple[ExecutionResult, Co
         restart=FixedDelayRestart(None, 1_000),
         master_recovery_ns=1_000,
         cost=CostModel(record_ns=700, storage_latency_ns=900, slow_links={"far": 6_000}),
+        inline_state_bytes=0,
         **settings,
     )
     execution = Execution(counting(results).plan(), config, instruments=[oracle, striker])

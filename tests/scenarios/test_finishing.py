@@ -50,6 +50,7 @@ def ran(mode: str, *rules: FaultRule, **settings: Any) -> tuple[ExecutionResult,
         retained=100,
         restart=FixedDelayRestart(None, 0),
         cost=CostModel(storage_latency_ns=WRITE_NS, link_latency_ns=LINK_NS),
+        inline_state_bytes=0,
         **settings,
     )
     return made.run().raise_on_failure(), trace, results.records

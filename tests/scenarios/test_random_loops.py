@@ -67,6 +67,7 @@ def plans(draw: st.DrawFn, mode: str) -> Plan:
         output_capacity=draw(st.sampled_from((0, 0, 5))),
         checkpoint_interval=draw(st.sampled_from((CheckpointInterval(records=11), *intervals))),
         retained=draw(st.integers(1, 3)),
+        inline_state_bytes=draw(st.sampled_from((0, 20 * 1024))),
         tolerable_failures=10**6,
         checkpoint_timeout_ns=draw(st.sampled_from((200_000, 600 * 10**9))),
         min_pause_ns=draw(st.sampled_from((0, 2_000))),
@@ -121,6 +122,7 @@ def test_a_checkpoint_that_no_record_follows_is_tried_again() -> None:
         tolerable_failures=10**6,
         restart=FixedDelayRestart(9, 0),
         cost=CostModel(source_record_ns=1_000, record_ns=2_500, storage_latency_ns=2_000, stragglers={"out[0]": 3.0}),
+        inline_state_bytes=0,
     )
 
     made.run(config, [Kill(JOB_MANAGER, 0, 0)])

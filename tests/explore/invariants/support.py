@@ -26,6 +26,7 @@ USUAL: Mapping[str, Setting] = {
     "checkpoint_interval": "7us",
     "batch_size": 2,
     "cost.storage_latency_ns": 900,
+    "inline_state_bytes": 0,
     "cost.link_latency_ns": 300,
     "cost.record_ns": 500,
     "tolerable_failures": 1_000_000,

@@ -195,7 +195,7 @@ def hasty(results: CollectedResults) -> Job:
 def test_output_of_a_checkpoint_that_never_completed_is_found() -> None:
     """A sink that commits at the barrier shows what is then taken back: records, attempt and checkpoint are named."""
     slow = CostModel(storage_latency_ns=40_000)
-    run = audited(config("aligned", cost=slow), ["numbers[0]@70us"], make=hasty)
+    run = audited(config("aligned", cost=slow, inline_state_bytes=0), ["numbers[0]@70us"], make=hasty)
     visible = [one for one in run.found.found if one.kind == VISIBLE]
     assert visible
     assert {number for _, number in records_of(visible)} <= set(range(70))
@@ -207,10 +207,10 @@ def test_output_of_a_checkpoint_that_never_completed_is_found() -> None:
 def test_output_of_a_dead_process_is_found_in_the_next() -> None:
     """What a process has shown at a barrier, and the next one takes back, is found, although its tasks are gone."""
     slow = CostModel(storage_latency_ns=40_000)
-    settings = config("aligned", cost=slow, restart=NoRestart())
+    settings = config("aligned", cost=slow, inline_state_bytes=0, restart=NoRestart())
     files, results, ledger = MemoryFileSystem(), CollectedResults(transactional=False), EffectLedger()
     for number in range(2):
-        with open_storage("/storage", "hasty", file_system=files) as opened:
+        with open_storage("/storage", "hasty", inline_state_bytes=0, file_system=files) as opened:
             execution = Execution(
                 hasty(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
                 output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,

@@ -391,7 +391,7 @@ def test_a_killed_job_shows_everything_once(name: str, mode: str) -> None:
         made = execution(
             job, file_system=files, kills=[(target, at_us * US), ("numbers", (at_us + 20) * US)], mode=mode,
             checkpoint_interval=every(records=5), restart=FixedDelayRestart(5, 1_000), cost=cost, batch_size=3,
-            seed=str(number),
+            seed=str(number), inline_state_bytes=0,
         )  # fmt: skip
         run_polled(made, files, sink, once=once).raise_on_failure()
 

@@ -183,7 +183,7 @@ def test_a_killed_job_commits_everything_once(kind: str, mode: str, chain: bool)
         kills = [(targets[number % len(targets)], at_us * US), (targets[-1], (at_us + 9) * US)]
         made = execution(
             job, kills=kills, mode=mode, checkpoint_interval=every(records=7), cost=cost, batch_size=4,
-            restart=FixedDelayRestart(5, 1_000), channel_capacity=8, seed=str(number),
+            restart=FixedDelayRestart(5, 1_000), channel_capacity=8, seed=str(number), inline_state_bytes=0,
         )  # fmt: skip
         made.run().raise_on_failure()
 
