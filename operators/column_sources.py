@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from engine.elements.source import SourceContext, SplitReader
-from operators.sources import check_splits, numbered_splits, share, split_index
+from operators.sources import NumberedSplits, check_splits, share, split_index
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ class ColumnSource:
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``columns-0-of-2`` .."""
-        return numbered_splits("columns", self._splits)
+        return NumberedSplits("columns", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader whose next record is number ``position``."""
@@ -76,7 +76,7 @@ class ColumnGeneratorSource:
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``column-generator-0-of-2`` .."""
-        return numbered_splits("column-generator", self._splits)
+        return NumberedSplits("column-generator", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader whose next record is number ``position``."""

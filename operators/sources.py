@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
@@ -16,16 +16,50 @@ from engine.elements.source import SourceContext, SplitReader
 _NS_PER_S = 1_000_000_000
 
 
-def numbered_splits(prefix: str, count: int) -> list[str]:
-    """Ids ``prefix-0-of-count`` .. for ``count`` splits. The count is in them because it decides what is in a split."""
-    return [f"{prefix}-{index}-of-{count}" for index in range(count)]
+class NumberedSplits(Sequence[str]):
+    """Ids ``prefix-0-of-count`` .. for ``count`` splits. The count is in them because it decides what is in a split.
+
+    Only the ids that are asked for are made: each of many subtasks takes its own, and together they take each once.
+    """
+
+    __slots__ = ("_count", "_prefix")
+
+    def __init__(self, prefix: str, count: int) -> None:
+        self._prefix, self._count = prefix, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        numbers = range(self._count)[at]
+        return self._id(numbers) if isinstance(numbers, int) else [self._id(number) for number in numbers]
+
+    def __contains__(self, split: object) -> bool:
+        return isinstance(split, str) and self.number(split) is not None
+
+    def number(self, split: str) -> int | None:
+        """The number in an id, or ``None`` when there is no such split."""
+        text = split.removeprefix(f"{self._prefix}-").removesuffix(f"-of-{self._count}")
+        # Longer ones are no numbers of ours, and Python refuses to read the longest.
+        if not (text.isdecimal() and text.isascii() and len(text) <= len(str(self._count))):
+            return None
+        number = int(text)
+        return number if number < self._count and split == self._id(number) else None
+
+    def _id(self, number: int) -> str:
+        return f"{self._prefix}-{number}-of-{self._count}"
 
 
 def split_index(split: str, prefix: str, count: int, source: str) -> int:
     """The number in a split id. Raises ``JobChangedError`` when the source has no such split."""
-    ids = numbered_splits(prefix, count)
-    if split in ids:
-        return ids.index(split)
+    ids = NumberedSplits(prefix, count)
+    number = ids.number(split)
+    if number is not None:
+        return number
     raise JobChangedError(
         f"source {source!r} has no split {split!r}: it has {', '.join(ids[:10])}{', …' if count > 10 else ''}\n"
         "  the checkpoint was taken with another number of splits, or by another kind of source\n"
@@ -100,7 +134,7 @@ class CollectionSource:
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``collection-0-of-2`` .."""
-        return numbered_splits("collection", len(self._collections))
+        return NumberedSplits("collection", len(self._collections))
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader behind item ``position - 1`` of ``split``."""
@@ -171,7 +205,7 @@ class SequenceSource:
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``sequence-0-of-2`` .."""
-        return numbered_splits("sequence", self._splits)
+        return NumberedSplits("sequence", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader whose next record is the int ``position``."""
@@ -236,7 +270,7 @@ class GeneratorSource:
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``generator-0-of-2`` .."""
-        return numbered_splits("generator", self._splits)
+        return NumberedSplits("generator", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader whose next record is number ``position``."""

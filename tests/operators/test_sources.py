@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -233,3 +235,56 @@ def test_impossible_arguments_are_refused(make: Callable[[], object]) -> None:
     """Arguments that make no sense are refused where the source is made."""
     with pytest.raises(ConfigurationError):
         make()
+
+
+def steps_in_sources(action: Callable[[], object]) -> int:
+    """How many bytecodes of ``operators`` an action takes: work that no machine makes slower."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        if "operators" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("kind", sorted(SOURCES))
+def test_finding_the_splits_of_all_subtasks_is_linear_in_their_number(kind: str) -> None:
+    """Twice the subtasks take twice the work to learn which split is theirs, and to open it."""
+
+    def open_all(source: Any, subtasks: int) -> None:
+        for subtask in range(subtasks):
+            ids = source.splits(world)
+            (mine,) = ids[subtask::subtasks]
+            assert mine in ids
+            source.open_split(mine, None, world)
+
+    world, small, large = SourceWorld(), SOURCES[kind](400, 60), SOURCES[kind](400, 120)
+    of_few = steps_in_sources(lambda: open_all(small, 60))
+    of_many = steps_in_sources(lambda: open_all(large, 120))
+
+    assert of_few > 0
+    assert of_many == pytest.approx(2 * of_few, rel=0.1)
+
+
+def test_only_ids_as_they_are_written_name_a_split() -> None:
+    """Another spelling of a number is no split of the source."""
+    ids = SequenceSource(0, 10, splits=5).splits(SourceWorld())
+
+    assert list(ids) == [f"sequence-{number}-of-5" for number in range(5)]
+    assert all(split in ids for split in ids)
+    for other in ("5", "05", "-1", "+1", " 1", "1_0", "²", "١", "9" * 5000, ""):
+        assert f"sequence-{other}-of-5" not in ids
+    for other in ("sequence-1-of-6", "1-of-5", "sequence-1", "collection-1-of-5", "", 1):
+        assert other not in ids
+    assert ids[-1] == "sequence-4-of-5"
