@@ -17,6 +17,7 @@ from engine.cli.options import parse_params
 from engine.cli.run_directory import report_json
 from engine.cli.subjects import load_subject_and_scenario
 from engine.cli.terminal import error_console, say
+from engine.cli.usage import AtLeast, OneOf
 from engine.runtime.config import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -46,34 +47,34 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
 
 @click.command("check", help=_HELP)
 @click.argument("job_file", metavar="JOB")
-@click.option("--mode", type=click.Choice(mode_names()), help="How checkpoints are taken. [default: the job file's]")
+@click.option("--mode", type=OneOf(mode_names()), help="How checkpoints are taken. [default: the job file's]")
 @click.option(
     "--promise",
-    type=click.Choice(["exactly-once", "at-least-once", "at-most-once", "none"]),
+    type=OneOf(["exactly-once", "at-least-once", "at-most-once", "none"]),
     default="exactly-once",
     show_default=True,
     help="What the output is judged by.",
 )
 @click.option(
     "--crashes",
-    type=click.IntRange(min=0),
+    type=AtLeast(0),
     help="How many faults strike at most. [default: the job file's, or 1]",
 )
 @click.option(
     "--checkpoints",
-    type=click.IntRange(min=0),
+    type=AtLeast(0),
     help="So many checkpoints, each of which begins at any moment. [default: the job file's, or 1]",
 )
 @click.option(
     "--faults",
     "kinds",
     multiple=True,
-    type=click.Choice(["crash", "lose", "duplicate"]),
+    type=OneOf(["crash", "lose", "duplicate"]),
     help="What may strike: a crash, or a message between job manager and task that is lost or comes twice. Repeatable."
     " [default: crash]",
 )
 @click.option(
-    "--max-states", type=click.IntRange(min=1), default=DEFAULT_STATES, show_default=True, help="Give up then."
+    "--max-states", type=AtLeast(1), default=DEFAULT_STATES, show_default=True, help="Give up then."
 )
 @click.option("--time", "duration", metavar="TIME", default=DEFAULT_TIME, show_default=True, help="Give up then.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")

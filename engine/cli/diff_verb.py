@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from engine.cli.failing import OpenedRun, open_run
+from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
 from engine.explore.failure_report import standard_invariants
@@ -29,7 +30,7 @@ The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN a
 @click.argument("run", metavar="RUN")
 @click.argument("other", metavar="[OTHER]", required=False)
 @click.option("--job", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
-@click.option("--runs", type=click.IntRange(min=1), default=DEFAULT_BUDGET.runs, show_default=True, help="At most.")
+@click.option("--runs", type=AtLeast(1), default=DEFAULT_BUDGET.runs, show_default=True, help="At most.")
 def command(run: str, other: str | None, job: str | None, runs: int) -> int:
     """See the help text."""
     typed = ["diff", run, *([] if other is None else [other])]

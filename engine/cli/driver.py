@@ -18,6 +18,7 @@ import click
 
 import engine
 from engine.cli.descriptor import SAVEPOINTS_NAME, note_stopped
+from engine.cli.endings import Terminated
 from engine.cli.failures import failure_text, is_expected
 from engine.cli.interference import surroundings, survived
 from engine.cli.ledger_audit import LedgerAudit
@@ -194,7 +195,7 @@ def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watc
             survived(order),
         ):
             return execution.run(progress)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         if order.storage_dir is not None:
             say(console, f"Next: {shlex.join(['weir', 'resume', order.storage_dir])}")
         raise

@@ -21,6 +21,7 @@ from engine.cli.options import parse_params
 from engine.cli.run_directory import report_json
 from engine.cli.subjects import load_subject, load_subject_and_scenario
 from engine.cli.terminal import error_console, say
+from engine.cli.usage import AtLeast, OneOf
 from engine.elements.errors import ConfigurationError
 from engine.runtime.config import parse_duration_ns
 
@@ -56,20 +57,20 @@ TMPFS = "/dev/shm"
 
 @click.command("explore", help=_HELP)
 @click.argument("job_file", metavar="JOB")
-@click.option("--runs", type=click.IntRange(min=1), help=f"Runs to make. [default: {DEFAULT_RUNS}, without --time]")
+@click.option("--runs", type=AtLeast(1), help=f"Runs to make. [default: {DEFAULT_RUNS}, without --time]")
 @click.option("--time", "duration", metavar="TIME", help="Stop after this long by the wall clock, e.g. 90s or 10m.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that make runs.")
+@click.option("--jobs", type=AtLeast(1), default=1, show_default=True, help="Processes that make runs.")
 @click.option(
     "--mode",
     "modes",
     multiple=True,
-    type=click.Choice(mode_names()),
+    type=OneOf(mode_names()),
     help="How checkpoints are taken: each run has one of these. Repeatable. [default: all that take checkpoints]",
 )
 @click.option("--seed", default="0", show_default=True, help="Seed of the search: a number or any text.")
 @click.option(
     "--promise",
-    type=click.Choice(["exactly-once", "at-least-once", "at-most-once", "none"]),
+    type=OneOf(["exactly-once", "at-least-once", "at-most-once", "none"]),
     help="What the output is judged by. [default: what the mode of a run promises]",
 )
 @click.option(

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from engine.cli.endings import EXIT_INTERRUPTED
 from engine.cli.start_up import PACKAGES
 from engine.elements.errors import (
     EXIT_TOOL_ERROR,
@@ -23,23 +24,20 @@ from engine.elements.errors import (
     WeirError,
 )
 
-EXIT_INTERRUPTED = 130
-"""What shells expect of a program that ended on Ctrl-C."""
-
 EXIT_CODES = """\
 0  valid       the job finished and kept what its mode promises
 1  violated    a completed checkpoint is not the cut that the mode promises
 2  unknown     nothing could be judged
-3  tool error  wrong usage, or a bug of Weir
+3  tool error  a bug of Weir
 10 the job graph cannot run          16 storage: in use, not writable, nothing usable in it
-11 an option makes no sense          17 the job does not fit the state to restore
+11 wrong usage: no such option, value 17 the job does not fit the state to restore
 12 a user's function raised          18 the job failed and may not restart
 13 a malformed record                19 the job file cannot be loaded
 14 a key of another type             20 something is not installed
 15 state: cannot be read or written  21 an external system has lost what was to be committed
 22 a user's function made a call that no replay repeats (--paranoid)
 23 a sink has committed more than what the job would go on from
-130 interrupted"""
+130 interrupted (Ctrl-C)             143 terminated (SIGTERM)"""
 
 
 def exit_code_of_failure(error: BaseException) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,9 +9,19 @@ from typing import Any
 
 import click
 
-from engine.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, exit_code_of_failure, failure_text
+from engine.cli.endings import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    ReaderGone,
+    Terminated,
+    flush_streams,
+    standard_streams,
+    termination,
+)
+from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
 from engine.cli.start_up import start_up_problem
-from engine.elements.errors import EXIT_TOOL_ERROR, MissingDependencyError
+from engine.cli.usage import no_such_verb, usage_text
+from engine.elements.errors import EXIT_VALID, ConfigurationError, MissingDependencyError
 
 _VERBS = {
     "run": "engine.cli.run_verb",
@@ -58,15 +67,13 @@ class WeirGroup(click.Group):
         command: click.Command = import_module(module).command
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb. A reader of standard output that has gone (``weir inspect … | head``) has seen enough."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            # Caught here, for click would exit with 1, which means "violated". What is still buffered must go
-            # somewhere, or the interpreter complains at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_TOOL_ERROR
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb; an unknown one is told with the nearest that there is."""
+        if not args[0].startswith("-") and args[0] not in _VERBS:
+            raise no_such_verb(args[0], _VERBS, ctx)
+        return super().resolve_command(ctx, args)
 
     def main(
         self,
@@ -77,23 +84,35 @@ class WeirGroup(click.Group):
         **extra: Any,
     ) -> Any:
         """Run the command line and exit with the code that says how it went."""
+        with standard_streams():
+            try:
+                with termination():
+                    code = self._exit_code(args, prog_name, complete_var, **extra)
+            except ReaderGone:
+                code = EXIT_VALID  # it has seen what it wanted to see
+        sys.exit(code)
+
+    def _exit_code(self, *arguments: Any, **extra: Any) -> int:
         problem = start_up_problem()
         if problem is not None:
             click.echo(f"error: {problem}", err=True)
-            sys.exit(MissingDependencyError.exit_code)
+            return MissingDependencyError.exit_code
         try:
-            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            result = super().main(*arguments, standalone_mode=False, **extra)
+            flush_streams()
         except click.ClickException as error:
-            error.show()
-            # click exits with 2 on wrong usage; here 2 means "unknown", which wrong usage is not.
-            sys.exit(EXIT_TOOL_ERROR)
+            click.echo(usage_text(error), err=True)
+            return ConfigurationError.exit_code
+        except Terminated:
+            click.echo("terminated", err=True)
+            return EXIT_TERMINATED
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
-            sys.exit(EXIT_INTERRUPTED)
+            return EXIT_INTERRUPTED
         except Exception as error:
             click.echo(failure_text(error), err=True)
-            sys.exit(exit_code_of_failure(error))
-        sys.exit(result if isinstance(result, int) else 0)
+            return exit_code_of_failure(error)
+        return result if isinstance(result, int) else EXIT_VALID
 
 
 def _version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -109,6 +128,7 @@ def _version(context: click.Context, _parameter: click.Parameter, value: bool) -
     cls=WeirGroup,
     help=_HELP,
     epilog="\b\nExit codes:\n" + "\n".join(f"  {line}" for line in EXIT_CODES.splitlines()),
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.option(
@@ -119,5 +139,9 @@ def _version(context: click.Context, _parameter: click.Parameter, value: bool) -
     callback=_version,
     help="Print the version.",
 )
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Only groups the verbs."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help() + "\n", err=True)
+        raise click.UsageError(f"no verb is given; there are {', '.join(_VERBS)}", context)

@@ -12,6 +12,7 @@ from engine.cli.inspection import Selection, find_checkpoint, inspect_checkpoint
 from engine.cli.inspection_text import inspection_lines
 from engine.cli.places import place
 from engine.cli.state_difference import compare, difference_lines
+from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED
 
 _HELP = """Show the state in a checkpoint: per operator, subtask and key group. Every byte is verified first.
@@ -39,7 +40,7 @@ them. The exit code is 1 when there are any.
 @click.option("--operator", "uid", metavar="UID", help="Only the operator with this uid.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=0),
+    type=AtLeast(0),
     default=20,
     show_default=True,
     help="Entries shown of each state of a subtask, and records of each channel.",

@@ -9,12 +9,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from engine.cli.channel_inspection import in_flight_totals, inspect_in_flight
 from engine.cli.keyed_inspection import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.suggestions import nearest
 from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
 from state_backends.filesystem import FileSystem
 from state_backends.handles import FileStateHandle, OperatorStateHandle
@@ -188,8 +188,8 @@ def selected_operators(
     chosen = [one for one in operators if one.uid == selection.uid]
     if not chosen:
         uids = [one.uid for one in operators]
-        close = get_close_matches(selection.uid, uids, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(uids)}"
+        close = nearest(selection.uid, uids)
+        hint = f"did you mean {close!r}?" if close else f"it has: {', '.join(uids)}"
         raise ConfigurationError(f"{path}: no operator has uid {selection.uid!r}; {hint}")
     return chosen
 

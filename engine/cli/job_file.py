@@ -12,13 +12,13 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import JobFileError, WeirError
+from engine.elements.suggestions import nearest
 
 if TYPE_CHECKING:
     from engine.graph.job import Job
@@ -93,8 +93,8 @@ def _absolute(path: str) -> str:
     if not file.exists():
         parent = file.parent
         siblings = [one.name for one in sorted(parent.glob("*.py"))] if parent.is_dir() else []
-        close = get_close_matches(file.name, siblings, n=1)
-        hint = f"did you mean {parent / close[0]}?" if close else "check the path; it is relative to where you are"
+        close = nearest(file.name, siblings)
+        hint = f"did you mean {parent / close}?" if close else "check the path; it is relative to where you are"
         raise JobFileError(f"{path}: there is no such job file\n  fix: {hint}")
     if not file.is_file():
         raise JobFileError(f"{path}: a job file is a Python file, and this is a directory\n  fix: name the file in it")
@@ -185,8 +185,8 @@ def _call(
         arguments.setdefault("parallelism", parallelism)
     for name in arguments:
         if name not in named and not open_ended:
-            close = get_close_matches(name, named, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(named) or 'none'}"
+            close = nearest(name, named)
+            hint = f"did you mean {close!r}?" if close else f"it takes: {', '.join(named) or 'none'}"
             raise JobFileError(f"{path}: job() has no parameter {name!r}\n  fix: {hint}")
     for name, one in named.items():
         if one.default is one.empty and name not in arguments:

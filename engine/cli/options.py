@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 
+from engine.cli.usage import AtLeast, OneOf
 from engine.elements.errors import ConfigurationError, StorageError
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -214,17 +215,17 @@ def config_options(command: CommandT) -> CommandT:
         click.option("--seed", default="0", show_default=True, help="Seed of every choice: a number or any text."),
         click.option(
             "--mode",
-            type=click.Choice(modes()),
+            type=OneOf(modes()),
             default="aligned",
             show_default=True,
             help="How checkpoints are taken.",
         ),
         click.option(
             "--parallelism",
-            type=click.IntRange(min=1),
+            type=AtLeast(1),
             help="Subtasks per operator that names no number of its own.",
         ),
-        click.option("--batch-size", type=click.IntRange(min=1), help="Records a source emits at a time."),
+        click.option("--batch-size", type=AtLeast(1), help="Records a source emits at a time."),
         click.option(
             "--checkpoint-interval",
             metavar="100ms|10000rec|none",
@@ -232,10 +233,10 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option("--checkpoint-timeout", metavar="TIME", help="A slower checkpoint is aborted. [default: 10m]"),
         click.option("--min-pause", metavar="TIME", help="Least time between two checkpoints. [default: 0s]"),
-        click.option("--retain", type=click.IntRange(min=1), help="Checkpoints kept. [default: 2]"),
+        click.option("--retain", type=AtLeast(1), help="Checkpoints kept. [default: 2]"),
         click.option(
             "--tolerable-failures",
-            type=click.IntRange(min=0),
+            type=AtLeast(0),
             help="Failed checkpoints in a row that do not fail the job. [default: 0]",
         ),
         click.option(
@@ -246,7 +247,7 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--failover",
-            type=click.Choice(["full", "region"]),
+            type=OneOf(["full", "region"]),
             help="What a failed task takes with it: all tasks, or those it exchanges records with. [default: full]",
         ),
         click.option(
@@ -256,7 +257,7 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--max-concurrent",
-            type=click.IntRange(min=1),
+            type=AtLeast(1),
             help="Checkpoints that may be under way together. [default: 1]",
         ),
         click.option(
@@ -271,7 +272,7 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--ackers",
-            type=click.IntRange(min=0),
+            type=AtLeast(0),
             help="In mode acking: how many track records; 0 = nothing is tracked. [default: one per worker]",
         ),
         click.option(
@@ -281,7 +282,7 @@ def config_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--max-spout-pending",
-            type=click.IntRange(min=1),
+            type=AtLeast(1),
             help="In mode acking: unacknowledged records of one source subtask. [default: any number]",
         ),
         click.option(
@@ -306,12 +307,12 @@ def state_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--snapshot",
-            type=click.Choice(["full", "incremental"]),
+            type=OneOf(["full", "incremental"]),
             help="Whether a checkpoint holds all keyed state, or refers to what earlier ones wrote. [default: full]",
         ),
         click.option(
             "--compression",
-            type=click.Choice(["none", "zlib"]),
+            type=OneOf(["none", "zlib"]),
             help="Of full snapshots. [default: none]",
         ),
         click.option(

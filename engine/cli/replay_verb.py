@@ -10,6 +10,7 @@ import click
 from engine.cli.named_run import resolve
 from engine.cli.run_directory import report_json
 from engine.cli.terminal import error_console, say
+from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.report.units import plural
 
@@ -35,7 +36,7 @@ Examples:
 
 @click.command("replay", help=_HELP)
 @click.argument("text", metavar="TOKEN")
-@click.option("--times", type=click.IntRange(min=1), default=1, show_default=True, help="How often.")
+@click.option("--times", type=AtLeast(1), default=1, show_default=True, help="How often.")
 @click.option("--job", "job_file", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--trace", metavar="FILE", help="Write every event to FILE, as JSON Lines.")
 @click.option("--case", "print_case", is_flag=True, help="Print the case, everything that decides the run, as JSON.")

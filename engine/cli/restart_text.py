@@ -6,10 +6,10 @@ default (``fixed`` needs both).
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
+from engine.elements.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +33,8 @@ def parse_restart(text: str) -> RestartStrategy:
     name, *parts = text.strip().split(":")
     read = _READERS.get(name)
     if read is None:
-        close = get_close_matches(name, FORMS, n=1)
-        forms = [FORMS[close[0]]] if close else list(FORMS.values())
+        close = nearest(name, FORMS)
+        forms = [FORMS[close]] if close else list(FORMS.values())
         raise ConfigurationError(f"restart {text!r} is no restart strategy: write {'; or '.join(forms)}")
     try:
         return read(_Parts(text, name, parts))

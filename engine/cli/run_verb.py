@@ -20,6 +20,7 @@ from engine.cli.places import is_url, place
 from engine.cli.run_directory import claim_directory, next_run_directory
 from engine.cli.savepoint_options import SavepointWishes, restore_from, restore_options, savepoint_options
 from engine.cli.storage import hold_claimed, hold_directory, refuse_taken
+from engine.cli.usage import OneOf
 from engine.elements.errors import ConfigurationError
 from engine.faults.plan import FaultPlan
 from engine.runtime.storage_directory import open_storage
@@ -69,7 +70,7 @@ Examples:
     "--explain",
     is_flag=False,
     flag_value="text",
-    type=click.Choice(["text", "mermaid"]),
+    type=OneOf(["text", "mermaid"]),
     help="Print the plan on standard output and run nothing.",
 )
 def command(

@@ -11,6 +11,7 @@ import click
 from engine.cli.descriptor import CLAIM_MODES
 from engine.cli.inspection import find_checkpoint
 from engine.cli.places import absolute, place
+from engine.cli.usage import OneOf
 from engine.elements.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def savepoint_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--savepoint-format",
-            type=click.Choice(["canonical", "native"]),
+            type=OneOf(["canonical", "native"]),
             default=DEFAULT_FORM,
             show_default=True,
             help="How savepoints are written.",
@@ -130,7 +131,7 @@ def restore_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--claim-mode",
-            type=click.Choice(CLAIM_MODES),
+            type=OneOf(CLAIM_MODES),
             help="Whose it is then: the user's (no-claim), the job's, which deletes it once it is not needed (claim), "
             "or nobody's (legacy). [default: no-claim]",
         ),

@@ -9,6 +9,7 @@ import shlex
 import click
 
 from engine.cli.failing import open_run
+from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VIOLATED
 from engine.explore.failure_report import TEST_NAME, failure_report
 from engine.explore.shrink import Budget
@@ -34,7 +35,7 @@ The exit code is 1 when the failure stands, 2 when the run does not fail (any mo
 @click.argument("run", metavar="RUN")
 @click.option("--job", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--promise", metavar="NAME", help="Judge the output by another promise, such as exactly-once.")
-@click.option("--runs", type=click.IntRange(min=1), default=300, show_default=True, help="Runs of the job at most.")
+@click.option("--runs", type=AtLeast(1), default=300, show_default=True, help="Runs of the job at most.")
 @click.option("--time", "duration", default="10s", show_default=True, metavar="TIME", help="Time it may take.")
 @click.option("--out", metavar="DIR", help="Write failure.txt, .json, .html and test_regression.py here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every choice of the run.")

@@ -29,10 +29,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, JobFileError
+from engine.elements.suggestions import nearest
 from engine.explore.case import Case, Setting
 from engine.explore.runner import run_config
 from engine.faults.fault import FAULT_KINDS, parse_fault
@@ -113,8 +113,8 @@ def _close(text: str, config: Mapping[str, object]) -> str:
     """What an unknown setting may have been meant to be."""
     known = [*RunConfig.__dataclass_fields__, *_BESIDES]
     for name in config:
-        if repr(name) in text and (similar := get_close_matches(name, known, n=1)):
-            return f"; did you mean {similar[0]!r}?"
+        if repr(name) in text and (similar := nearest(name, known)):
+            return f"; did you mean {similar!r}?"
     return ""
 
 

@@ -7,7 +7,9 @@ a seed of its own for the hashes of texts, so that a run that depends on one is 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -94,6 +96,8 @@ class Pool(Generic[ChunkT]):
 def _work(make: Callable[[], Callable[[int, int], Any]], connection: Connection[Any, Any]) -> None:
     # Ctrl-C is for the parent, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What several runs print at once nobody can read; and a reader that has gone is for the parent, too.
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the process is
     first = -1
     try:
         chunk_of = make()

@@ -8,11 +8,11 @@ numbers and names make sense together is judged by ``validation`` over the whole
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from engine.elements.errors import JobGraphError, shorten
 from engine.elements.operator import Operator, OperatorFactory
+from engine.elements.suggestions import nearest
 from engine.graph.naming import name_problem
 from engine.graph.partitioner import Partitioner
 from state_backends.key_groups import KeyType
@@ -106,8 +106,8 @@ def check_options(method: str, options: Mapping[str, Any]) -> None:
     known = OperatorOptions.__annotations__
     for keyword, value in options.items():
         if keyword not in known:
-            close = get_close_matches(keyword, known, 1)
-            hint = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(f'{k}=' for k in known)}"
+            close = nearest(keyword, known)
+            hint = f"did you mean {close}=?" if close else f"it takes {', '.join(f'{k}=' for k in known)}"
             raise JobGraphError(f"{method} has no option {keyword}=; {hint}")
         if keyword in ("parallelism", "max_parallelism") and value is not None:
             check_count(method, keyword, value)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from engine.elements.errors import ConfigurationError
+from engine.elements.suggestions import nearest
 from engine.protocols.acking.mode import RecordAcking
 from engine.protocols.barriers import (
     AlignedBarriers,
@@ -42,8 +41,8 @@ def protocol_named(
     protocol = PROTOCOLS.get(MODE_ALIASES.get(name, name))
     if protocol is None:
         known = [*PROTOCOLS, *MODE_ALIASES]
-        close = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}? Known" if close else "; known"
+        close = nearest(name, known)
+        hint = f"; did you mean {close!r}? Known" if close else "; known"
         raise ConfigurationError(f"there is no mode {name!r}{hint} modes: {', '.join(known)}")
     if isinstance(protocol, AlignedWithTimeoutBarriers):
         return AlignedWithTimeoutBarriers(checkpoints_after_tasks_finish, aligned_timeout_ns or 0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.messages import TaskId
 from engine.checkpoint.statistics import CheckpointStatistics
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, StopMode
+from engine.elements.suggestions import nearest
 from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import check_acking
@@ -209,8 +209,8 @@ class Execution:
                 tasks.setdefault(name, []).append((subtask.vertex, subtask.subtask))
         if target in tasks:
             return tuple(tasks[target])
-        close = get_close_matches(target, (*tasks, JOB_MANAGER), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        close = nearest(target, (*tasks, JOB_MANAGER))
+        hint = f"; did you mean {close!r}?" if close else ""
         names = [subtask.name for subtask in self.plan.subtasks]
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise ConfigurationError(f"there is no task {target!r}{hint} Tasks: {shown}; or {JOB_MANAGER!r}")

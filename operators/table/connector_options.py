@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.suggestions import nearest
 
 Kind = Literal["text", "boolean", "number", "duration", "size", "list", "choice", "object"]
 
@@ -63,8 +63,8 @@ class ConfigOption:
     def _choice(self, value: object) -> str:
         text = value.strip().lower() if isinstance(value, str) else value
         if text not in self.choices:
-            close = get_close_matches(str(text), self.choices, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            close = nearest(str(text), self.choices)
+            hint = f"; did you mean {close!r}?" if close else ""
             raise OptionError(f"takes {' or '.join(map(repr, self.choices))}{hint}")
         assert isinstance(text, str)
         return text
@@ -171,9 +171,9 @@ class Options:
         self.refuse(problems)
 
     def _unknown(self, key: object) -> str:
-        close = get_close_matches(str(key), self._declared, 1)
+        close = nearest(str(key), self._declared)
         if close:
-            return f"there is no option {key!r}; did you mean {close[0]!r}?"
+            return f"there is no option {key!r}; did you mean {close!r}?"
         return f"there is no option {key!r}; there are {', '.join(self._declared)}"
 
     def __getitem__(self, key: str) -> Any:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
 from engine.elements.errors import ConfigurationError
+from engine.elements.suggestions import nearest
 from operators.columnar import COLUMN_TYPES
 from operators.table.connector_options import ConfigOption, Options
 
@@ -111,8 +111,8 @@ class Registry(Generic[FactoryT]):
                     self.register(found() if isinstance(found, type) or not hasattr(found, "identifier") else found)
                     break
         if name not in self._factories:
-            close = get_close_matches(name, self._factories, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"
+            close = nearest(name, self._factories)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(self.names())}"
             raise ConfigurationError(
                 f"there is no {self._kind} {name!r}; {hint}\n"
                 f"  one of your own is made known with register_{self._kind}(...), or by an entry point in group "
@@ -138,8 +138,7 @@ def checked_schema(schema: object) -> Schema:
             raise ConfigurationError(f"the name of a column is a text that is not empty, got {name!r}")
         upper = kind.strip().upper() if isinstance(kind, str) else ""
         if upper not in COLUMN_TYPES:
-            close = get_close_matches(upper, COLUMN_TYPES, 1)
-            meant = _KNOWN_AS.get(upper.partition("(")[0]) or next(iter(close), None)
+            meant = _KNOWN_AS.get(upper.partition("(")[0]) or nearest(upper, COLUMN_TYPES)
             hint = f"; did you mean {meant}?" if meant else ""
             raise ConfigurationError(f"column {name!r} has type {kind!r}; types are {', '.join(COLUMN_TYPES)}{hint}")
         checked[name] = upper

@@ -97,5 +97,5 @@ def test_the_weaker_promise_holds(small: Weir) -> None:
 
 def test_wrong_usage(small: Weir) -> None:
     """Unknown faults and settings are errors of the tool."""
-    assert small("check", "small.py", "--faults", "meteor").exit_code == 3
+    assert small("check", "small.py", "--faults", "meteor").exit_code == 11
     assert "a case has no setting 'no_such'" in small("check", "small.py", "--set", "no_such=1").stderr

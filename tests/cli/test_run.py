@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from engine.cli.terminal import progress_line
 from engine.runtime.execution import Progress
 from state_backends.sealed_json import unseal_json
 from tests.cli.conftest import BRISK, Weir
-from tests.house.project import ROOT
 
 
 def test_first_line_says_what_is_needed_to_do_it_again(weir: Weir) -> None:
@@ -208,8 +204,8 @@ def test_a_job_killed_too_often_has_failed(weir: Weir) -> None:
         (("--restart", "maybe"), 11, "fixed:3:10ms"),
         (("--param", "records"), 11, "name=value"),
         (("--param", "record=3"), 19, "did you mean 'records'?"),
-        (("--mode", "exactly"), 3, "'aligned'"),
-        (("--batch-size", "0"), 3, "--batch-size"),
+        (("--mode", "exactly"), 11, "did you mean 'exactly-once'?"),
+        (("--batch-size", "0"), 11, "--batch-size: 0 is too small"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_made(
@@ -264,20 +260,6 @@ def test_a_bug_of_weir_shows_everything(weir: Weir, monkeypatch: pytest.MonkeyPa
     assert "this is a bug of Weir" in answer.last_line
 
 
-def test_an_interrupted_run_says_how_to_go_on(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C ends with 130 and, with a storage directory, the command that goes on."""
-    from engine.runtime.execution import Execution
-
-    def interrupted(self: Execution, progress: object = None) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Execution, "run", interrupted)
-    answer = weir("run", "sums.py", "--storage", "state")
-
-    assert answer.exit_code == 130
-    assert f"Next: weir resume {weir.directory / 'state'}" in answer.stderr
-
-
 def test_help_shows_examples_first_and_the_exit_codes(weir: Weir) -> None:
     """Every verb is listed, and the table of exit codes is there."""
     text = weir("--help").stdout
@@ -288,30 +270,33 @@ def test_help_shows_examples_first_and_the_exit_codes(weir: Weir) -> None:
     assert weir("--version").stdout.startswith("weir 0.")
 
 
-def test_wrong_usage_is_a_tool_error_not_unknown(weir: Weir) -> None:
-    """click would exit with 2, which means *unknown* here."""
-    assert weir("run").exit_code == 3
-    assert weir("swim").exit_code == 3
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no verb is given; there are run, resume"),
+        (("rum",), "there is no verb rum; did you mean run?"),
+        (("swim",), "there are run, resume"),
+        (("run",), "missing argument 'JOB'"),
+        (("run", "sums.py", "--paralelism", "2"), "there is no option --paralelism; did you mean --parallelism?"),
+        (("run", "sums.py", "--mode", "exactlyonce"), "did you mean 'exactly-once'?"),
+        (("run", "sums.py", "--parallelism", "-2"), "--parallelism: -2 is too small; the least is 1"),
+        (("run", "sums.py", "--parallelism", "two"), "'two' is no whole number; write 1 or more"),
+        (("run", "sums.py", "--mode"), "'--mode' requires an argument"),
+    ],
+)
+def test_wrong_usage_is_told_with_what_would_do(weir: Weir, arguments: tuple[str, ...], message: str) -> None:
+    """It exits with 11, not with click's 2, which means *unknown* here; the message is an error of ours."""
+    answer = weir(*arguments)
+
+    assert answer.exit_code == 11
+    assert f"error: {message}" in answer.stderr or message in answer.stderr.split("error: ")[1]
+    assert answer.stdout == ""
 
 
-def test_a_reader_that_has_gone_is_no_verdict(weir: Weir) -> None:
-    """`weir … | head` ends quietly, and not with 1, which would say *violated*."""
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    finished = subprocess.run(
-        [sys.executable, "-m", "engine.cli", "run", "sums.py", "--json"],
-        cwd=weir.directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=write_end,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    os.close(write_end)
-
-    assert finished.returncode == 3
-    assert "Traceback" not in finished.stderr
-    assert "BrokenPipe" not in finished.stderr
+def test_a_job_file_with_another_name_is_not_suggested(weir: Weir) -> None:
+    """`visits.py` is no slip of the hand for `sums.py`."""
+    assert "did you mean" not in weir("run", "visits.py").stderr
+    assert "did you mean sums.py?" in weir("run", "sum.py").stderr
 
 
 def test_a_killed_run_keeps_its_directory(weir: Weir) -> None:

@@ -1,0 +1,43 @@
+"""What somebody may have meant who typed a name that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(typed: str, known: Iterable[str]) -> str | None:
+    """The known name that is close to what was typed, ``None`` when none is: a wrong guess sends its reader astray.
+
+    Close is at most one slip of the hand in three letters (a letter too many, too few, wrong, or swapped with its
+    neighbour), or a beginning of at least three letters. Capitals and an ending that both share (``.py``) do not count.
+    """
+    best: tuple[int, str] | None = None
+    for name in known:
+        slips = _slips(*_without_ending(typed.lower(), name.lower()))
+        if slips is not None and (best is None or slips < best[0]):
+            best = slips, name
+    return None if best is None else best[1]
+
+
+def _without_ending(typed: str, name: str) -> tuple[str, str]:
+    stem, dot, ending = typed.rpartition(".")
+    return (stem, name.removesuffix(dot + ending)) if dot and name.endswith(dot + ending) else (typed, name)
+
+
+def _slips(typed: str, name: str) -> int | None:
+    """How many slips lead from one to the other (optimal string alignment); ``None`` = too many."""
+    allowed = max(1, len(typed) // 3)
+    if abs(len(typed) - len(name)) <= allowed:
+        before: list[int] = []
+        row = list(range(len(name) + 1))
+        for i, letter in enumerate(typed, 1):
+            previous, row = row, [i]
+            for j, other in enumerate(name, 1):
+                slips = min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (letter != other))
+                if i > 1 and j > 1 and letter == name[j - 2] and other == typed[i - 2]:
+                    slips = min(slips, before[j - 2] + 1)
+                row.append(slips)
+            before = previous
+        if row[-1] <= allowed:
+            return row[-1]
+    return allowed + 1 if len(typed) >= 3 and name.startswith(typed) else None
