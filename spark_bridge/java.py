@@ -45,23 +45,19 @@ def parse_java_major(version_output: str) -> int | None:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
-    """Finds Java 17 or newer: `JAVA_HOME` first, then the PATH.
+    """Finds Java 17 or newer: the one of `JAVA_HOME`, when that is set, or else one on the PATH.
+
+    A `JAVA_HOME` is meant, so nothing else takes its place when it is wrong: PySpark would start what it names.
 
     Raises:
         JavaMissingError: nothing found, or only versions that are too old; the message lists what was
             looked at.
     """
     variables = os.environ if environment is None else environment
-    looked_at: list[str] = []
     java_home = variables.get("JAVA_HOME")
     if java_home:
-        executable = os.path.join(java_home, "bin", "java")
-        major = _major_of(executable)
-        if major is not None and major >= MINIMUM_JAVA_MAJOR:
-            return JavaRuntime(java_home, executable, major)
-        looked_at.append(f"JAVA_HOME={java_home} ({_describe(major)})")
-    else:
-        looked_at.append("JAVA_HOME (not set)")
+        return _java_in(java_home)
+    looked_at = ["JAVA_HOME (not set)"]
     on_path = shutil.which("java", path=variables.get("PATH", ""))
     if on_path is None:
         looked_at.append("PATH (no java)")
@@ -74,6 +70,23 @@ def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
         f"Spark needs Java {MINIMUM_JAVA_MAJOR} or newer and none was found; looked at: "
         f"{'; '.join(looked_at)}. Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
         "macOS: brew install openjdk@17) or point JAVA_HOME at it."
+    )
+
+
+def _java_in(java_home: str) -> JavaRuntime:
+    executable = os.path.join(java_home, "bin", "java")
+    major = _major_of(executable)
+    if major is not None and major >= MINIMUM_JAVA_MAJOR:
+        return JavaRuntime(java_home, executable, major)
+    if not os.path.isdir(java_home):
+        why = "there is no such directory"
+    elif not os.path.isfile(executable):
+        why = f"there is no {executable}"
+    else:
+        why = f"{executable} {_describe(major)}"
+    raise JavaMissingError(
+        f"JAVA_HOME is {java_home}, but {why}; Spark needs Java {MINIMUM_JAVA_MAJOR} or newer. Set JAVA_HOME to the"
+        " directory of one, or unset it to use the java on the PATH."
     )
 
 
@@ -102,4 +115,4 @@ def _home_of(executable: str) -> str | None:
 
 
 def _describe(major: int | None) -> str:
-    return "does not run" if major is None else f"Java {major}"
+    return "does not run" if major is None else f"is Java {major}"

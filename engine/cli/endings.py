@@ -36,7 +36,7 @@ class Terminated(BaseException):
 class _Output(io.FileIO):
     """Standard output or error, which tells why it cannot be written."""
 
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:

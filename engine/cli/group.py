@@ -92,13 +92,15 @@ class WeirGroup(click.Group):
                 code = EXIT_VALID  # it has seen what it wanted to see
         sys.exit(code)
 
-    def _exit_code(self, *arguments: Any, **extra: Any) -> int:
+    def _exit_code(
+        self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None, **extra: Any
+    ) -> int:
         problem = start_up_problem()
         if problem is not None:
             click.echo(f"error: {problem}", err=True)
             return MissingDependencyError.exit_code
         try:
-            result = super().main(*arguments, standalone_mode=False, **extra)
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             flush_streams()
         except click.ClickException as error:
             click.echo(usage_text(error), err=True)

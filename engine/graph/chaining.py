@@ -5,7 +5,9 @@ An edge is chained when all of this holds (Flink: ``StreamingJobGraphGenerator.i
 1. its partitioner is forward (so never across ``key_by``);
 2. the operator behind it has exactly one input edge (so never a feedback edge: the head of an iteration has two);
 3. both sides have the same parallelism and the same max parallelism;
-4. the operator before it is not ``NEVER`` chained, and the one behind it is ``ALWAYS``.
+4. the operator before it is not ``NEVER`` chained, and the one behind it is ``ALWAYS``;
+5. from the head of the chain to the operator behind it are at most :data:`LONGEST_CHAIN` operators, or else that one
+   begins a task of its own: each calls the next, and Python's stack is not deep (Flink has no such rule).
 
 By rule 2 a chain is a tree that is entered at its head only; that is why merging chains cannot make a cycle.
 """
@@ -17,6 +19,10 @@ from dataclasses import dataclass
 from engine.graph.job_graph import ChainingStrategy, JobGraph, StreamEdge
 from engine.graph.partitioner import ForwardPartitioner
 
+LONGEST_CHAIN = 64
+"""Operators that call each other before one of them gets a task of its own. A call takes two to five of the 1,000
+frames that Python's stack has, and the functions of the job need some of them, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -27,7 +33,7 @@ class Chain:
 
 
 def is_chainable(graph: JobGraph, edge: StreamEdge) -> bool:
-    """Whether the two ends of ``edge`` run in one task."""
+    """Whether the two ends of ``edge`` run in one task, unless its chain gets too long."""
     sender, receiver = graph.node(edge.source), graph.node(edge.target)
     return (
         isinstance(edge.partitioner, ForwardPartitioner)
@@ -42,17 +48,15 @@ def is_chainable(graph: JobGraph, edge: StreamEdge) -> bool:
 def build_chains(graph: JobGraph) -> tuple[Chain, ...]:
     """All chains of a valid graph, in topological order of their heads."""
     chained: dict[int, list[int]] = {node.id: [] for node in graph.nodes()}
-    inside: set[int] = set()
-    for edge in graph.edges():
-        if is_chainable(graph, edge):
-            chained[edge.source].append(edge.target)
-            inside.add(edge.target)
-    chains = []
-    for node_id in graph.topological_order():
-        if node_id not in inside:
-            members = _members(node_id, chained)
-            chains.append(Chain(_chain_name(members, chained, graph), members))
-    return tuple(chains)
+    order = graph.topological_order()
+    position: dict[int, int] = dict.fromkeys(order, 1)
+    for node_id in order:
+        for edge in graph.out_edges(node_id):
+            if position[node_id] < LONGEST_CHAIN and is_chainable(graph, edge):
+                chained[node_id].append(edge.target)
+                position[edge.target] = position[node_id] + 1
+    trees = [_members(node_id, chained) for node_id in order if position[node_id] == 1]
+    return tuple(Chain(_chain_name(members, chained, graph), members) for members in trees)
 
 
 def _members(head: int, chained: dict[int, list[int]]) -> tuple[int, ...]:

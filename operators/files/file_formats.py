@@ -128,6 +128,18 @@ class _JsonLinesParser:
         return (value,)
 
 
+def _refuse_types_among(columns: Sequence[object]) -> None:
+    for column in columns:
+        if isinstance(column, str):
+            continue
+        problem = f"columns holds {column!r}, and a column is a name, as a text"
+        pair = column if isinstance(column, tuple | list) and len(column) == 2 else ()
+        if pair and isinstance(pair[0], str) and callable(pair[1]):
+            convert = getattr(pair[1], "__name__", "function")
+            problem += f"\n  fix: name it {pair[0]!r}, and give its type with types={{{pair[0]!r}: {convert}}}"
+        raise ConfigurationError(problem)
+
+
 class CsvFormat:
     """Comma-separated values, one record per line.
 
@@ -158,6 +170,7 @@ class CsvFormat:
             raise ConfigurationError(
                 f"columns={columns!r}: give a list of names; types go into types={{'name': int}}"
             )
+        _refuse_types_among(columns or ())
         self.columns = None if columns is None else tuple(columns)
         self.types = dict(types or {})
         self.has_header = header
@@ -177,8 +190,6 @@ class CsvFormat:
             raise ConfigurationError(f"columns must be different names, at least one, got {columns!r}")
         if columns is not None and (unknown := [name for name in self.types if name not in columns]):
             raise ConfigurationError(f"types names columns {unknown!r} that are not among columns={columns!r}")
-        if any(not isinstance(name, str) for name in columns or ()):
-            raise ConfigurationError(f"columns must be names, as texts, got {columns!r}")
         for name, convert in self.types.items():
             # Else every line would be malformed, and skipped if that is what is done with those.
             if not callable(convert):

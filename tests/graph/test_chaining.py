@@ -8,7 +8,7 @@ import networkx
 import pytest
 from hypothesis import given
 
-from engine.graph.chaining import build_chains, is_chainable
+from engine.graph.chaining import LONGEST_CHAIN, build_chains, is_chainable
 from engine.graph.job_graph import ChainingStrategy, JobGraph
 from engine.graph.partitioner import (
     BroadcastPartitioner,
@@ -116,17 +116,27 @@ def test_chain_is_a_tree_named_as_in_flink() -> None:
     assert [graph.name_of(member) for member in chain.members] == ["in", "left", "out", "right", "side"]
 
 
-def test_long_chain() -> None:
-    """A chain may be longer than Python's stack is deep."""
+def test_a_chain_gets_no_longer_than_the_stack_allows() -> None:
+    """Operators of a chain call each other: after a number of them the next one begins a task of its own."""
     graph = JobGraph()
     node_id = add_source(graph)
     for index in range(3000):
         node_id = add_behind(graph, node_id, f"m{index}")
     add_sink(graph, node_id)
 
-    (chain,) = build_chains(graph)
+    chains = build_chains(graph)
 
-    assert len(chain.members) == 3002
+    assert [len(chain.members) for chain in chains] == [LONGEST_CHAIN] * 46 + [3002 - 46 * LONGEST_CHAIN]
+
+
+def test_the_length_of_a_chain_is_that_of_its_longest_branch() -> None:
+    """What counts is how deep the calls go: a wide tree remains one chain."""
+    graph = JobGraph()
+    source = add_source(graph)
+    for index in range(3 * LONGEST_CHAIN):
+        add_sink(graph, source, name=f"out{index}")
+
+    assert len(build_chains(graph)) == 1
 
 
 @given(valid_graphs())

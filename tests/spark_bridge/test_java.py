@@ -45,14 +45,22 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert (found.major, found.home) == (21, str(tmp_path / "home"))
 
 
-def test_old_java_home_is_passed_over(tmp_path: Path) -> None:
-    """A JAVA_HOME that is too old does not hide a newer java on the PATH, and the newer one's home is reported."""
+@pytest.mark.parametrize(
+    ("home", "why"),
+    [
+        ("old", r"old/bin/java is Java 8; Spark needs Java 17 or newer"),
+        ("gone", "there is no such directory"),
+        ("empty", r"there is no .*empty/bin/java"),
+    ],
+)
+def test_a_wrong_java_home_is_an_error(tmp_path: Path, home: str, why: str) -> None:
+    """It was set on purpose: a usable java on the PATH does not take its place, and the error says what is wrong."""
     fake_java(tmp_path / "old", 'java version "1.8.0_391"')
     fake_java(tmp_path / "new", 'openjdk version "17.0.1"')
+    (tmp_path / "empty").mkdir()
 
-    found = find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path / "new" / "bin")})
-
-    assert (found.major, found.home) == (17, str(tmp_path / "new"))
+    with pytest.raises(JavaMissingError, match=f"JAVA_HOME is .*{home}, but .*{why}.*or unset it"):
+        find_java({"JAVA_HOME": str(tmp_path / home), "PATH": str(tmp_path / "new" / "bin")})
 
 
 def test_java_below_17_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from typing import Any
 
 from msgpack import Packer
 
+from engine.elements.errors import ConfigurationError
+
 _ALWAYS_SHARED = (FunctionType, ModuleType, MappingProxyType, Packer)
 _RECURSION_LIMIT = 50_000
 """Tasks and channels form long chains, and each link takes a few frames."""
@@ -93,7 +95,14 @@ class Forker:
     def dump(self, state: Any) -> bytes:
         """The state as bytes, for :meth:`load`."""
         buffer = BytesIO()
-        _SharingPickler(buffer, self._kinds, self._numbers, self._keep).dump(state)
+        try:
+            _SharingPickler(buffer, self._kinds, self._numbers, self._keep).dump(state)
+        except RecursionError as error:
+            raise ConfigurationError(
+                "the job is too large to be checked: a copy of its state, from task to task and into what they hold, is"
+                " nested deeper than Python's stack\n"
+                "  fix: check a job with fewer operators, or search this one with weir explore"
+            ) from error
         return buffer.getvalue()
 
     def load(self, copy: bytes) -> Any:

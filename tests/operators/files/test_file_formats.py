@@ -192,7 +192,8 @@ def test_blank_lines() -> None:
         (lambda: CsvFormat(record="list"), "record must be 'dict' or 'tuple', got 'list'"),  # type: ignore[arg-type]
         (lambda: CsvFormat(delimiter=",,"), "delimiter must be one character"),
         (lambda: CsvFormat(delimiter=5), "delimiter must be one character, got 5"),  # type: ignore[arg-type]
-        (lambda: CsvFormat([1, 2]), "columns must be names"),  # type: ignore[list-item]
+        (lambda: CsvFormat([1, 2]), "columns holds 1, and a column is a name"),  # type: ignore[list-item]
+        (lambda: CsvFormat((("k", str), ("n", int))), r"fix: name it 'k', .* types=\{'k': str\}"),  # type: ignore[arg-type]
         (lambda: CsvFormat(types={"a": "int"}), r"types\['a'\] is 'int'; it must be a function"),  # type: ignore[dict-item]
         (lambda: TextFormat("utf-16"), "encoding 'utf-16' writes a line break as"),
         (lambda: TextFormat("klingon"), "unknown encoding 'klingon'"),
