@@ -265,7 +265,8 @@ class AsyncSnapshot:
         if piece.result is not None:
             self.position += 1
             if piece.kind in (INPUT, OUTPUT):
-                self.persisted_records += piece.result.job_manager_state.records
+                handle = piece.result.job_manager_state
+                self.persisted_records += 0 if handle is None else handle.records
             elif self.local is not None:
                 piece.result = self.local.finished(piece.uid, piece.kind, piece.result)
         self._schedule_step(self.task.environment.cost.storage_ns(*piece.streams.written.take()))

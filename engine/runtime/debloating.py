@@ -15,7 +15,8 @@ Rules.
    twice the present value, so that it grows no faster than it shrinks) and kept between ``min_records`` and the
    configured credit. It is computed in thousandths of a record, for whole small numbers would never grow.
 4. The inputs are told only when the change is at least ``threshold_percent`` of the credit they have, or reaches one of
-   the two bounds.
+   the two bounds. So the credit settles beside what is desired: with 25 %, up to a third above it when it has shrunk,
+   and up to a fifth below it when it has grown (Flink's rule does the same, period by period).
 5. Credit is never taken back: a channel that holds more than it should gets nothing new until it holds less.
 6. Who has nothing to read all period long has no further periods, until there is something again; they go on at the
    instants at which they would have ended all along. A job in which nothing moves has nothing left to do, and a stall

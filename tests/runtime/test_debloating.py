@@ -132,6 +132,47 @@ def test_small_changes_are_left() -> None:
     assert one.recalculate(375, 1) == 375
 
 
+def flinks_sizes(most: int, wanted: list[int], samples: int = 20, threshold_percent: int = 25) -> list[int]:
+    """A model of its own of ``BufferDebloater`` and ``BufferSizeEMA``: the size that is in force after each period."""
+    average, size, sizes = float(most), most, []
+    for desired in wanted:
+        average += 2 / (samples + 1) * (min(desired, 2 * average) - average)
+        average = max(1.0, min(average, float(most)))
+        new = int(average + 0.5)
+        if new in (1, most) or abs(new - size) >= int(size * threshold_percent / 100):
+            size = new
+        sizes.append(size)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "miss_percent"),
+    [
+        ((80,), 25.0),
+        ((70,), 7.1),
+        ((60,), 24.5),
+        ((50,), 12.2),
+        ((30,), 31.5),
+        ((20,), 4.9),
+        ((10,), 4.9),
+        ((5, 20), -10.8),
+        ((5, 40), -1.0),
+        ((5, 60), -10.8),
+        ((5, 80), -12.2),
+    ],
+)
+def test_the_threshold_misses_the_target_as_it_does_on_flink(wanted: tuple[int, ...], miss_percent: float) -> None:
+    """Period by period the credit is the size that Flink's rule gives, so it settles as far beside what is desired."""
+    most = 32_768
+    desired = [most * percent // 100 for percent in wanted for _ in range(300)]
+    ours = [run_of(one, records, 1)[0] for one in (calculator(most),) for records in desired]
+
+    assert max(abs(credit - size) for credit, size in zip(ours, flinks_sizes(most, desired), strict=True)) <= 1
+    assert round((ours[-1] / desired[-1] - 1) * 100, 1) == miss_percent
+    exact = run_of(calculator(most, threshold_percent=0), desired[-1], 300)
+    assert abs(exact[-1] - desired[-1]) <= 1
+
+
 def test_a_bound_is_always_reached() -> None:
     """However small the last step to it is."""
     one = calculator(100, samples=1, min_records=95)
