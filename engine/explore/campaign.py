@@ -26,7 +26,7 @@ from engine.explore.invariant import Violation
 from engine.explore.invariants import Footprint, invariants_for, sometimes
 from engine.explore.runner import Bounds, FinishedCase, run_case
 from engine.explore.subject import World
-from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.explore.swarm import Swarm, draw_case
 from engine.explore.tape import TraceTape
 from engine.explore.workers import Pool
 from state_backends.filesystem import LocalFileSystem
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from engine.explore.case import Case
     from engine.explore.invariant import Invariant
     from engine.explore.subject import Subject
+    from engine.explore.swarm import Measure
 
 CHUNK_RUNS = 20
 """Runs handed out at a time. One of them, the first, is made twice: five per cent."""
@@ -191,7 +192,7 @@ class Explorer:
     def __init__(self, subject: Subject, order: CampaignOrder) -> None:
         self._subject = subject
         self._order = order
-        self.measure = Measure.of(subject)
+        self.measure = subject.measure()
         self._files = None if order.files is None else LocalFileSystem()
 
     def chunk(self, first: int, count: int) -> Chunk:

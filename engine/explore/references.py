@@ -8,16 +8,17 @@ its records meet, and no single reference exists.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, RANDOM, Case, Ranges, Setting
 from engine.explore.reference import compare_outputs
-from engine.explore.runner import Bounds, run_case
+from engine.explore.runner import CUT_OFF, Bounds, FinishedCase, run_case
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
+    from engine.faults.injector import FaultInjector
 
 Output = Mapping[str, list[str]]
 
@@ -34,6 +35,10 @@ class Reference:
 
 _BOUNDS = Bounds(attempts=2)
 """When nothing goes wrong, nothing has to be tried again."""
+
+MOST_EVENTS = _BOUNDS.events // 5
+"""Of a job that is to be searched, without faults. With them, in batches of one record, it takes up to three times as
+many, and a run that is cut off at its bounds counts as one that never ends."""
 
 Dropped = tuple[tuple[str, Ranges], ...]
 
@@ -75,14 +80,34 @@ class References:
         return Reference(rows, whole.order_dependent, (rows,))
 
     def _output(self, case: Case) -> Output:
-        finished = run_case(self._subject, case, bounds=_BOUNDS)
-        if not finished.is_over:
-            raise ConfigurationError(
-                f"job {self._subject.label!r} is {finished.outcome} even when nothing goes wrong:"
-                f" {finished.error or '; '.join(map(str, finished.violations))}\n"
-                "  fix the job first, weir run shows the same error; or give it fewer records, if it takes too long"
-            ) from finished.error
-        return finished.committed
+        return undisturbed(self._subject, case).committed
+
+
+def undisturbed(
+    subject: Subject, case: Case, *, events: int = _BOUNDS.events, interference: FaultInjector | None = None
+) -> FinishedCase:
+    """A run without faults that comes to its end.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` when it does not: the job fails by itself, or it takes
+    more than so many events of the kernel.
+    """
+    finished = run_case(subject, case, bounds=replace(_BOUNDS, events=events), interference=interference)
+    if finished.is_over:
+        return finished
+    job, manager = f"job {subject.label!r}", finished.view.execution.manager
+    if finished.outcome == CUT_OFF and manager.attempt == 1:
+        raise ConfigurationError(
+            f"{job} is too long to be searched: without faults it has not ended after {finished.events:,} events of the"
+            f" kernel and {manager.source_records:,} records read; it must end within {MOST_EVENTS:,} events\n"
+            f"  runs with faults take several times as many, and are cut off after {_BOUNDS.events:,}\n"
+            "  fix: give the job fewer records, with --param NAME=VALUE if job() takes their number, or in its file;"
+            " give a source without an end one"
+        )
+    raise ConfigurationError(
+        f"{job} is {finished.outcome} even when nothing goes wrong:"
+        f" {finished.error or '; '.join(map(str, finished.violations))}\n"
+        "  fix the job first: weir run shows the same error"
+    ) from finished.error
 
 
 def _others(subject: Subject) -> list[dict[str, Setting]]:

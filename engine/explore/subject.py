@@ -33,6 +33,7 @@ from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_a
 
 if TYPE_CHECKING:
     from engine.explore.references import Reference, References
+    from engine.explore.swarm import Measure
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan, OperatorPlan
     from state_backends.filesystem import FileSystem
@@ -120,6 +121,7 @@ class Subject:
         self._build = build
         self._plans: dict[int | None, ExecutionPlan] = {}
         self._references: References | None = None
+        self._measure: Measure | None = None
         self._inputs: dict[tuple[str, ...], dict[str, bytes]] = {}
         """By the paths of a source: its files, as they were when the first case began."""
 
@@ -206,6 +208,17 @@ class Subject:
 
             self._references = References(self)
         return self._references.of(dropped)
+
+    def measure(self) -> Measure:
+        """How large the job is, found out once.
+
+        Raises :class:`engine.elements.errors.ConfigurationError` when it does not end without faults.
+        """
+        if self._measure is None:
+            from engine.explore.swarm import Measure
+
+            self._measure = Measure.of(self)
+        return self._measure
 
     def source_uids(self) -> Sequence[str]:
         """The uids of the job's sources."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
-from engine.explore.runner import run_case
+from engine.explore.references import MOST_EVENTS, undisturbed
 from engine.faults.external import requests_befallen_by, requests_to
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.injector import FaultInjector
@@ -88,13 +88,13 @@ class Measure:
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
-        """Measure a job by running it.
+        """Measure a job by running it. Whoever has the job at hand asks :meth:`Subject.measure`, which does it once.
 
-        :raises ConfigurationError: when it does not end even without faults
+        :raises ConfigurationError: when it does not end even without faults, or is too long to be searched
         """
         injector, records = FaultInjector(), sum(map(len, subject.reference().rows.values()))
         case = Case(scheduler=FIFO, config={"batch_size": 2, "checkpoint_interval": f"{max(1, records // 5)}rec"})
-        finished = run_case(subject, case, interference=injector)
+        finished = undisturbed(subject, case, events=MOST_EVENTS, interference=injector)
         result, view = finished.result, finished.view
         vertices = view.plan.vertices
         names = [*(vertex.name for vertex in vertices), *(subtask.name for subtask in view.plan.subtasks)]

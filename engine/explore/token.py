@@ -30,7 +30,7 @@ import msgpack
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import Case
 from engine.explore.codec import case_to_plain, plain_to_case
-from engine.explore.swarm import SWARM_VERSION, Measure, Swarm, draw_case
+from engine.explore.swarm import SWARM_VERSION, Swarm, draw_case
 from state_backends.filesystem import LocalFileSystem
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Token:
                 f" {SWARM_VERSION}, which draws another run from it\n"
                 f"  fix: replay it with the code that made it ({self.code}), or explore again"
             )
-        return draw_case(run.swarm, Measure.of(subject), run.seed)
+        return draw_case(run.swarm, subject.measure(), run.seed)
 
     def is_of_this_code(self, subject: Subject) -> bool:
         """Whether neither Weir nor the job file has changed since the token was made."""

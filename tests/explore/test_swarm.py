@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from engine.elements.errors import ConfigurationError
+from engine.explore import swarm
 from engine.explore.case import SCHEDULERS
 from engine.explore.codec import case_to_plain
 from engine.explore.runner import RESTART_DELAY_NS, run_case, run_config
@@ -161,3 +162,14 @@ def test_drawn_cases_without_faults_commit_the_reference() -> None:
         finished = run_case(SUBJECT, draw_case(Swarm(kinds=()), MEASURE, f"plain/{number}"))
         assert finished.violations == []
         assert sorted(finished.committed["out"]) == expected
+
+
+def test_a_job_that_is_too_long_is_told_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not searched: the error names the events and records, the limit, and what to change."""
+    monkeypatch.setattr(swarm, "MOST_EVENTS", 300)
+    with pytest.raises(ConfigurationError) as refused:
+        counting_subject(200).measure()
+    told = str(refused.value)
+    assert "'counting' is too long to be searched: without faults it has not ended after 500 events" in told
+    assert "records read; it must end within 12,000 events" in told
+    assert "fix: give the job fewer records, with --param NAME=VALUE" in told

@@ -44,8 +44,9 @@ def hunt(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> Catch 
     if mutant.in_other_processes:
         return _hunt_in_other_processes(mutant, seed)
     subject = mutant.subject()
-    # What its output ought to be is known before the mistake is made.
+    # What its output ought to be, and how long it takes, is known before the mistake is made.
     subject.reference()
+    subject.measure()
     with mutant.patch():
         report = explore(lambda: subject, campaign_of(mutant, runs, seed))
     if not report.failures:

@@ -96,7 +96,7 @@ def announced_before_visible() -> Iterator[None]:
 
     def announcing(writer: Any, checkpoint_id: int) -> None:
         snapshot_state(writer, checkpoint_id)
-        writer._announce(checkpoint_id)
+        writer._announce(checkpoint_id, writer._books.on_committed(checkpoint_id) or [])
 
     with replaced(StreamingFileWriterOperator, snapshot_state=announcing):
         yield

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import pytest
 
 from engine.explore.campaign import explore
+from operators import sinks
+from tests.mutants import hunt as hunting
 from tests.mutants.ablation import PAGE, rows_of
 from tests.mutants.catalogue import CATALOGUE
 from tests.mutants.hunt import MOST_RUNS, campaign_of, hunt
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, replaced
 
-QUICK = ("alignment skipped", "offset one late", "commit on barrier", "manifest before data")
+QUICK = (
+    "alignment skipped", "offset one late", "commit on barrier", "manifest before data", "announced before visible",
+)  # fmt: skip
 HEALTHY_RUNS = 60
 
 by_name = pytest.mark.parametrize("mutant", CATALOGUE, ids=lambda mutant: mutant.name)
@@ -25,8 +33,29 @@ def check_caught(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("mutant", [one for one in CATALOGUE if one.name in QUICK], ids=lambda mutant: mutant.name)
 def test_a_few_mutants_are_caught(mutant: Mutant) -> None:
-    """Four mistakes of four kinds, each found and explained."""
+    """Some mistakes of several kinds, each found and explained."""
     check_caught(mutant)
+
+
+@contextmanager
+def snapshots_refused() -> Iterator[None]:
+    """No sink takes a snapshot."""
+
+    def refusing(sink: object, checkpoint_id: int) -> None:
+        raise ValueError(f"no snapshot for checkpoint {checkpoint_id}")
+
+    with replaced(sinks._TransactionalCollect, snapshot_state=refusing):
+        yield
+
+
+def test_a_mutant_under_which_no_run_ends_is_caught_by_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is measured before the mistake is made; then the first run says what it waits for."""
+    monkeypatch.setattr(hunting, "MOST_ATTEMPTS", 3)
+    mutant = replace(CATALOGUE[0], patch=snapshots_refused)
+    catch = hunt(mutant, 1)
+    assert catch is not None
+    assert (catch.runs, catch.invariant) == (1, "V13")
+    assert "no snapshot for checkpoint" in catch.text
 
 
 @pytest.mark.slow
@@ -64,7 +93,6 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime import restored_channels
     from engine.runtime.async_snapshot import AsyncSnapshot
     from engine.runtime.failover import Failover
-    from operators import sinks
     from operators.databases.database_sink import DatabaseSinkOperator
     from operators.files.bucketing_parts import BucketingParts
     from operators.files.buckets import Buckets
