@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from state_backends.encoding import StateCodec, default_codec
+from state_backends.errors import StateSchemaError
 from state_backends.framing import FrameReader, frame, preamble
 from state_backends.full_snapshot import describe_stream
 from state_backends.handles import ChannelName, ChannelStateHandle, ChannelStatePiece, StateScope
+from state_backends.shapes import check_shape, list_of, number, optional, positive, row, text, values, whole
 from state_backends.snapshot import (
     CheckpointStream,
     SnapshotResources,
@@ -28,6 +30,9 @@ MAGIC = b"WEIRCHAN"
 FORMAT_VERSION = 1
 
 _HEADER, _PIECE, _END = 1, 2, 3
+
+_PIECES = list_of(row(text, whole, whole, positive))
+_COLUMNS = list_of(row(values, optional(list_of(number)), optional(values)))
 
 
 class RecordColumns(NamedTuple):
@@ -107,18 +112,32 @@ def read_channel_state(
     described: list[ChannelStatePiece] = []
     with reader.open(handle.stream) as file:
         frames = FrameReader(file, path, MAGIC, FORMAT_VERSION)
-        header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
+        try:
+            header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
+        except StateSchemaError as problem:
+            # There are no values of the user's in it.
+            raise frames.corrupt(f"malformed: {problem}") from problem
+        check_shape(header, _PIECES, path, "channels")
         for edge, sender, receiver, records in header:
-            described.append(ChannelStatePiece(ChannelName(edge, sender, receiver), records, frames.tell()))
-            found = [RecordColumns(*one) for one in codec.decode(frames.read(bytes([_PIECE])).payload, path)]
-            if sum(len(one.values) for one in found) != records:
-                raise frames.corrupt(f"channel {edge} {sender}->{receiver} does not hold {records} records")
-            pieces[ChannelName(edge, sender, receiver)] = found
+            name = ChannelName(edge, sender, receiver)
+            described.append(ChannelStatePiece(name, records, frames.tell()))
+            plain = codec.decode(frames.read(bytes([_PIECE])).payload, path)
+            what = f"channel {edge} {sender}->{receiver}"
+            check_shape(plain, _COLUMNS, path, what)
+            found = pieces[name] = [RecordColumns(*one) for one in plain]
+            if sum(len(one.values) for one in found) != records or not all(map(_is_whole, found)):
+                raise frames.corrupt(f"{what} does not hold {records} records")
         frames.read(bytes([_END]))
         frames.expect_end()
-        if tuple(described) != handle.pieces:
+        if tuple(described) != handle.pieces or len(pieces) < len(described):
             raise frames.corrupt("it holds other channels, or other numbers of records, than its handle says")
     return pieces
+
+
+def _is_whole(columns: RecordColumns) -> bool:
+    """Whether there are records, and each has a timestamp and a key if one has."""
+    beside = (columns.timestamps, columns.keys)
+    return len(columns.values) > 0 and all(one is None or len(one) == len(columns.values) for one in beside)
 
 
 def joined(columns: Sequence[RecordColumns]) -> list[RecordColumns]:

@@ -11,12 +11,60 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from state_backends.encoding import StateCodec, default_codec
+from state_backends.errors import CorruptStateError, KeyGroupError
 from state_backends.framing import seal, unseal
-from state_backends.handles import ChannelStateHandle, OperatorStateHandle, StreamStateHandle
-from state_backends.keyed_handles import KeyedStateHandle, keyed_handle_from_state
+from state_backends.handles import (
+    CHANNEL_STATE,
+    OPERATOR_STATE,
+    ChannelStateHandle,
+    OperatorStateHandle,
+    StreamStateHandle,
+)
+from state_backends.key_groups import UPPER_BOUND_MAX_PARALLELISM
+from state_backends.keyed_handles import KEYED_STATE, KeyedStateHandle, keyed_handle_from_state
+from state_backends.shapes import (
+    anything,
+    binary,
+    check_shape,
+    fields,
+    flag,
+    list_of,
+    map_of,
+    optional,
+    positive,
+    row,
+    text,
+    whole,
+)
 
 MAGIC = b"WEIRMETA"
 FORMAT_VERSION = 1
+
+SUBTASK = fields(
+    {"keyed": optional(KEYED_STATE), "operator": optional(OPERATOR_STATE), "finished": flag},
+    {"input_channels": optional(CHANNEL_STATE), "output_channels": optional(CHANNEL_STATE)},
+)
+"""The shape of the plain form of a :class:`SubtaskSnapshot`."""
+
+_OPERATOR = fields(
+    {
+        "uid": text,
+        "name": text,
+        "parallelism": positive,
+        "max_parallelism": positive,
+        "subtasks": list_of(row(whole, SUBTASK)),
+        "coordinator_state": optional(binary),
+    }
+)
+_METADATA = fields(
+    {
+        "checkpoint_id": whole,
+        "timestamp": whole,
+        "incarnation": whole,
+        "properties": map_of(text, anything),
+        "operators": list_of(_OPERATOR),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +200,12 @@ class CheckpointMetadata:
             for _, subtask in sorted(operator.subtasks.items()):
                 yield from subtask.streams()
 
+    def channel_state(self) -> Iterator[ChannelStateHandle]:
+        """The handles of all records in flight, in order."""
+        for operator in self.operators:
+            for _, subtask in sorted(operator.subtasks.items()):
+                yield from filter(None, (subtask.input_channels, subtask.output_channels))
+
     @property
     def size_bytes(self) -> int:
         """The bytes of all state, inlined and in files."""
@@ -175,14 +229,41 @@ class CheckpointMetadata:
     def from_file(cls, file: BinaryIO, path: str, codec: StateCodec | None = None) -> CheckpointMetadata:
         """Read a ``_metadata`` file.
 
-        :raises CorruptStateError: when any byte is not as written
+        :raises CorruptStateError: when any byte is not as written, or what it says makes no sense
         :raises StateSchemaError: when a newer program wrote it
         """
         state = (codec or default_codec()).decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
-        return cls(
-            state["checkpoint_id"],
-            state["timestamp"],
-            state["incarnation"],
-            state["properties"],
-            tuple(map(OperatorSnapshot.from_state, state["operators"])),
-        )
+        check_shape(state, _METADATA, path, "metadata")
+        try:
+            operators = tuple(map(OperatorSnapshot.from_state, state["operators"]))
+        except KeyGroupError as problem:
+            raise CorruptStateError(path, f"malformed: {problem}") from problem
+        listed = zip(operators, (len(one["subtasks"]) for one in state["operators"]), strict=True)
+        problems = (_problem(operator, subtasks) for operator, subtasks in listed)
+        found = next(filter(None, problems), None)
+        if found is None and len({operator.uid for operator in operators}) < len(operators):
+            found = "two operators have the same uid"
+        if found is not None:
+            raise CorruptStateError(path, f"malformed: {found}")
+        return cls(state["checkpoint_id"], state["timestamp"], state["incarnation"], state["properties"], operators)
+
+
+def _problem(operator: OperatorSnapshot, listed: int) -> str | None:
+    """What does not fit together in an operator, of which so many subtasks are listed."""
+    who = f"operator {operator.uid!r} has"
+    parallelism, most = operator.parallelism, operator.max_parallelism
+    if not parallelism <= most <= UPPER_BOUND_MAX_PARALLELISM:
+        return f"{who} parallelism {parallelism} and max parallelism {most}, which do not go together"
+    if len(operator.subtasks) < listed:
+        return f"{who} a subtask that is listed twice"
+    for index, subtask in operator.subtasks.items():
+        if index >= parallelism:
+            return f"{who} a subtask {index}, but parallelism {parallelism}"
+        if subtask.keyed is not None and subtask.keyed.key_group_range.last >= most:
+            return f"{who} key groups {subtask.keyed.key_group_range} in subtask {index}, but max parallelism {most}"
+        inputs, outputs = subtask.input_channels, subtask.output_channels
+        ends = [] if inputs is None else [piece.channel.receiver for piece in inputs.pieces]
+        ends += [] if outputs is None else [piece.channel.sender for piece in outputs.pieces]
+        if any(end != index for end in ends):
+            return f"{who} records in flight of other subtasks in subtask {index}"
+    return None

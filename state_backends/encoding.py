@@ -32,6 +32,7 @@ from state_backends.type_registry import (
     default_registry,
     register_record_type,
     register_type,
+    unregistered,
 )
 
 __all__ = [
@@ -103,7 +104,7 @@ class StateCodec:
         """
         try:
             return msgpack.unpackb(
-                data, list_hook=self._unpack_array, ext_hook=_unpack_mark, strict_map_key=False
+                data, list_hook=self._unpack_array, ext_hook=self._unpack_mark, strict_map_key=False
             )
         except StateSchemaError:
             raise
@@ -145,15 +146,17 @@ class StateCodec:
             return tuple(items[1:])
         return self.restore_object(mark.code, mark.version, items[1])
 
+    def _unpack_mark(self, code: int, data: bytes) -> _Mark:
+        if code == _TUPLE_CODE:
+            return _DECODED_TUPLE_MARK
+        if self.registry.for_code(code) is None:
+            # Also where it marks nothing: it would pass for a value.
+            raise unregistered(code)
+        return _Mark(code, int.from_bytes(data, "big"))
+
     def restore_object(self, code: int, version: int, state: Any) -> Any:
         """The object that was written as ``state`` under a code and version."""
         return self.registry.restore(code, version, state)
-
-
-def _unpack_mark(code: int, data: bytes) -> _Mark:
-    if code == _TUPLE_CODE:
-        return _DECODED_TUPLE_MARK
-    return _Mark(code, int.from_bytes(data, "big"))
 
 
 _default_codec: StateCodec | None = None

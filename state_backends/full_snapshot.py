@@ -20,11 +20,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 from state_backends.descriptors import StateKind
 from state_backends.encoding import StateCodec
-from state_backends.errors import StateSchemaError
+from state_backends.errors import KeyTypeError, StateSchemaError
 from state_backends.framing import Frame, FrameReader, frame, preamble
 from state_backends.handles import FileStateHandle, StreamStateHandle
 from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.key_types import check_keys, key_type_shape
 from state_backends.keyed_handles import FullKeyedStateHandle
+from state_backends.schema_records import WRITTEN_SCHEMA
+from state_backends.shapes import check_shape, flag, list_of, optional, positive, row, text, values, whole
 from state_backends.snapshot import COMPRESSIONS, CheckpointStream
 
 MAGIC = b"WEIRFULL"
@@ -91,6 +94,15 @@ class DecodedBlock:
     values: list[Any]
 
 
+STATE_ID = row(text, flag, text)
+"""The shape of the plain form of a :class:`StateId`."""
+
+_HEADER_SHAPE = row(
+    key_type_shape, positive, row(whole, whole), list_of(STATE_ID), text, more=(WRITTEN_SCHEMA,)
+)
+_BLOCKS = list_of(row(whole, values, optional(values), values))
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
     """What a full snapshot says about itself.
@@ -118,8 +130,12 @@ class SnapshotHeader:
         return plain if self.schema is None else [*plain, self.schema]
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> SnapshotHeader:
-        """The header that :meth:`to_state` described."""
+    def from_state(cls, state: list[Any], path: str) -> SnapshotHeader:
+        """The header that :meth:`to_state` described.
+
+        :raises CorruptStateError: when it is none
+        """
+        check_shape(state, _HEADER_SHAPE, path, "header")
         key_type, max_parallelism, (first, last), states, compression, *schema = state
         read = tuple(map(StateId.from_state, states))
         bounds = KeyGroupRange(first, last)
@@ -160,13 +176,13 @@ class FullSnapshotWriter:
         assert blocks
         parts = [self._codec.array_header(len(blocks))]
         last = -1
-        for state, num_entries, keys, namespaces, values in blocks:
+        for state, num_entries, keys, namespaces, encoded in blocks:
             index, start = self._starts[state]
             assert index > last
             last = index
             assert num_entries > 0
             self._entries += num_entries
-            parts += (start, keys, namespaces, values)
+            parts += (start, keys, namespaces, encoded)
         payload = b"".join(parts)
         return zlib.compress(payload, _ZLIB_LEVEL) if self._compress else payload
 
@@ -194,7 +210,7 @@ class FullSnapshotReader:
         self.path = describe_stream(handle.stream)
         self._frames = FrameReader(file, self.path, MAGIC, FORMAT_VERSION)
         header = codec.decode(self._frames.read(bytes([_HEADER])).payload, self.path)
-        self.header = SnapshotHeader.from_state(header)
+        self.header = SnapshotHeader.from_state(header, self.path)
         self._check_header()
 
     def blocks(self, key_groups: KeyGroupRange) -> Iterator[DecodedBlock]:
@@ -240,8 +256,24 @@ class FullSnapshotReader:
             payload = one.payload
             if self.header.compression == "zlib":
                 payload = self._decompress(one)
-            for index, keys, namespaces, values in self.codec.decode(payload, self.path):
-                yield DecodedBlock(one.tag, self.header.states[index], keys, namespaces, values)
+            blocks = self.codec.decode(payload, self.path)
+            check_shape(blocks, _BLOCKS, self.path, f"key group {one.tag}")
+            for block in blocks:
+                yield self._checked(one.tag, *block)
+
+    def _checked(
+        self, key_group: int, index: int, keys: list[Any], namespaces: list[Any] | None, stored: list[Any]
+    ) -> DecodedBlock:
+        states = self.header.states
+        if index >= len(states) or states[index].namespaced is (namespaces is None):
+            raise self._frames.corrupt(f"malformed: key group {key_group} has entries of a state that it does not name")
+        if not len(keys) == len(stored) == len(keys if namespaces is None else namespaces):
+            raise self._frames.corrupt(f"malformed: key group {key_group} has more keys than values, or fewer")
+        try:
+            check_keys(keys, self.header.key_type)
+        except KeyTypeError as problem:
+            raise self._frames.corrupt(f"malformed: {problem}") from problem
+        return DecodedBlock(key_group, states[index], keys, namespaces, stored)
 
     def _decompress(self, one: Frame) -> bytes:
         try:

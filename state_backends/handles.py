@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from state_backends.errors import StateSchemaError
+from state_backends.shapes import binary, list_of, one_of, positive, row, tagged, text, whole
 
 
 class StateScope(enum.Enum):
@@ -80,6 +81,9 @@ class FileStateHandle:
 
 StreamStateHandle = ByteStreamStateHandle | FileStateHandle
 """Where some bytes are."""
+
+STREAM = tagged({"bytes": row(binary), "file": row(text, one_of(*(scope.value for scope in StateScope)), whole, whole)})
+"""The shape of its plain form."""
 
 
 def stream_handle_from_state(state: list[Any]) -> StreamStateHandle:
@@ -152,6 +156,12 @@ class OperatorStateHandle:
         return cls(read, stream_handle_from_state(stream))
 
 
+OPERATOR_STATE = tagged(
+    {"operator": row(list_of(row(text, one_of(*(mode.value for mode in OperatorStateMode)), list_of(whole))), STREAM)}
+)
+"""The shape of the plain form of an :class:`OperatorStateHandle`."""
+
+
 class ChannelName(NamedTuple):
     """Which channel: the stable name of its edge and the subtasks at its ends."""
 
@@ -220,6 +230,10 @@ class ChannelStateHandle:
             for edge, sender, receiver, records, offset in pieces
         )
         return cls(read, stream_handle_from_state(stream))
+
+
+CHANNEL_STATE = tagged({"channels": row(list_of(row(text, whole, whole, positive, whole)), STREAM)})
+"""The shape of the plain form of a :class:`ChannelStateHandle`."""
 
 
 def unknown_kind(kind: Any) -> StateSchemaError:

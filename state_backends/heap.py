@@ -42,6 +42,7 @@ from state_backends.key_groups import (
 from state_backends.keyed_backend import AggregatingState, ListState, MapState, ReducingState, ValueState
 from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 from state_backends.schema_states import StateSchemas, checked_blocks
+from state_backends.shapes import as_written
 from state_backends.sharded_table import FrozenShard
 from state_backends.snapshot import (
     KeyedSnapshotStrategy,
@@ -327,9 +328,10 @@ class HeapKeyedStateBackend:
             self._check_header(snapshot.header)
             states = {state.name for state in snapshot.header.states if state.kind != StateKind.TIMERS.value}
             snapshot.codec = self._schemas.restore(snapshot.header.schema, states, snapshot.path)
-            for block in checked_blocks(snapshot.blocks(common), snapshot.codec):
-                kind = StateKind(block.state.kind)
-                self._table(block.state.name, kind, register=False).load(block)
+            with as_written(snapshot.path):
+                for block in checked_blocks(snapshot.blocks(common), snapshot.codec):
+                    kind = StateKind(block.state.kind)
+                    self._table(block.state.name, kind, register=False).load(block)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is durable and complete: an incremental one may build on it."""

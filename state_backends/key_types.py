@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_backends.errors import KeyTypeError
+from state_backends.shapes import list_of, row, text
 
 _UINT32 = 0xFFFFFFFF
 _UINT64 = 0xFFFFFFFFFFFFFFFF
@@ -59,9 +60,14 @@ class KeyType:
         :raises KeyTypeError: when the name is none of ours
         """
         name, elements = state
-        if name not in _PYTHON_TYPES:
+        if name not in _PYTHON_TYPES or (elements and name != "TUPLE"):
             raise KeyTypeError(f"unknown key type {name!r}: written by a newer version?")
         return cls(name, tuple(cls.from_state(element) for element in elements))
+
+
+def key_type_shape(value: Any) -> None:
+    """The shape of the plain form of a :class:`KeyType`."""
+    row(text, list_of(key_type_shape))(value)
 
 
 _PYTHON_TYPES: dict[str, type] = {

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from state_backends.errors import StateSchemaError
 from state_backends.handles import (
+    STREAM,
     FileStateHandle,
     StateScope,
     StreamStateHandle,
@@ -25,6 +26,7 @@ from state_backends.handles import (
     unknown_kind,
 )
 from state_backends.key_groups import KeyGroupRange
+from state_backends.shapes import Shape, flag, list_of, row, tagged, text, whole
 
 MoveStream = Callable[[StreamStateHandle], StreamStateHandle]
 """From where some bytes are to where they are now."""
@@ -332,6 +334,19 @@ class ChangelogKeyedStateHandle(KeyedStateHandle):
         handles = tuple(map(keyed_handle_from_state, materialized))
         segments = tuple(map(LogSegment.from_state, log))
         return cls(KeyGroupRange(*bounds), checkpoint_id, materialization_id, handles, is_new, segments)
+
+
+_KINDS: dict[str, Shape] = {}
+KEYED_STATE = tagged(_KINDS)
+"""The shape of the plain form of any of them."""
+
+_BOUNDS = row(whole, whole)
+_FILES = list_of(row(text, STREAM, flag))
+_KINDS["full"] = row(_BOUNDS, list_of(row(whole, whole)), STREAM)
+_KINDS["incremental"] = row(text, text, _BOUNDS, whole, _FILES, _FILES, STREAM)
+_KINDS["changelog"] = row(
+    _BOUNDS, whole, whole, list_of(KEYED_STATE), flag, list_of(row(whole, whole, STREAM, flag))
+)
 
 
 def keyed_handle_from_state(state: list[Any]) -> KeyedStateHandle:

@@ -20,18 +20,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from state_backends.checkpoint_metadata import SubtaskSnapshot
+from state_backends.checkpoint_metadata import SUBTASK, SubtaskSnapshot
 from state_backends.checkpoint_streams import FsStateReader, ScopeDirectories
 from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError, MissingStateError, StateBackendError
 from state_backends.filesystem_port import FileSystem, write_atomically
 from state_backends.framing import seal, unseal
-from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle, stream_handle_from_state
+from state_backends.handles import STREAM, FileStateHandle, StateScope, StreamStateHandle, stream_handle_from_state
+from state_backends.shapes import check_shape, list_of, optional, row, text, whole
 
 LOCAL_STATE_FILE_NAME = "_local_state"
 SNAPSHOT_PREFIX = "chk-"
 MAGIC = b"WEIRLOCL"
 FORMAT_VERSION = 1
+
+_COPIES = list_of(row(STREAM, STREAM))
+_LOCAL_STATE = row(whole, optional(row(list_of(row(text, SUBTASK)), _COPIES)))
 
 ReportFailure = Callable[[str, Exception], None]
 """Told what could not be done, and why."""
@@ -229,7 +233,9 @@ class LocalStateStore:
         except FileNotFoundError as problem:
             raise MissingStateError(path, "was never finished, or was deleted") from problem
         with file:
-            found_id, state = default_codec().decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
+            plain = default_codec().decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
+        check_shape(plain, _LOCAL_STATE, path, "local state")
+        found_id, state = plain
         if found_id != checkpoint_id:
             raise CorruptStateError(path, f"belongs to checkpoint {found_id}")
         return None if state is None else LocalTaskState.from_state(state)

@@ -24,6 +24,7 @@ from state_backends.framing import FrameReader, frame, preamble
 from state_backends.full_snapshot import describe_stream
 from state_backends.handles import OperatorStateHandle, OperatorStateMode, StateOffsets, StateScope
 from state_backends.heap_states import sorted_map
+from state_backends.shapes import check_shape, list_of, of_type, one_of, row, text, whole
 from state_backends.snapshot import (
     CheckpointStream,
     SnapshotOptions,
@@ -40,6 +41,9 @@ MAGIC = b"WEIROPER"
 FORMAT_VERSION = 1
 
 _HEADER, _ELEMENT, _END = 1, 2, 3
+
+_STATES = list_of(row(text, one_of(*(mode.value for mode in OperatorStateMode)), whole))
+_ENTRIES = of_type("a map", dict)
 
 
 class OperatorListState:
@@ -263,6 +267,8 @@ class OperatorStateBackend:
                     elements = [self._codec.decode(encoded[name, where.mode, at], path) for at in where.offsets]
                 except KeyError:
                     raise frames.corrupt(f"it lacks elements of {where.mode.value} state {name!r}") from None
+                if where.mode is OperatorStateMode.BROADCAST:
+                    check_shape(elements, list_of(_ENTRIES), path, f"state {name!r}")
                 self._restore_elements(name, where.mode, elements)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -323,6 +329,7 @@ def _read_elements(
     """All elements of a file by (name, mode, offset). Reading to the end checks every byte."""
     elements = {}
     header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
+    check_shape(header, _STATES, path, "states")
     for name, mode, count in header:
         for _ in range(count):
             offset = frames.tell()

@@ -28,6 +28,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from state_backends.shapes import Shape, list_of, row, tagged, text, whole
+
 Form = str | tuple[Any, ...]
 """What a field may hold."""
 
@@ -249,3 +251,13 @@ def form_to_state(form: Form) -> Any:
 def form_from_state(state: Any) -> Any:
     """The form that :func:`form_to_state` described."""
     return tuple(map(form_from_state, state)) if isinstance(state, list) else state
+
+
+def form_shape(value: Any) -> None:
+    """The shape of the plain form of a form."""
+    if isinstance(value, list):
+        parts: Shape = {"record": row(whole), "other": row(text)}.get(str(value[:1] and value[0]), list_of(form_shape))
+        tagged({})(value)
+        parts(value[1:])
+    else:
+        text(value)

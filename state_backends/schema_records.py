@@ -21,11 +21,17 @@ from state_backends.schema import (
     describe,
     fields_of,
     form_from_state,
+    form_shape,
     form_to_state,
 )
+from state_backends.shapes import list_of, optional, row, text, whole
 
 Upgrade = Callable[[dict[str, Any], int], dict[str, Any]]
 """From (fields as written, older version) to the fields of the present version."""
+
+
+WRITTEN_SCHEMA = optional(row(list_of(text), list_of(row(whole, whole, list_of(row(text, form_shape))))))
+"""The shape of what a snapshot says about the values in it: see ``StateSchemas.written``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import posixpath
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, NoReturn
 from urllib.parse import quote
 
+from state_backends.channel_state import read_channel_state
 from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
 from state_backends.checkpoint_streams import (
     FsCheckpointStream,
@@ -45,11 +47,13 @@ from state_backends.errors import (
     MissingStateError,
     StateArgumentError,
     StateBackendError,
+    StateSchemaError,
     StorageNotWritableError,
 )
 from state_backends.filesystem_port import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, write_atomically
 from state_backends.framing import seal, unseal
 from state_backends.handles import FileStateHandle, StateScope
+from state_backends.shapes import check_shape, whole
 
 __all__ = [
     "CHECKPOINT_IDS_FILE_NAME",
@@ -184,16 +188,21 @@ class CheckpointLocation:
         return metadata
 
     def verify(self) -> CheckpointMetadata:
-        """Read the metadata, and every file it refers to against its checksum.
+        """Read the metadata, every file it refers to against its checksum, and the records in flight: a restore needs
+        all of them before it can begin.
 
         :raises MissingStateError: when a file is not there
-        :raises CorruptStateError: when any byte is not as written
+        :raises CorruptStateError: when any byte is not as written, or records in flight are not what the metadata says
         :raises StateSchemaError: when a newer program wrote it
         """
         metadata = self.read_metadata()
         reader = self.reader()
         for stream in metadata.streams():
             reader.verify(stream)
+        for handle in metadata.channel_state():
+            # A type that is not registered here is no damage: the job that is to be restored may know it.
+            with suppress(StateSchemaError):
+                read_channel_state(reader, handle)
         return metadata
 
     def discard(self) -> None:
@@ -319,8 +328,8 @@ class CheckpointStorage:
             return default
         with self._fs.open_read(path) as file:
             payload = unseal(file, path, magic, version)
-        number = default_codec().decode(payload, path)
-        assert isinstance(number, int)
+        number: int = default_codec().decode(payload, path)
+        check_shape(number, whole, path, "number")
         return number
 
     def _write_number(self, name: str, magic: bytes, version: int, number: int) -> None:

@@ -36,6 +36,7 @@ from state_backends.native_restore import NativeTarget, restore_native
 from state_backends.ordered_store import OrderedStore, StoreKind
 from state_backends.schema_rows import rewrite_rows
 from state_backends.schema_states import StateSchemas, checked_blocks
+from state_backends.shapes import as_written
 from state_backends.snapshot import KeyedSnapshotStrategy, SnapshotOptions, SnapshotType, StateReader
 from state_backends.state_backend import BackendEnvironment
 from state_backends.store_folding_states import StoreAggregatingState, StoreReducingState
@@ -369,11 +370,12 @@ class StoreKeyedStateBackend:
             self._scope.check_restored(header.key_type, header.max_parallelism)
             names = _names_without_timers(header.states)
             snapshot.codec = self._schemas.restore(header.schema, names, describe_stream(handle.stream))
-            blocks = checked_blocks(snapshot.blocks(common), snapshot.codec)
-            rows = rows_of_blocks(blocks, lambda state: self._tables.restored(state).state_id, self._codec)
-            first = next(rows, None)
-            if first is not None:
-                self._access.store().ingest(chain((first,), rows))
+            with as_written(snapshot.path):
+                blocks = checked_blocks(snapshot.blocks(common), snapshot.codec)
+                rows = rows_of_blocks(blocks, lambda state: self._tables.restored(state).state_id, self._codec)
+                first = next(rows, None)
+                if first is not None:
+                    self._access.store().ingest(chain((first,), rows))
 
     def _restore_native(self, handles: Sequence[KeyedStateHandle], reader: StateReader) -> None:
         environment, file_system = self._environment, self._environment.file_system

@@ -16,11 +16,19 @@ from state_backends.errors import CorruptStateError, StateArgumentError, StateSc
 from state_backends.framing import seal, unseal
 from state_backends.full_snapshot import StateId, check_kind
 from state_backends.key_groups import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange, KeyType
+from state_backends.key_types import key_type_shape
+from state_backends.schema_records import WRITTEN_SCHEMA
 from state_backends.schema_states import merge_written
+from state_backends.shapes import check_shape, flag, list_of, optional, positive, row, text, whole
 from state_backends.store_rows import MAX_STATE_ID, group_prefix
 
 MAGIC = b"WEIRKEYS"
 FORMAT_VERSION = 1
+
+
+_SHAPE = row(
+    optional(key_type_shape), positive, row(whole, whole), list_of(row(whole, text, flag, text)), WRITTEN_SCHEMA
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,9 @@ class StoreMeta:
         :raises StateSchemaError: when a newer program wrote it
         """
         payload = unseal(io.BytesIO(data), path, MAGIC, FORMAT_VERSION)
-        key_type, max_parallelism, (first, last), fields, schema = codec.decode(payload, path)
+        plain = codec.decode(payload, path)
+        check_shape(plain, _SHAPE, path, "meta data")
+        key_type, max_parallelism, (first, last), fields, schema = plain
         states = tuple((state_id, StateId.from_state(state)) for state_id, *state in fields)
         for _, state in states:
             check_kind(state, path)

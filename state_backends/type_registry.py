@@ -142,10 +142,7 @@ class TypeRegistry:
         """
         registered = self._by_code.get(code)
         if registered is None:
-            raise StateSchemaError(
-                f"the state holds a value of type code {code}, which this program has not registered. "
-                "Import the module that calls register_type for it before restoring."
-            )
+            raise unregistered(code)
         if version > registered.version:
             raise newer_version(registered, version)
         return read_by(registered.from_state, registered, version, state)
@@ -163,6 +160,14 @@ def read_by(from_state: FromState, registered: RegisteredType, version: int, sta
             f"from_state of {full_name(registered.cls)} could not read version {version} of it: {problem!r}. It must "
             "accept every version that was ever written."
         ) from problem
+
+
+def unregistered(code: int) -> StateSchemaError:
+    """The error for a value whose type this program does not know."""
+    return StateSchemaError(
+        f"the state holds a value of type code {code}, which this program has not registered. "
+        "Import the module that calls register_type for it before restoring."
+    )
 
 
 def newer_version(registered: RegisteredType, version: int) -> StateSchemaError:

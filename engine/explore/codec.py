@@ -6,15 +6,36 @@ is typed: an unknown name is an error, not ignored.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import SCHEDULERS, Case
 from engine.faults.fault import FaultMix, parse_fault
+from state_backends.errors import CorruptStateError
+from state_backends.shapes import below, check_shape, fields, list_of, map_of, of_type, optional, row, text, whole
 
-_NAMES = tuple(field.name for field in fields(Case))
+SETTINGS = map_of(text, of_type("a number, a text, true, false or nothing", int, str, bool, type(None)))
+"""The shape of settings by name."""
+
+CASE = fields(
+    {},
+    {
+        "seed": text,
+        "config": SETTINGS,
+        "faults": list_of(text),
+        "mix": fields({"most": whole, "per_million": map_of(text, whole)}),
+        "dropped": map_of(text, list_of(row(whole, whole))),
+        "checkpoints": optional(list_of(whole)),
+        "scheduler": text,
+        "schedule": list_of(row(whole, whole)),
+        "preemptions": below(1_000),
+    },
+)
+"""The shape of a case."""
+
+_NAMES = tuple(field.name for field in dataclasses.fields(Case))
 _DEFAULT = Case()
 
 
@@ -47,13 +68,14 @@ def plain_to_case(plain: Mapping[str, Any]) -> Case:
 
     :raises ConfigurationError: when it is none
     """
-    unknown = sorted(name for name in plain if name not in _NAMES)
+    try:
+        check_shape(plain, CASE, "this is no case", "case")
+    except CorruptStateError as error:
+        raise ConfigurationError(f"this is no case: {error.what}") from error
+    unknown = sorted(str(name) for name in plain if name not in _NAMES)
     if unknown:
         raise ConfigurationError(f"a case has no {unknown[0]!r}; it has {', '.join(_NAMES)}")
-    try:
-        case = Case(**{name: _from_plain(name, value) for name, value in plain.items()})
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ConfigurationError(f"this is no case: {error}") from error
+    case = Case(**{name: _from_plain(name, value) for name, value in plain.items()})
     if case.scheduler not in SCHEDULERS:
         raise ConfigurationError(f"there is no scheduler {case.scheduler!r}; there are {', '.join(SCHEDULERS)}")
     return case
@@ -63,11 +85,11 @@ def _from_plain(name: str, value: Any) -> Any:
     if name == "faults":
         return tuple(parse_fault(text) for text in value)
     if name == "mix":
-        return FaultMix(dict(value["per_million"]), int(value["most"]))
+        return FaultMix(dict(value["per_million"]), value["most"])
     if name == "dropped":
-        return {split: tuple((int(first), int(end)) for first, end in ranges) for split, ranges in value.items()}
+        return {split: tuple((first, end) for first, end in ranges) for split, ranges in value.items()}
     if name == "schedule":
-        return {int(number): int(drawn) for number, drawn in value}
+        return dict(value)
     if name == "checkpoints":
-        return None if value is None else tuple(int(at_ns) for at_ns in value)
+        return None if value is None else tuple(value)
     return dict(value) if name == "config" else value

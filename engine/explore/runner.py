@@ -140,8 +140,11 @@ def run_config(case: Case) -> RunConfig:
         elif name == "checkpoint_interval":
             settings[name] = None if value is None else CheckpointInterval.parse(str(value))
         elif name in _SETTINGS:
-            settings[name] = value
-        elif name != "parallelism":
+            settings[name] = _typed(RunConfig, name, name, value)
+        elif name == "parallelism":
+            if value is not None and type(value) is not int:
+                raise ConfigurationError(f"setting 'parallelism' is {value!r}; it must be a number or none")
+        else:
             raise ConfigurationError(
                 f"a case has no setting {name!r}; it takes those of RunConfig, cost.NAME and acking.NAME"
             )
@@ -153,6 +156,19 @@ def run_config(case: Case) -> RunConfig:
 _SETTINGS = {one.name for one in fields(RunConfig)} - {"restart", "seed", "cost", "acking"}
 _COSTS = {one.name for one in fields(CostModel)}
 _COSTS_BY_NAME = ("stragglers", "slow_links")
+
+
+_TYPES = {"int": int, "str": str, "bool": bool, "None": type(None)}
+
+
+def _typed(owner: type[RunConfig | CostModel], name: str, setting: str, value: object) -> object:
+    """The value, if the setting can have one of its type: a case may come from a command, a file or a token."""
+    annotation = next(str(one.type) for one in fields(owner) if one.name == name)
+    # Those by name are numbers.
+    named = [one for one in annotation.split(" | ") if one in _TYPES] or ["int"]
+    if type(value) not in (_TYPES[one] for one in named):
+        raise ConfigurationError(f"setting {setting!r} is {value!r}; it must be of type {' or '.join(named)}")
+    return value
 
 
 def _put_acking(acking: dict[str, Any], name: str, value: object) -> None:
@@ -167,6 +183,7 @@ def _put_cost(cost: dict[str, Any], name: str, value: object) -> None:
     kind, _, who = name.partition(".")
     if kind not in _COSTS or (kind in _COSTS_BY_NAME) != bool(who):
         raise ConfigurationError(f"a case has no setting 'cost.{name}'; the cost model has {', '.join(sorted(_COSTS))}")
+    value = _typed(CostModel, kind, f"cost.{name}", value)
     if who:
         cost.setdefault(kind, {})[who] = value
     else:

@@ -29,9 +29,11 @@ import msgpack
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import Case
-from engine.explore.codec import case_to_plain, plain_to_case
+from engine.explore.codec import SETTINGS, case_to_plain, plain_to_case
 from engine.explore.swarm import SWARM_VERSION, Swarm, draw_case
+from state_backends.errors import CorruptStateError
 from state_backends.filesystem import LocalFileSystem
+from state_backends.shapes import binary, check_shape, fields, list_of, map_of, optional, row, text, whole
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
@@ -164,21 +166,21 @@ class Token:
 _DIGEST_CHARACTERS = 16
 
 
-def parse_token(text: str) -> Token:
-    """The token that a text is.
+def parse_token(written: str) -> Token:
+    """The token that was written.
 
     :raises ConfigurationError: when it is torn, or none of this format
     """
-    text = "".join(text.split())
-    if not text.startswith((PREFIX, _PREFIX_WITHOUT_DIGEST)):
-        family, dot, _ = text.partition(".")
+    written = "".join(written.split())
+    if not written.startswith((PREFIX, _PREFIX_WITHOUT_DIGEST)):
+        family, dot, _ = written.partition(".")
         if dot and family.startswith(_FAMILY) and family[len(_FAMILY) :].isdigit():
             raise ConfigurationError(
                 f"the token has format {family}, and this version of Weir reads {PREFIX[:-1]}\n"
                 "  fix: use the version that made it, or explore again"
             )
-        raise ConfigurationError(f"this is no token: it should begin with {PREFIX!r}; it is {text[:20]!r}…")
-    encoded = text[len(PREFIX) :]  # both prefixes are of one length
+        raise ConfigurationError(f"this is no token: it should begin with {PREFIX!r}; it is {written[:20]!r}…")
+    encoded = written[len(PREFIX) :]  # both prefixes are of one length
     try:
         raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
@@ -186,11 +188,31 @@ def parse_token(text: str) -> Token:
     checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
     if not body or checksum != _checksum(body):
         raise _torn("its checksum is wrong")
-    packed = zlib.decompress(body[1:]) if body[:1] == _COMPRESSED else body[1:]
-    fields = msgpack.unpackb(packed)
-    job_digest = fields.pop().hex() if text.startswith(PREFIX) else ""
-    job, params, fingerprint, code, promise, digest, run = fields
-    return Token(job, params, fingerprint, _parse_run(run), promise, digest, code, job_digest)
+    try:
+        packed = zlib.decompress(body[1:]) if body[:1] == _COMPRESSED else body[1:]
+        plain = msgpack.unpackb(packed)
+        has_digest = written.startswith(PREFIX)
+        check_shape(plain, _TOKEN if has_digest else _TOKEN_WITHOUT_DIGEST, "the token", "it")
+        job, params, fingerprint, code, promise, digest, run, *job_digest = plain
+        return Token(job, params, fingerprint, _parse_run(run), promise, digest, code, *map(bytes.hex, job_digest))
+    except (CorruptStateError, ValueError, zlib.error, msgpack.UnpackException) as error:
+        raise ConfigurationError(
+            f"the token is malformed: {error.what if isinstance(error, CorruptStateError) else error}\n"
+            "  no version of Weir makes such a token\n  fix: copy it again from where it was made, or explore again"
+        ) from error
+
+
+_DRAWN = row(text, whole, list_of(text), SETTINGS, optional(list_of(text)), SETTINGS)
+_CONCRETE = row(fields({}, {"schedule": list_of(whole)}))
+
+
+def _run(value: Any) -> None:
+    """Everything about a case, or what it is drawn from."""
+    (_CONCRETE if isinstance(value, list) and len(value) == 1 else _DRAWN)(value)
+
+
+_FIELDS = (text, map_of(text, text), text, text, optional(text), optional(text), _run)
+_TOKEN, _TOKEN_WITHOUT_DIGEST = row(*_FIELDS, binary), row(*_FIELDS)
 
 
 def _parse_run(run: list[Any]) -> Case | Drawn:

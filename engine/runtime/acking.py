@@ -33,6 +33,7 @@ from state_backends.encoding import default_codec
 from state_backends.errors import StateBackendError
 from state_backends.filesystem_port import write_atomically
 from state_backends.framing import seal, unseal
+from state_backends.shapes import anything, check_shape, flag, map_of, row, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 OFFSETS_FILE_NAME = "offsets"
 _MAGIC, _VERSION = b"WEIROFFS", 1
+_OFFSETS = map_of(text, map_of(text, row(anything, flag)))
 
 SplitPosition = tuple[Any, bool]
 """Where reading goes on, and whether nothing is left to read."""
@@ -157,6 +159,7 @@ class AckingRun:
         try:
             with self._storage.file_system.open_read(self._path) as file:
                 stored = default_codec().decode(unseal(file, self._path, _MAGIC, _VERSION), self._path)
+            check_shape(stored, _OFFSETS, self._path, "offsets")
         except (StateBackendError, OSError) as error:
             raise StorageError(
                 f"the committed offsets cannot be read: {error}\n"

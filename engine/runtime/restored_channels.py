@@ -29,6 +29,7 @@ from engine.graph.partitioner import CustomPartitioner, HashPartitioner
 from engine.observe.provenance import INPUT, OUTPUT
 from engine.runtime.watched import TracedBatch
 from state_backends.channel_state import RecordColumns, read_channel_state
+from state_backends.errors import CorruptStateError
 from state_backends.handles import ChannelName
 from state_backends.key_groups import KeyType, infer_key_type, key_group_function, operator_index_for_key_group
 
@@ -152,6 +153,14 @@ class _Edge:
         """What each new pair reads. ``causes_of``: of the records of an old pair, in their order."""
         if not pieces:
             return
+        moved = self._moved
+        for sender, receiver in pieces:
+            if sender >= moved.old_senders or receiver >= moved.old_receivers:
+                raise CorruptStateError(
+                    f"records in flight on {moved.name}",
+                    f"malformed: some are from subtask {sender} to {receiver}, but the edge led from"
+                    f" {moved.old_senders} to {moved.old_receivers} subtasks",
+                )
         self._settle_key_type(pieces.values())
         for pair, read in self._planned(pieces).items():
             batches: list[Batch] = []

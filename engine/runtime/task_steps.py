@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.elements.errors import StateError, WeirError
 from engine.runtime.interference import ZOMBIE
+from state_backends.errors import StateBackendError
 
 if TYPE_CHECKING:
     from engine.checkpoint.instructions import (
@@ -56,8 +58,24 @@ class TaskSteps:
         interference.at(point, phase, f"{ZOMBIE}{self.name}" if self.disowned else self.name)
 
     def initialize(self, operator: Operator) -> None:
-        """Have an operator take over its state."""
-        operator.initialize_state()
+        """Have an operator take over its state.
+
+        Raises :class:`engine.elements.errors.StateError` when an operator stumbles over what it has restored.
+        """
+        try:
+            operator.initialize_state()
+        except (WeirError, StateBackendError):
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            checkpoint_id = operator.context.restored_checkpoint_id()
+            if checkpoint_id is None:
+                raise
+            raise StateError(
+                f"operator {operator.context.uid!r} cannot take over its state from checkpoint {checkpoint_id}:"
+                f" {type(error).__name__}: {error}\n"
+                "  the state is not what this operator writes\n"
+                "  fix: go on from another checkpoint, or give the operator another uid and let it begin anew"
+            ) from error
 
     def prepare_operator(self, operator: Operator, checkpoint_id: int) -> None:
         """Have an operator send what belongs ahead of a barrier."""

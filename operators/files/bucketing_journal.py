@@ -19,11 +19,16 @@ import json
 import posixpath
 from collections.abc import Iterable
 
+from engine.elements.errors import StorageError
 from operators.files.bucketing_names import BucketingNames
+from state_backends.errors import CorruptStateError
 from state_backends.filesystem import FileSystem, write_atomically
+from state_backends.shapes import check_shape, list_of, number, row, text
 
 Entry = tuple[int, str, str]
 """Checkpoint, bucket and part."""
+
+_ENTRIES = list_of(row(number, text, text))
 
 
 class PartJournal:
@@ -89,8 +94,16 @@ class PartJournal:
 
     def _read(self, journal: str) -> tuple[list[Entry], bool]:
         """What was noted, and whether nothing else is there: a line without an end was never needed."""
-        *lines, rest = self._fs.read_bytes(journal).decode().split("\n")
-        return [tuple(json.loads(line)) for line in lines], not rest
+        try:
+            *lines, rest = self._fs.read_bytes(journal).decode().split("\n")
+            entries = [json.loads(line) for line in lines]
+            check_shape(entries, _ENTRIES, journal, "entries")
+        except (ValueError, CorruptStateError) as error:
+            raise StorageError(
+                f"{journal} says which parts this sink has finished, but is damaged: {error}\n"
+                "  fix: put it back from a copy; or delete it, and see which parts of it belong to the output"
+            ) from error
+        return [tuple(entry) for entry in entries], not rest
 
     def _hide(self, entries: Iterable[Entry]) -> int:
         hidden, changed = 0, dict[str, None]()

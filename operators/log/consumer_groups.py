@@ -28,10 +28,12 @@ from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError
 from state_backends.filesystem import FileSystem, write_atomically
 from state_backends.framing import seal, unseal
+from state_backends.shapes import check_shape, number, row, whole
 
 GROUPS_DIRECTORY = "groups"
 COMMITS_SUCCEEDED, COMMITS_FAILED = "commitsSucceeded", "commitsFailed"
 _MAGIC, _VERSION = b"WEIRGRUP", 1
+_OFFSET = row(whole, number, number)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -73,7 +75,9 @@ def committed_offset(fs: FileSystem, log: str, topic: str, partition: int, group
     path = _path(log, group, topic, partition)
     try:
         with fs.open_read(path) as file:
-            return GroupOffset(*default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path))
+            plain = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
+        check_shape(plain, _OFFSET, path, "offset")
+        return GroupOffset(*plain)
     except FileNotFoundError:
         return None
     except CorruptStateError as error:
@@ -94,13 +98,13 @@ def consumer_lag(
     if count is None:
         raise ConfigurationError(f"log {log!r} has no topic {topic!r}")
     lags = []
-    for number in range(count):
+    for partition in range(count):
         # First what was read, then how much there is: the other way round a lag could be below 0.
-        committed = committed_offset(fs, log, topic, number, group)
-        extent = extent_of(fs, partition_directory(log, topic, number), f"{topic}-{number} of log {log}")
+        committed = committed_offset(fs, log, topic, partition, group)
+        extent = extent_of(fs, partition_directory(log, topic, partition), f"{topic}-{partition} of log {log}")
         end = extent.stable if isolation == READ_COMMITTED else extent.end
         begin = extent.earliest if committed is None else max(committed.offset, extent.earliest)
-        lags.append(PartitionLag(number, committed, end, max(0, end - begin)))
+        lags.append(PartitionLag(partition, committed, end, max(0, end - begin)))
     return lags
 
 

@@ -110,8 +110,9 @@ class DiskTransactionLog(ReadableLog):
             self._names, self._now_ns, self._first_epoch = snapshot.names, snapshot.now_ns, snapshot.first_epoch
             durable: dict[Place, int] = {}
             prepared: dict[str, dict[Place, int]] = {}
-            for at_ns, change in self._journal.changes(snapshot.offset):
-                self._replay(change, at_ns, durable, prepared)
+            with self._journal.reading():
+                for at_ns, change in self._journal.changes(snapshot.offset):
+                    self._replay(change, at_ns, durable, prepared)
             for topic in topics_of(self._fs, self.directory):
                 self._open_topic(topic, snapshot, durable)
             self._recover_transactions(prepared)

@@ -17,6 +17,7 @@ from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError, StorageInUseError, StorageNotWritableError
 from state_backends.filesystem import DirectoryLock, FileSystem, write_atomically
 from state_backends.framing import seal, unseal
+from state_backends.shapes import check_shape, positive
 
 TOPICS_DIRECTORY = "topics"
 _MAGIC, _VERSION = b"WEIRTOPC", 1
@@ -62,6 +63,7 @@ def partitions_of(fs: FileSystem, log: str, topic: str) -> int | None:
     try:
         with fs.open_read(path) as file:
             count: int = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
+        check_shape(count, positive, path, "number of partitions")
     except CorruptStateError as error:
         raise LogCorruptError(path, 0, error.what) from error
     return count

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from operators.log.partition_log import PartitionLog, RecoveryPoint
@@ -19,9 +20,17 @@ from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError
 from state_backends.filesystem import FileSystem, write_atomically
 from state_backends.framing import seal, unseal
+from state_backends.shapes import anything, as_written, check_shape, list_of, number, optional, row, text, whole
 
 JOURNAL_DIRECTORY, SNAPSHOT_NAME = "transactions", "snapshot"
 _MAGIC, _VERSION = b"WEIRLOGT", 2
+
+_NAME = row(
+    text, number, number, optional(text), number, optional(number), number, list_of(row(number, number, text)),
+    optional(number),
+)  # fmt: skip
+_POINT = row(text, whole, whole, whole, whole, list_of(anything))
+_SNAPSHOT = row(whole, number, number, list_of(_NAME), list_of(_POINT))
 
 Place = tuple[str, int]
 """Topic and number of a partition."""
@@ -60,6 +69,18 @@ class TransactionJournal:
         if self._changes.earliest_offset > snapshot.offset:
             raise LogCorruptError(self._snapshot_path, 0, "the journal before it is deleted, and it is not there")
         return snapshot
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What is done inside goes by the changes.
+
+        Raises :class:`LogCorruptError` when one of them says something that no name does.
+        """
+        try:
+            with as_written(self._directory):
+                yield
+        except CorruptStateError as error:
+            raise LogCorruptError(error.path, 0, error.what) from error
 
     def changes(self, offset: int) -> Iterator[tuple[int, Any]]:
         """From ``offset`` on, each with the time at which it was written."""
@@ -106,6 +127,7 @@ class TransactionJournal:
         try:
             with self._fs.open_read(path) as file:
                 plain = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
+            check_shape(plain, _SNAPSHOT, path, "snapshot")
         except CorruptStateError as error:
             raise LogCorruptError(path, 0, error.what) from error
         offset, now_ns, first_epoch, names, points = plain
@@ -114,7 +136,7 @@ class TransactionJournal:
             now_ns,
             first_epoch,
             dict(map(_name, names)),
-            {(topic, number): RecoveryPoint(*point) for topic, number, *point in points},
+            {(topic, partition): RecoveryPoint(*point) for topic, partition, *point in points},
         )
 
     def close(self) -> None:

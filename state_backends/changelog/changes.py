@@ -98,9 +98,12 @@ class Replay:
     def apply(self, record: list[Any]) -> None:
         """Do again what a record says.
 
+        :raises ValueError: when it says something that no state does
         :raises StateMigrationError: when a namespace or map key in it is a record of another form
         """
         operation, index, keys, namespaces, payload = record
+        if any(column is not None and len(column) != len(keys) for column in (namespaces, payload)):
+            raise ValueError(f"a change of state {self._states[index].name!r} is not about as many values as keys")
         if self._migrated:
             self._check_keys(operation, self._states[index].name, namespaces or (), payload or ())
         if self._is_own is not None:
@@ -127,7 +130,7 @@ class Replay:
         elif kind is StateKind.MAP:
             self._apply_to_map(state, operation, keys, namespaces, payload)
         else:
-            assert operation == PUT, f"operation {operation} on a {kind.value} state"
+            _expect(operation, (PUT,), kind.value)
             if kind is StateKind.VALUE:
                 state.update_many(keys, payload, namespaces)
             elif kind is StateKind.REDUCING:
@@ -148,7 +151,7 @@ class Replay:
         if operation == APPEND:
             state.add_many(keys, payload, namespaces)
             return
-        assert operation in (PUT, EXTEND), f"operation {operation} on a list state"
+        _expect(operation, (PUT, EXTEND), "list")
         for position, key in enumerate(keys):
             self._scope(state, key, namespaces, position)
             if operation == EXTEND:
@@ -159,7 +162,7 @@ class Replay:
     def _apply_to_map(
         self, state: MapState, operation: int, keys: list[Any], namespaces: list[Any] | None, payload: Any
     ) -> None:
-        assert operation in (PUT_ENTRIES, REMOVE_ENTRIES), f"operation {operation} on a map state"
+        _expect(operation, (PUT_ENTRIES, REMOVE_ENTRIES), "map")
         for position, key in enumerate(keys):
             self._scope(state, key, namespaces, position)
             if operation == PUT_ENTRIES:
@@ -195,6 +198,11 @@ class Replay:
                 return backend.aggregating_state(stored_accumulators(name, template))
 
 
+def _expect(operation: int, possible: tuple[int, ...], kind: str) -> None:
+    if operation not in possible:
+        raise ValueError(f"operation {operation} on {kind} state")
+
+
 def _apply_to_timers(
     queue: TimerQueue, operation: int, keys: list[Any], namespaces: list[Any] | None, times: Any
 ) -> None:
@@ -202,6 +210,6 @@ def _apply_to_timers(
     if operation == ADD_TIMERS:
         queue.register(keys, places, times)
         return
-    assert operation == REMOVE_TIMERS, f"operation {operation} on timers"
+    _expect(operation, (REMOVE_TIMERS,), "timer")
     for key, namespace, time in zip(keys, places, times, strict=True):
         queue.delete(key, namespace, time)

@@ -16,6 +16,7 @@ from state_backends.key_groups import KeyGroupRange, KeyType, key_group_function
 from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.keyed_handles import ChangelogKeyedStateHandle, IncrementalKeyedStateHandle, KeyedStateHandle
 from state_backends.schema_states import StateSchemas
+from state_backends.shapes import as_written
 from state_backends.snapshot import StateReader
 
 
@@ -110,8 +111,9 @@ def replay(
             # What the writer owned is all that it wrote about.
             is_own = None if read.header.key_group_range == common else _belongs_to(common, read.header)
             todo = Replay(backend, read.header.states, is_own, read.codec)
-            for record in read.records():
-                todo.apply(record)
+            with as_written(read.path):
+                for record in read.records():
+                    todo.apply(record)
     backend.clear_current_key()
 
 

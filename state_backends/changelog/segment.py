@@ -16,7 +16,10 @@ from state_backends.errors import StateSchemaError
 from state_backends.framing import FrameReader, frame, preamble
 from state_backends.full_snapshot import describe_stream
 from state_backends.key_groups import KeyGroupRange, KeyType
+from state_backends.key_types import key_type_shape
 from state_backends.keyed_handles import LogSegment
+from state_backends.schema_records import WRITTEN_SCHEMA
+from state_backends.shapes import check_shape, list_of, optional, positive, row, text, values, whole
 
 MAGIC = b"WEIRCLOG"
 FORMAT_VERSION = 1
@@ -24,6 +27,11 @@ FORMAT_VERSION = 1
 _HEADER, _CHANGES, _END = 1, 2, 3
 _FRAME_BYTES = 1 << 16
 """A frame ends with the record with which it reaches this size."""
+
+_SHAPE = row(
+    key_type_shape, positive, row(whole, whole), whole, whole, list_of(row(text, text, text)), WRITTEN_SCHEMA
+)
+_RECORDS = list_of(row(whole, whole, values, optional(values), optional(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ class SegmentHeader:
 
         :raises StateSchemaError: when a state is of a kind that this program does not know
         """
+        check_shape(state, _SHAPE, where, "header")
         key_type, max_parallelism, (low, high), first, end, states, schema = state
         known = {kind.value for kind in StateKind}
         for name, kind, _ in states:
@@ -142,6 +151,7 @@ class SegmentReader:
         count = 0
         for payload in payloads:
             records = self.codec.decode(payload, self.path)
+            check_shape(records, _RECORDS, self.path, "changes")
             count += len(records)
             yield from records
         if count != expected:

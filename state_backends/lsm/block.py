@@ -64,7 +64,13 @@ def decode_block(data: bytes, compression: str) -> Columns:
             data = decompress(data)
         except ZlibError as problem:
             raise ValueError(str(problem)) from problem
-    keys, values = msgpack.unpackb(data)
+    try:
+        keys, values = msgpack.unpackb(data)
+        b"".join(keys)
+    except TypeError as problem:
+        raise ValueError(str(problem)) from problem
+    if type(values) is not list or len(keys) != len(values):
+        raise ValueError("it has not as many values as keys")
     return keys, values
 
 

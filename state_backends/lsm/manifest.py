@@ -17,7 +17,6 @@ from __future__ import annotations
 import posixpath
 import zlib
 from dataclasses import dataclass
-from typing import Any
 
 import msgpack
 
@@ -26,12 +25,16 @@ from state_backends.filesystem_port import FileSystem
 from state_backends.framing import preamble, seal, unseal
 from state_backends.lsm.files import CURRENT_NAME, MANIFEST_PREFIX, write_file
 from state_backends.lsm.records import RecordReader, RecordWriter, record
-from state_backends.lsm.version import Version, VersionEdit
+from state_backends.lsm.version import EDIT, Version, VersionEdit, is_plain_name
+from state_backends.shapes import as_written, check_shape, row, text, whole
 
 MANIFEST_MAGIC = b"WEIRLSMM"
 MANIFEST_VERSION = 1
 CURRENT_MAGIC = b"WEIRLSMC"
 CURRENT_VERSION = 1
+
+_EDIT = row(whole, whole, EDIT)
+_CURRENT = row(text, whole, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,11 @@ def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestConte
     for payload in reader.records(whole_bytes):
         before = Version.empty(1) if content is None else content.version
         try:
-            next_number, log_number, state = msgpack.unpackb(payload)
+            plain = msgpack.unpackb(payload)
+            check_shape(plain, _EDIT, path, "edit")
+            next_number, log_number, state = plain
             after = before.applied(VersionEdit.from_state(state))
-        except (ValueError, TypeError, KeyError, IndexError) as problem:
+        except ValueError as problem:
             raise reader.corrupt(f"an edit in it makes no sense: {problem}") from problem
         content = ManifestContent(after, next_number, log_number)
     if content is None:
@@ -91,8 +96,13 @@ def read_current(fs: FileSystem, directory: str) -> tuple[str, ManifestContent]:
     """
     path = posixpath.join(directory, CURRENT_NAME)
     with fs.open_read(path) as file:
-        fields: Any = msgpack.unpackb(unseal(file, path, CURRENT_MAGIC, CURRENT_VERSION))
-    name, size, crc = fields
+        payload = unseal(file, path, CURRENT_MAGIC, CURRENT_VERSION)
+    with as_written(path):
+        plain = msgpack.unpackb(payload)
+    check_shape(plain, _CURRENT, path, "it")
+    name, size, crc = plain
+    if not is_plain_name(name):
+        raise CorruptStateError(path, f"malformed: {name!r} is no name of a manifest")
     manifest_path = posixpath.join(directory, name)
     if not fs.exists(manifest_path):
         raise CorruptStateError(manifest_path, f"is missing although {CURRENT_NAME} names it")

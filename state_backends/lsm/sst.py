@@ -33,12 +33,16 @@ from state_backends.lsm.files import delete_quietly, put_in_place
 from state_backends.lsm.options import COMPRESSIONS, LsmOptions
 from state_backends.lsm.ranges import NO_RANGES, Range, RangeSet
 from state_backends.lsm.version import FileMeta
+from state_backends.shapes import binary, check_shape, flag, list_of, row, text, whole
 
 SST_MAGIC = b"WEIRLSMS"
 SST_VERSION = 1
 
 _FIELDS = struct.Struct(">QQIIQQH")
 _CRC = struct.Struct(">I")
+_INDEX = row(
+    list_of(binary), list_of(whole), list_of(whole), list_of(row(binary, binary)), binary, binary, flag, text
+)
 _FOOTER_BYTES = _FIELDS.size + _CRC.size + len(SST_MAGIC)
 _WRITE_BYTES = 1 << 18
 _BLOCK_NUMBER_BITS = 32
@@ -65,11 +69,18 @@ class _Index:
         return data
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> _Index:
-        """:raises ValueError: when it makes no sense"""
-        first_keys, offsets, crcs, ranges, smallest, largest, excluded, compression = msgpack.unpackb(data)
+    def from_bytes(cls, data: bytes, path: str) -> _Index:
+        """
+        :raises ValueError: when it makes no sense
+        :raises CorruptStateError: when it is no index
+        """
+        plain = msgpack.unpackb(data)
+        check_shape(plain, _INDEX, path, "index")
+        first_keys, offsets, crcs, ranges, smallest, largest, excluded, compression = plain
         if len(offsets) != len(first_keys) + 1 or len(crcs) != len(first_keys) or compression not in COMPRESSIONS:
             raise ValueError("its parts do not fit each other")
+        if any(end < start for start, end in pairwise(offsets)):
+            raise ValueError("a block of it ends before it begins")
         ranges = RangeSet((start, end) for start, end in ranges)
         return cls(first_keys, offsets, crcs, ranges, smallest, largest, excluded, compression)
 
@@ -155,7 +166,7 @@ def open_table(file: RandomAccessFile, path: str, meta: FileMeta) -> Table:
     if crc32(index_data) != index_crc:
         raise CorruptStateError(path, "damaged: its index does not match its checksum")
     try:
-        return Table(path, meta, _Index.from_bytes(index_data), filter_from_bytes(filter_data))
+        return Table(path, meta, _Index.from_bytes(index_data, path), filter_from_bytes(filter_data))
     except (ValueError, TypeError) as problem:
         raise CorruptStateError(path, f"its index makes no sense: {problem}") from problem
 

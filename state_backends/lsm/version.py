@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from state_backends.shapes import below, binary, flag, list_of, optional, row, text, whole
+
 
 @dataclass(frozen=True, slots=True)
 class FileMeta:
@@ -72,6 +74,11 @@ def file_number(name: str) -> int:
     return int(name.removeprefix("MANIFEST-").partition("-")[0])
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a name is that of a file in the directory of the store."""
+    return "/" not in name and name not in ("", ".", "..")
+
+
 class Span(NamedTuple):
     """A half-open range of keys."""
 
@@ -83,6 +90,12 @@ def span_of(files: Iterable[FileMeta]) -> Span:
     """The keys from the first to the last that any of the files, at least one, says anything about."""
     listed = list(files)
     return Span(min(file.smallest for file in listed), max(file.limit for file in listed))
+
+
+_FILE = row(text, whole, whole, whole, whole, whole, binary, binary, flag)
+_LEVEL = below(64)
+EDIT = row(list_of(text), list_of(row(_LEVEL, _FILE)), list_of(row(_LEVEL, binary)), optional(list_of(text)))
+"""The shape of the plain form of a :class:`VersionEdit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,10 @@ class Version:
         missing = removed - self.level_of().keys()
         if missing:
             raise ValueError(f"removes {', '.join(sorted(missing))}, which is not there")
+        for _, file in edit.added:
+            if not is_plain_name(file.name):
+                raise ValueError(f"{file.name!r} is no name of a file")
+            file_number(file.name)
         deepest = max((level for level, _ in (*edit.added, *edit.cursors)), default=0)
         base = self.with_depth(deepest + 1)
         levels = [[file for file in files if file.name not in removed] for files in base.levels]

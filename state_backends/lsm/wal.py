@@ -14,12 +14,19 @@ from state_backends.filesystem_port import FileSystem, WritableFile
 from state_backends.framing import preamble
 from state_backends.lsm.memtable import Memtable
 from state_backends.lsm.records import RecordReader, RecordWriter
+from state_backends.shapes import anything, as_written, below, binary, check_shape, list_of, optional, row
 
 WAL_MAGIC = b"WEIRLSMW"
 WAL_VERSION = 1
 
 _WRITE = 0
 _DELETE_RANGE = 1
+
+_NO_RECORD = row(below(2), anything, anything)
+_RECORDS = {
+    _WRITE: row(below(2), list_of(binary), list_of(optional(binary))),
+    _DELETE_RANGE: row(below(2), binary, binary),
+}
 
 
 class WriteAheadLog:
@@ -66,11 +73,12 @@ def replay(fs: FileSystem, path: str, into: Memtable) -> int:
         return len(data)
     reader = RecordReader(data, path, WAL_MAGIC, WAL_VERSION)
     for payload in reader.records():
-        kind, left, right = msgpack.unpackb(payload)
-        if kind == _WRITE:
-            into.entries.update(zip(left, right, strict=True))
-        elif kind == _DELETE_RANGE:
-            into.delete_range(left, right)
-        else:
-            raise reader.corrupt(f"has a record of kind {kind}, which is none")
+        with as_written(path):
+            plain = msgpack.unpackb(payload)
+            check_shape(plain, _RECORDS.get(plain[0], _NO_RECORD), path, "record")
+            kind, left, right = plain
+            if kind == _WRITE:
+                into.entries.update(zip(left, right, strict=True))
+            else:
+                into.delete_range(left, right)
     return reader.torn_bytes

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from dataclasses import replace
+from hashlib import blake2b
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +15,12 @@ from hypothesis import strategies as st
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import SCHEDULERS, Case
 from engine.explore.codec import case_to_plain, plain_to_case
+from engine.explore.runner import run_config
 from engine.explore.swarm import Measure, Swarm, draw_case
 from engine.explore.token import PREFIX, Drawn, Token, parse_token
 from engine.faults.fault import FaultMix, parse_fault
 from tests.explore.subjects import counting_subject
+from tests.malformed import packed_variants
 
 FAULTS = (
     "crash:count[1]@120us",
@@ -121,3 +126,52 @@ def test_a_token_uses_only_characters_that_survive_everywhere() -> None:
     body = str(Token("job.py", {}, "f", Case(seed="ü" * 50)))[len(PREFIX) :]
     assert body.replace("-", "").replace("_", "").isalnum()
     assert base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+
+
+RUNS = (
+    Case(
+        config={"batch_size": 2, "mode": "aligned"},
+        faults=(parse_fault(FAULTS[0]),),
+        mix=FaultMix({"crash": 7}, 2),
+        dropped={"numbers/0": ((0, 2),)},
+        checkpoints=(5,),
+        schedule={3: 1, 9: 2},
+        preemptions=2,
+    ),
+    Drawn("nightly/1", Swarm(("aligned",), {"batch_size": 2}, ("crash",), {"retained": 1})),
+)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=["case", "drawn"])
+def test_a_token_that_is_malformed_inside_is_refused(run: Case | Drawn) -> None:
+    """Whatever node is another one, with a checksum that fits: another run, or an error that says what is wrong."""
+    whole = str(Token("job.py", {"n": "3"}, "f", run, "at-least-once", "0123", "c"))
+    raw = base64.urlsafe_b64decode(whole[len(PREFIX) :] + "===")
+    packed = zlib.decompress(raw[5:]) if raw[4:5] == b"\x01" else raw[5:]
+    refused, others = 0, list(packed_variants(packed))
+    for other in others:
+        body = b"\x00" + other
+        text = PREFIX + base64.urlsafe_b64encode(blake2b(body, digest_size=4).digest() + body).decode().rstrip("=")
+        try:
+            parsed = parse_token(text).run
+            run_config(parsed if isinstance(parsed, Case) else Case(config=parsed.swarm.fixed))
+        except ConfigurationError:
+            refused += 1
+    assert refused > 0.7 * len(others)
+
+
+def test_a_malformed_token_says_where() -> None:
+    """The place, what belongs there, what is there, and what to do."""
+    body = b"\x00" + msgpack.packb(["job.py", {"n": 3}, "f", "c", None, None, [{}], b""])
+    text = PREFIX + base64.urlsafe_b64encode(blake2b(body, digest_size=4).digest() + body).decode().rstrip("=")
+    with pytest.raises(ConfigurationError) as refused:
+        parse_token(text)
+    assert "it[1]['n'] should be a text, and is 3" in str(refused.value)
+    assert "fix: copy it again" in str(refused.value)
+
+
+def test_a_setting_of_another_type_is_refused() -> None:
+    """Before a run is made with it, wherever the case comes from."""
+    for config in ({"batch_size": "x"}, {"mode": 3}, {"cost.record_ns": None}, {"parallelism": "two"}):
+        with pytest.raises(ConfigurationError, match="must be"):
+            run_config(Case(config=config))

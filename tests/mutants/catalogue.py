@@ -8,6 +8,18 @@ from tests.mutants.mutant import Mutant
 OUTPUT = frozenset({"V1", "V2"})
 """What readers see is wrong."""
 
+_MATERIALISING = {
+    "state_backend": "changelog:lsm",
+    "materialization_interval_ns": 1_000_000,
+    "cost.source_record_ns": 300_000,
+    "cost.storage_latency_ns": 400_000,
+    "checkpoint_interval": "4rec",
+    "checkpoint_timeout_ns": 1_000_000_000,
+    "heartbeat_timeout_ns": 1_000_000_000,
+    "tolerable_failures": 100,
+}
+"""State is materialised every millisecond of virtual time, file by file, while records and checkpoints go on."""
+
 CATALOGUE: tuple[Mutant, ...] = (
     Mutant(
         "alignment skipped",
@@ -139,6 +151,26 @@ CATALOGUE: tuple[Mutant, ...] = (
         OUTPUT | {"V10", "V3"},
         modes=("unaligned",),
         kinds=("rescale",),
+    ),
+    Mutant(
+        "latest watermark restored",
+        "a restored operator goes on from the watermark of the subtask that was furthest",
+        "a restored event clock takes the least of all subtasks",
+        "operators/event_clock.py: what is in time for one subtask must not be late for another one",
+        recovery.latest_watermark_restored,
+        jobs.windowed,
+        OUTPUT | {"V7"},
+        modes=("unaligned",),
+    ),
+    Mutant(
+        "log cut where the materialisation ended",
+        "changes made while a materialisation was written are taken to be in it",
+        "a materialisation holds what was logged when it began",
+        "Flink ChangelogKeyedStateBackend: the log is truncated up to where the materialisation began",
+        recovery.log_cut_where_the_materialisation_ended,
+        jobs.counting,
+        OUTPUT | {"V6", "V7"},
+        config=_MATERIALISING,
     ),
     Mutant(
         "rename without fsync",

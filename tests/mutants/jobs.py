@@ -10,6 +10,8 @@ from engine.graph.job import Job
 from operators.log.log_sink import LogSink
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
+from operators.watermarks import WatermarkStrategy
+from operators.windows import TumblingEventTimeWindows
 from tests.explore.sink_deaths import subject_of
 
 RECORDS, KEYS = 40, 5
@@ -63,3 +65,19 @@ def _spread(parallelism: int | None) -> Job:
 def spread() -> Subject:
     """Records spread by hand over subtasks that pass them on."""
     return Subject(_spread, label="spread")
+
+
+def _windowed(parallelism: int | None) -> Job:
+    """Sums per key in event-time windows; a number is its own event time, and late ones are dropped."""
+    job = Job("windowed", max_parallelism=8)
+    by_number = WatermarkStrategy.for_monotonous_timestamps(lambda number: number).with_interval_ns(1_000)
+    numbers = job.source(SequenceSource(0, RECORDS), name="numbers", watermarks=by_number)
+    windows = numbers.key_by(lambda number: number % KEYS).window(TumblingEventTimeWindows.of(10))
+    counted = windows.reduce(lambda a, b: a + b, name="count", parallelism=parallelism or 2)
+    counted.rebalance().collect(CollectedResults(), name="out", parallelism=1)
+    return job
+
+
+def windowed() -> Subject:
+    """Sums per key in event-time windows."""
+    return Subject(_windowed, label="windowed")

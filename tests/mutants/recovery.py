@@ -1,4 +1,4 @@
-"""Mistakes of recovery about records in flight: whose they are now."""
+"""Mistakes of recovery: whose records in flight are now, how far event time is, which part of a log is needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.runtime import restored_channels
+from operators.event_clock import EventClock
+from state_backends.changelog.history import LogHistory
 from tests.mutants.mutant import replaced
 
 
@@ -28,4 +30,30 @@ def in_flight_data_lost_on_downscale() -> Iterator[None]:
 def custom_partitioner_not_asked() -> Iterator[None]:
     """Each new channel takes all records in flight of the old ones that it is given, whoever they were meant for."""
     with replaced(restored_channels, needs_filter=lambda edge, old_receiver: False):
+        yield
+
+
+@contextmanager
+def latest_watermark_restored() -> Iterator[None]:
+    """Every subtask goes on from the watermark of the one that was furthest."""
+    begin = EventClock.__init__
+
+    def hurrying(clock: Any, context: Any) -> None:
+        begin(clock, context)
+        clock.watermark_ms = max(clock._state.get(), default=clock.watermark_ms)
+
+    with replaced(EventClock, __init__=hurrying):
+        yield
+
+
+@contextmanager
+def log_cut_where_the_materialisation_ended() -> Iterator[None]:
+    """A materialisation is taken to hold the changes that were made while it was written, too."""
+    materialized = LogHistory.materialized
+
+    def cutting(history: Any) -> Any:
+        history._running = history._running._replace(upto=history.end)
+        return materialized(history)
+
+    with replaced(LogHistory, materialized=cutting):
         yield

@@ -94,6 +94,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime.async_snapshot import AsyncSnapshot
     from engine.runtime.failover import Failover
     from operators.databases.database_sink import DatabaseSinkOperator
+    from operators.event_clock import EventClock
     from operators.files.bucketing_parts import BucketingParts
     from operators.files.buckets import Buckets
     from operators.files.file_sink_operator import FileSinkOperator
@@ -105,6 +106,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.table.streaming_file_writer import StreamingFileWriterOperator
     from operators.transactions.committer_machine import CommitterMachine
     from state_backends import checkpoint_streams, storage
+    from state_backends.changelog.history import LogHistory
 
     del mutant
     owners = (
@@ -112,7 +114,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
         AsyncSnapshot, Failover, sinks._TransactionalCollect, sinks.CollectedResults, MemoryTransactionLog,
         SourceOperator, checkpoint_streams.FsCheckpointStream, storage, DatabaseSinkOperator, BucketingParts, Buckets,
         FileSinkOperator, FileWriter, TransactionalLogSink, _FinalizerOperator, StreamingFileWriterOperator,
-        CommitterMachine,
+        CommitterMachine, EventClock, LogHistory,
     )  # fmt: skip
     return tuple(value for owner in owners for _, value in sorted(vars(owner).items()) if callable(value))
 

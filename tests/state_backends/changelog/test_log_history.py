@@ -48,6 +48,18 @@ def test_a_file_is_new_until_a_checkpoint_with_it_completes() -> None:
     assert handed(history, 3) == (0, False, {10})
 
 
+def test_changes_made_while_a_materialisation_is_written_are_behind_it() -> None:
+    """It holds what was logged when it began: snapshots go on to refer to the segments that were cut meanwhile."""
+    history = LogHistory()
+    logged(history)
+    number = history.begin_materialization()
+    logged(history)
+    logged(history)
+    history.materialized()
+    assert history.materialized_upto == 10
+    assert history.begin_snapshot(1, full=False) == (number, False, False, (10, 20))
+
+
 def test_what_only_aborted_checkpoints_have_is_uploaded_again() -> None:
     """C4: a file that may have been deleted is never referred to, nor brought."""
     history = LogHistory()
