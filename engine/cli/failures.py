@@ -83,7 +83,9 @@ def failure_text(error: BaseException) -> str:
     lines += dict.fromkeys(places)
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
     if os.environ.get("WEIR_TRACEBACK") == "1":
-        lines.append("".join(traceback.format_exception(error)).rstrip())
+        # The error of a job was never raised: it has no lines of its own, and its words stand above.
+        raised = error if error.__traceback__ is not None else error.__cause__ or error
+        lines.append("".join(traceback.format_exception(raised)).rstrip())
     elif error.__cause__ is not None:
         lines.append("  WEIR_TRACEBACK=1 shows the traceback")
     return "\n".join(lines)

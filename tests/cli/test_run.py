@@ -183,6 +183,7 @@ def test_a_user_error_is_told_without_traceback(weir: Weir) -> None:
     assert answer.last_line.startswith("failed: the job failed (UserFunctionError). Next: fix the cause, then ")
     traced = weir.process("run", "bad.py", "--restart", "none", WEIR_TRACEBACK="1")
     assert "Traceback" in traced.stderr
+    assert traced.stderr.count("engine.elements.errors.JobFailedError") == 0
 
 
 def test_a_job_killed_too_often_has_failed(weir: Weir) -> None:
