@@ -17,7 +17,7 @@ CHECKSUM = "checksum"
 def seal_json(state: Mapping[str, Any], indent: int | None = 2) -> str:
     """The text of a file that holds these names with their values."""
     assert CHECKSUM not in state
-    checksum = blake2b(_text(state, indent).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    checksum = blake2b(_text(state, indent).encode(), digest_size=16).hexdigest()
     return _text({**state, CHECKSUM: checksum}, indent) + "\n"
 
 
@@ -50,7 +50,13 @@ def unseal_json(text: str, indent: int | None = 2) -> dict[str, Any]:
 
 
 def _text(state: Mapping[str, Any], indent: int | None) -> str:
-    return json.dumps(state, indent=indent, ensure_ascii=False)
+    text = json.dumps(state, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # The name of a file that is no UTF-8.
+        return json.dumps(state, indent=indent)
+    return text
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,20 +15,22 @@ The journal of a subtask that is no more belongs to the one with its number modu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
+import zlib
 from collections.abc import Iterable
 
 from engine.elements.errors import StorageError
 from operators.files.bucketing_names import BucketingNames
 from state_backends.errors import CorruptStateError
 from state_backends.filesystem import FileSystem, write_atomically
-from state_backends.shapes import check_shape, list_of, number, row, text
+from state_backends.shapes import check_shape, number, row, text
 
 Entry = tuple[int, str, str]
 """Checkpoint, bucket and part."""
 
-_ENTRIES = list_of(row(number, text, text))
+_ENTRY = row(number, text, text)
 
 
 class PartJournal:
@@ -56,7 +58,7 @@ class PartJournal:
 
     def note(self, checkpoint_id: int, parts: Iterable[tuple[str, str]]) -> None:
         """These parts, bucket and final name, were opened since the snapshot before that of ``checkpoint_id``."""
-        lines = [json.dumps((checkpoint_id, bucket, part)) + "\n" for bucket, part in parts]
+        lines = [_line((checkpoint_id, bucket, part)) for bucket, part in parts]
         if not lines:
             return
         path = self._path(f"{self._prefix}{self._subtask}")
@@ -78,7 +80,7 @@ class PartJournal:
             if not kept:
                 self._fs.delete(journal)
             elif len(kept) < len(known) or not is_whole:
-                write_atomically(self._fs, journal, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+                write_atomically(self._fs, journal, "".join(map(_line, kept)).encode())
         return taken_back
 
     def _mine(self) -> list[str]:
@@ -93,17 +95,26 @@ class PartJournal:
         ]
 
     def _read(self, journal: str) -> tuple[list[Entry], bool]:
-        """What was noted, and whether nothing else is there: a line without an end was never needed."""
-        try:
-            *lines, rest = self._fs.read_bytes(journal).decode().split("\n")
-            entries = [json.loads(line) for line in lines]
-            check_shape(entries, _ENTRIES, journal, "entries")
-        except (ValueError, CorruptStateError) as error:
-            raise StorageError(
-                f"{journal} says which parts this sink has finished, but is damaged: {error}\n"
-                "  fix: put it back from a copy; or delete it, and see which parts of it belong to the output"
-            ) from error
-        return [tuple(entry) for entry in entries], not rest
+        """What was noted, and whether nothing else is there: half a line was never needed.
+
+        Raises :class:`StorageError` when a line is damaged.
+        """
+        *lines, rest = self._fs.read_bytes(journal).split(b"\n")
+        entries = []
+        for at, line in enumerate(lines, start=1):
+            try:
+                entries.append(_entry(line))
+            except ValueError as error:
+                raise StorageError(
+                    f"{journal}:{at} says which parts this sink has finished, but is damaged: {error}\n"
+                    "  fix: put the file back from a copy; or delete it, and see which parts of it belong to the output"
+                ) from error
+        for whole in (rest, rest[:-1]):
+            # All of a line but its end, or with a damaged one, is a line.
+            with contextlib.suppress(ValueError):
+                entries.append(_entry(whole))
+                break
+        return entries, not rest
 
     def _hide(self, entries: Iterable[Entry]) -> int:
         hidden, changed = 0, dict[str, None]()
@@ -122,3 +133,26 @@ class PartJournal:
 
     def _path(self, *parts: str) -> str:
         return posixpath.join(self._directory, *filter(None, parts))
+
+
+def _line(entry: Entry) -> str:
+    """An entry and its crc, as JSON."""
+    plain = json.dumps(entry)
+    return f"{plain[:-1]}, {zlib.crc32(plain.encode())}]\n"
+
+
+def _entry(line: bytes) -> Entry:
+    """Raises :class:`ValueError` when it is not what :func:`_line` wrote, or an older version, without a crc."""
+    written = line.decode()
+    try:
+        checkpoint_id, bucket, part, *crc = json.loads(written)
+    except TypeError as error:
+        raise ValueError("it is no list") from error
+    entry = checkpoint_id, bucket, part
+    if written + "\n" != (_line(entry) if crc else json.dumps(entry) + "\n"):
+        raise ValueError("its checksum does not match")
+    try:
+        check_shape(entry, _ENTRY, "the line", "it")
+    except CorruptStateError as error:
+        raise ValueError(error.what) from error
+    return entry

@@ -20,7 +20,6 @@ A job without an end commits nothing.
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +47,7 @@ from operators.table.staging import (
 )
 from operators.table.staging_writers import NoPartitionError, PartitionColumns, StagingWriter
 from state_backends.filesystem import FileSystem, write_atomically
+from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
 
 _ROOT, _FILE = "root", "file"
 """Kinds of messages to the finalizer: a staging directory to delete in the end, and a staged file."""
@@ -345,13 +345,17 @@ class _FinalizerOperator(SinkOperator):
 
     def _write_note(self, plan: CommitPlan, *, done: bool) -> None:
         self._fs.make_dirs(self._table)
-        write_atomically(self._fs, self._note, json.dumps({"done": done, "plan": _plain(plan)}).encode())
+        note = seal_json({"done": done, "plan": _plain(plan)}, indent=None)
+        write_atomically(self._fs, self._note, note.encode())
 
     def _noted(self) -> tuple[CommitPlan, bool] | None:
         if not self._fs.exists(self._note):
             return None
         try:
-            note = json.loads(self._fs.read_bytes(self._note))
+            text = self._fs.read_bytes(self._note).decode()
+            note = parse_json(text)
+            if CHECKSUM in note:  # older versions wrote none
+                note = unseal_json(text, indent=None)
             return CommitPlan.of(note["plan"]), bool(note["done"])
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(

@@ -579,6 +579,25 @@ def test_a_damaged_note_is_an_error() -> None:
         Insert(fs)
 
 
+def test_every_changed_byte_of_a_note_is_found() -> None:
+    """A name in it is a file that is taken back: another one would be somebody else's."""
+    fs = MemoryFileSystem()
+    job = Insert(fs)
+    job.write(1, 2)
+    job.finish()
+    job.finalizer.complete(job.checkpoint(1).id)
+    note = f"{TABLE}/.staged-commit-op-uid"
+    content = fs.read_bytes(note)
+    end = content.index(b'"checksum"')
+    for at in range(len(content)):
+        with fs.open_write(note) as file:
+            file.write(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        if end <= at <= end + 9:
+            continue  # the key itself: what is said is whole, as a note of an older version
+        with pytest.raises(StorageError, match="damaged"):
+            Insert(fs)
+
+
 def test_nothing_staged_is_everything_or_nothing() -> None:
     """The partition without rows is known if no column is in the records."""
     assert nothing_staged([], {}) == {"": []}
