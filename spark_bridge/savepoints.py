@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spark_bridge.canonical import python_rows
 from spark_bridge.crossing import RowSchema, arrow_table, new_session_directory, parse_schema, write_parquet
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.session import get_session
@@ -35,6 +36,7 @@ STATE_SCHEMA = (
 """Columns of :func:`read_state`; ``namespace`` is null where there is none."""
 
 _ROWS_PER_CHUNK = 100_000
+_ROWS_PER_PUT = 10_000
 
 
 def read_state(
@@ -157,7 +159,8 @@ def put_state(
     if missing:
         raise SparkBridgeError(f"the DataFrame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
     state, count = backend.value_state(descriptor), 0
-    for rows in _batches(row.asDict(recursive=True) for row in frame.toLocalIterator(prefetchPartitions=True)):
+    # By Arrow, as everywhere: Spark's own rows have datetimes in the zone of this machine.
+    for rows in map(python_rows, _slices(frame.toArrow())):
         keys = [row[key] if isinstance(key, str) else tuple(row[name] for name in key) for row in rows]
         for position, one in enumerate(keys):
             if one is None or (isinstance(one, tuple) and None in one):
@@ -170,7 +173,5 @@ def put_state(
     return count
 
 
-def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    iterator = iter(rows)
-    while batch := list(itertools.islice(iterator, 10_000)):
-        yield batch
+def _slices(table: Any) -> Iterator[Any]:
+    return (table.slice(start, _ROWS_PER_PUT) for start in range(0, table.num_rows, _ROWS_PER_PUT))

@@ -116,14 +116,16 @@ def test_the_file_goes_when_the_batch_fails(spark: Any) -> None:
     assert not files[0].parent.exists()
 
 
-def test_naive_datetimes_are_utc(spark: Any) -> None:
-    """A datetime without a zone means UTC in a `timestamp` column; one with a zone means its instant."""
+def test_an_instant_is_kept_in_any_zone(spark: Any) -> None:
+    """A datetime with a zone means its instant, and comes back in UTC; one without a zone is refused."""
     plus_two = datetime.timezone(datetime.timedelta(hours=2))
-    rows = [(1, datetime.datetime(2013, 1, 1, 5)), (2, datetime.datetime(2013, 1, 1, 7, tzinfo=plus_two))]
+    moment = datetime.datetime(2013, 1, 1, 7, tzinfo=plus_two)
 
-    returned = there_and_back(rows, "id int, ts timestamp", ARROW)
+    (returned,) = there_and_back([(moment,)], "ts timestamp", ARROW)
 
-    assert {row["ts"] for row in returned} == {datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC)}
+    assert repr(returned["ts"]) == repr(moment.astimezone(datetime.UTC))
+    with pytest.raises(RowMisfitError, match=r"column 'ts': .* it has no time zone"):
+        there_and_back([(moment,), (moment.replace(tzinfo=None),)], "ts timestamp", ARROW)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,7 @@ def test_naive_datetimes_are_utc(spark: Any) -> None:
         (["1x"], 0, r"not a sequence of 2 values \(a, b\)"),
         ([(1, "x"), ("1", "x")], 1, r"column 'a': '1' of type str does not fit type int32 \(str is another type\)"),
         ([(1, "x"), (2**31, "x")], 1, r"column 'a': 2147483648 of type int does not fit type int32"),
+        ([(1, "x"), (1.5, "x")], 1, r"column 'a': 1.5 of type float does not fit type int32"),
         ([(1, "x"), (1, "\ud800")], 1, r"column 'b': '\\ud800' of type str does not fit type string"),
         ([(1, "x"), (None, "x")], 1, r"column 'a': None .*the column is NOT NULL"),
     ],
@@ -157,6 +160,7 @@ def test_a_row_that_does_not_fit_is_named(spark: Any, rows: Any, row: int, probl
     [
         ({"b": ["x"], "a": [1]}, r"columns \['b', 'a'\], the schema says \['a', 'b'\]"),
         ({"a": [2**40], "b": ["x"]}, "does not fit the schema"),
+        ({"a": ["1"], "b": ["x"]}, "column 'a': string is another type than int32"),
         ({"a": pa.array([None], type=pa.int32()), "b": ["x"]}, "'a' with null values to non-nullable"),
     ],
 )
@@ -184,6 +188,27 @@ def test_a_bad_schema_is_refused(spark: Any, ddl: str, problem: str) -> None:
     message = str(caught.value)
     assert "carrier string, delay int" in message
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        ("a int, b array<time(6)>", r"time\(6\) has no Python value here: cast it, for example to string"),
+        ("a struct<b: variant>", "variant has no Python value here"),
+        ("a map<array<int>, int>", "a map whose keys are array<int> is no dict: use an array of entries"),
+    ],
+)
+def test_a_type_without_a_python_value_is_refused(spark: Any, ddl: str, problem: str) -> None:
+    """A type that cannot go there and back is refused in a schema, by its name."""
+    with pytest.raises(SparkBridgeError, match=f"cannot cross between Python and Spark: {problem}"):
+        parse_schema(ddl)
+
+
+@pytest.mark.parametrize("column", ["map(array(1), 2)", "parse_json('{}')", "interval '1' year"])
+def test_a_result_without_a_python_value_is_refused(spark: Any, column: str) -> None:
+    """So is a result of such a type."""
+    with pytest.raises(SparkBridgeError, match="the result cannot cross between Spark and Python: "):
+        collect_canonical(spark.sql(f"select {column} as x"))
 
 
 def test_a_negative_threshold_is_refused(spark: Any) -> None:
