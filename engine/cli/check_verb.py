@@ -12,9 +12,10 @@ import click
 
 import engine
 from engine.cli.explore_verb import parse_settings
+from engine.cli.named_run import write_token
 from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
-from engine.cli.run_directory import report_json
+from engine.cli.run_directory import failure_directory, report_json
 from engine.cli.subjects import load_subject_and_scenario
 from engine.cli.terminal import error_console, say
 from engine.cli.usage import AtLeast, OneOf
@@ -80,7 +81,9 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option("--no-reduction", is_flag=True, help="Branch at every event, whether it makes a difference or not.")
-@click.option("--out", metavar="DIR", help="Write the report of a wrong ending to DIR.")
+@click.option(
+    "--out", metavar="DIR", help="Write the report of a wrong ending to DIR. [default: out/<job>/failures/<number>]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
 def command(
     job_file: str,
@@ -134,9 +137,9 @@ def _case(
 def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str | None, as_json: bool) -> int:
     console, found = error_console(), report.found
     name, reason, exit_code = report.verdict
-    token = None
+    token, following = None, _next(subject, order, report)
     if report.witness is not None:
-        token = _explain(subject, report, out)
+        token, following = _explain(subject, report, failure_directory(subject.label, out))
     seconds = max(found.seconds, 1e-9)
     say(
         console,
@@ -157,12 +160,12 @@ def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str 
             file.write(report_json(plain))
     if as_json:
         click.echo(report_json(plain))
-    say(console, f"{name}: {reason}. Next: {_next(subject, order, report, token)}")
+    say(console, f"{name}: {reason}. Next: {following}")
     return exit_code
 
 
-def _explain(subject: Subject, report: CheckReport, out: str | None) -> Token:
-    """Print how the wrong ending comes about; its replay token."""
+def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, str]:
+    """Print how the wrong ending comes about, and write it down; its token, and what replays it."""
     from engine.explore.failure_report import failure_report
     from engine.explore.story import tell
     from engine.explore.token import Token
@@ -170,26 +173,22 @@ def _explain(subject: Subject, report: CheckReport, out: str | None) -> Token:
     console = error_console()
     assert report.witness is not None
     assert report.wrong is not None
-    explained = failure_report(subject, report.witness, promise=report.promise)
-    witness = report.witness
+    explained = failure_report(subject, report.witness, promise=report.promise, place=place)
     if explained is not None:
-        witness = explained.case
         say(console, explained.text)
-        if out is not None:
-            explained.write(out)
-    else:
-        # The job depends on the order of its records: no single run tells that this output is wrong.
-        story, _, _ = tell(subject, report.witness)
-        for line in story.lines():
-            say(console, line)
-        for where, rows in report.wrong.committed:
-            say(console, f"readers of {where} see {', '.join(rows)}: no run without faults shows that")
-    return Token.of(subject, witness, promise=report.promise)
+        explained.write(place)
+        return Token.of(subject, explained.case, promise=report.promise), explained.command
+    # The job depends on the order of its records: no single run tells that this output is wrong.
+    story, _, _ = tell(subject, report.witness)
+    for line in story.lines():
+        say(console, line)
+    for where, rows in report.wrong.committed:
+        say(console, f"readers of {where} see {', '.join(rows)}: no run without faults shows that")
+    token = Token.of(subject, report.witness, promise=report.promise)
+    return token, token.command("replay", subject, write_token(place, 1, token))
 
 
-def _next(subject: Subject, order: CheckOrder, report: CheckReport, token: Token | None) -> str:
-    if token is not None:
-        return token.command("replay", subject)
+def _next(subject: Subject, order: CheckOrder, report: CheckReport) -> str:
     assert subject.path is not None
     command = ["weir", "check", subject.path, "--mode", str(order.case.config["mode"])]
     for name, value in subject.params.items():

@@ -14,12 +14,13 @@ from engine.explore.token import job_fingerprint
 
 _HELP = """Say at which event two runs part, and what comes of it.
 
-RUN and OTHER are replay tokens, or the failure.json of a failure. Without OTHER, RUN is compared with the nearest run
-that passes: one fault, choice, checkpoint or record less or otherwise, and the same for as long as possible.
+RUN and OTHER are directories of failure reports, their failure.json, or replay tokens. Without OTHER, RUN is compared
+with the nearest run that passes: one fault, choice, checkpoint or record less or otherwise, and the same for as long as
+possible.
 
 \b
 Examples:
-  weir diff weir2.9xQ…
+  weir diff failure/
   weir diff weir2.9xQ… weir2.Mz0…
 
 The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN alone does not fail (any more).

@@ -96,10 +96,13 @@ def coverage_table(coverage: Coverage) -> Table:
         table.add_column(name, no_wrap=name == "point")
     for name in ("phase", "runs", "struck"):
         table.add_column(name, justify="right")
+    named = None
     for point, phase in coverage.reachable:
         visited, struck = coverage.visited[point, phase], coverage.struck[point, phase]
         times = format_count(struck) if struck else NOTHING
-        table.add_row(point, POINTS[point].meaning, phase, format_count(visited), times)
+        names = ("", "") if point == named else (point, POINTS[point].meaning)
+        table.add_row(*names, phase, format_count(visited), times)
+        named = point
     return table
 
 

@@ -16,9 +16,10 @@ import click
 
 import engine
 from engine.cli.explore_text import coverage_table, progress_of, report_plain, sometimes_table, summary_line
+from engine.cli.named_run import write_token
 from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
-from engine.cli.run_directory import report_json
+from engine.cli.run_directory import failure_directory, report_json
 from engine.cli.subjects import load_subject, load_subject_and_scenario
 from engine.cli.terminal import error_console, say
 from engine.cli.usage import AtLeast, OneOf
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 _HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
 judge each run by every invariant.
 
-Every run has a seed of its own. The first failure ends the search: it is replayed, shrunk and explained, with a token
-that weir replay takes.
+Every run has a seed of its own. The first failure ends the search: it is replayed, shrunk and explained. Its report
+goes to --out DIR, or to out/<job>/failures/<number>; weir replay, shrink and diff take that directory.
 
 \b
 Examples:
@@ -88,7 +89,9 @@ TMPFS = "/dev/shm"
     metavar="tmpfs|DIR",
     help="Real files, in memory or below DIR, instead of simulated ones: slower, and what is not fsynced is not lost.",
 )
-@click.option("--out", metavar="DIR", help="Write the report of a failure to DIR.")
+@click.option(
+    "--out", metavar="DIR", help="Write the report of a failure to DIR. [default: out/<job>/failures/<number>]"
+)
 @click.option("--shrink/--no-shrink", default=True, help="Shrink a failure, and compare it with runs that pass.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
 def command(
@@ -198,16 +201,21 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
         console.print(coverage_table(report.coverage))
         console.print(sometimes_table(report.coverage))
     tokens = [token_of(subject, report.order, failure) for failure in report.failures]
+    place = failure_directory(subject.label, out) if tokens else None
     written: list[str] = []
-    smallest = tokens[0] if tokens else None
-    for number, failure in enumerate(report.failures):
-        if number == 0:
-            explained = _explain(subject, report.order, failure, shrink)
-            if explained is not None:
-                written = explained.write(out) if out is not None else []
-                smallest = explained.token if shrink else smallest
+    following = _next_command(subject, report)
+    for number, failure in enumerate(report.failures, start=1):
+        assert place is not None
+        explained = _explain(subject, report.order, failure, shrink, place) if number == 1 else None
+        if explained is not None:
+            written += explained.write(place)
+            command = explained.command
         else:
-            command = tokens[number].command("replay", subject)
+            written.append(write_token(place, number, tokens[number - 1]))
+            command = tokens[number - 1].command("replay", subject, written[-1])
+        if number == 1:
+            following = command
+        else:
             say(console, f"run {failure.seed}: {failure.violation}\n  {command}")
     say(console, summary_line(report))
     plain = report_plain(report, subject, [str(token) for token in tokens], written)
@@ -218,12 +226,12 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
     if as_json:
         click.echo(report_json(plain))
     name, reason, exit_code = report.verdict
-    say(console, f"{name}: {reason}. Next: {_next_command(subject, report, smallest)}")
+    say(console, f"{name}: {reason}. Next: {following}")
     return exit_code
 
 
 def _explain(
-    subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool
+    subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool, place: str
 ) -> FailureReport | None:
     """Print the report of a failure; ``None`` when the run cannot be spelled out."""
     from engine.explore.concrete import concretised
@@ -236,7 +244,7 @@ def _explain(
     finished = run_case(subject, failure.case, invariants_for(order.promise), bounds=order.bounds)
     case = concretised(finished)
     report = failure_report(
-        subject, case, failure.violation, promise=order.promise, shrinking=shrink, comparing=shrink
+        subject, case, failure.violation, promise=order.promise, shrinking=shrink, comparing=shrink, place=place
     )
     if report is None:
         say(console, f"{failure.violation}\n  (it could not be made again one choice at a time)")
@@ -253,11 +261,9 @@ def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
     return Token.of(subject, drawn, promise=order.promise, digest=failure.digest)
 
 
-def _next_command(subject: Subject, report: CampaignReport, token: Token | None) -> str:
-    """What to type next. ``token``: of the smallest run that is known to fail."""
+def _next_command(subject: Subject, report: CampaignReport) -> str:
+    """What to type next when no run has failed."""
     assert subject.path is not None
-    if token is not None:
-        return token.command("replay", subject)
     command = ["weir", "explore", subject.path]
     for name, value in subject.params.items():
         command += ["--param", f"{name}={value}"]

@@ -1,4 +1,6 @@
-"""A run, as the command line names it: by its replay token, or by the ``failure.json`` written of it.
+"""A run, as the command line names it: by its replay token, or by what was written of it.
+
+That is a directory with a ``failure.json``, that file, or a file with nothing but a token.
 
 :func:`resolve` is the one way from what is typed to a job and a case; every verb that takes a run goes through it. It
 decides which job file is loaded, that is to say run, for somebody else's token.
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.failure_report import JSON_NAME, read_failure
-from engine.explore.token import Token, parse_token
+from engine.explore.token import FAMILY, Token, parse_token
 from state_backends.filesystem import LocalFileSystem
 
 if TYPE_CHECKING:
@@ -48,16 +50,30 @@ def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
     return NamedRun(subject, token, invariant)
 
 
+def write_token(directory: str, number: int, token: Token) -> str:
+    """Write the token of a search's failure into a file of its own in ``directory``, which is made; gives its path."""
+    files = LocalFileSystem()
+    files.make_dirs(directory)
+    path = os.path.join(directory, f"token-{number}.txt")
+    with files.open_write(path) as file:
+        file.write(f"{token}\n".encode())
+    return path
+
+
 def _is_file(name: str) -> bool:
-    return name.endswith(".json") or os.path.exists(name)
+    # No token has a slash in it.
+    return name.endswith(".json") or os.sep in name or os.path.exists(name)
 
 
-def _of_file(path: str) -> tuple[Token, str]:
+def _of_file(path: str) -> tuple[Token, str | None]:
     files = LocalFileSystem()
     path = os.path.join(path, JSON_NAME) if os.path.isdir(path) else path
     if not files.exists(path):
-        raise ConfigurationError(f"{path}: there is no such file; name a {JSON_NAME}, or a replay token")
-    return read_failure(files.read_bytes(path).decode(errors="replace"), path)
+        raise ConfigurationError(f"{path}: there is no such file; name a {JSON_NAME}, its directory, or a replay token")
+    text = files.read_bytes(path).decode(errors="replace")
+    if text.startswith(FAMILY):
+        return parse_token(text), None
+    return read_failure(text, path)
 
 
 def _job_file(token: Token, typed: Sequence[str]) -> str:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 _HELP = """Make the run that TOKEN stands for again, event by event, and judge it.
 
-Tokens come from weir explore, weir check and weir shrink. One that is torn, or of another job, is refused. The job
+TOKEN is the directory of a failure report, as weir explore and weir check write it, its failure.json, a file with a
+token, or the token itself. One that is torn, or of another job, is refused. The job
 file that a token names is loaded if it lies below the working directory and is as it was; any other needs --job.
 
 \b
 Examples:
-  weir replay weir2.xxxxxxxx
-  weir replay weir2.xxxxxxxx --times 100
+  weir replay failure/
+  weir replay failure/ --times 100
   weir replay weir2.xxxxxxxx --trace trace.jsonl
   weir replay weir2.xxxxxxxx --job here/wordcount.py
 """
@@ -70,7 +71,7 @@ def command(
         say(console, f"note: fault {fault} never struck: the run was over before")
     for violation in first.violations:
         say(console, f"  {violation}")
-    return _verdict(token, subject, first, digests)
+    return _verdict(token, subject, first, digests, text)
 
 
 def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
@@ -107,8 +108,10 @@ def _write_trace(tape: TraceTape, path: str) -> None:
     writer.close()
 
 
-def _verdict(token: Token, subject: Subject, finished: FinishedCase, digests: dict[str, int]) -> int:
-    """The last line, and the exit code."""
+def _verdict(
+    token: Token, subject: Subject, finished: FinishedCase, digests: dict[str, int], place: str
+) -> int:
+    """The last line, and the exit code. ``place``: what the run was named by."""
     console = error_console()
     same_code = token.is_of_this_code(subject)
     if not same_code:
@@ -116,7 +119,8 @@ def _verdict(token: Token, subject: Subject, finished: FinishedCase, digests: di
     recorded = sorted(digests)
     others = [digest for digest in recorded if token.digest is not None and not digest.startswith(token.digest)]
     times = f"{plural(sum(digests.values()), 'time')}, trace digest {', '.join(digest[:16] for digest in recorded)}"
-    following = token.command("shrink", subject) if finished.violations else "weir explore " + (subject.path or "")
+    explore = f"weir explore {subject.path or ''}"
+    following = token.command("shrink", subject, place) if finished.violations else explore
     if len(digests) > 1 or (others and same_code):
         expected = f"; it was {token.digest} when the token was made" if others else ""
         say(console, f"violated: V16: the run is not the same each time: {times}{expected}. Next: {following}")

@@ -3,6 +3,7 @@
 Without ``--storage`` and ``--out`` every run gets ``out/<job>/<number>/``, the next free number, and
 ``out/<job>/latest`` points to it. ``--out DIR`` is exactly that directory; it may exist and hold other files, but
 not another run's ``run.json``: the committed files of two runs in one place would be neither's output.
+Reports of failures are numbered in the same way, in ``out/<job>/failures/``.
 ``run.json`` is written at the start, as *running*, so that even a run that was killed keeps its directory.
 """
 
@@ -88,6 +89,16 @@ def read_report(directory: str) -> tuple[str, int]:
             "  fix: restore the file from a copy, or choose a new directory by --out"
         ) from error
     return name, incarnation
+
+
+def failure_directory(job_name: str, out: str | None) -> str:
+    """Where the report of a failure goes, as a user would type it: ``out``, or ``out/<job>/failures/<number>``.
+
+    Raises :class:`StorageError` when the latter cannot be made.
+    """
+    if out is None:
+        out = os.path.relpath(next_run_directory(os.path.join(job_name, "failures")))
+    return os.path.join(out, "")
 
 
 def write_report(directory: str, report: dict[str, Any]) -> str:

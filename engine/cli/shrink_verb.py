@@ -17,15 +17,15 @@ from engine.runtime.config import parse_duration_ns
 
 _HELP = """Shrink a failing run, and report it.
 
-RUN is a replay token, as weir explore prints it, or a failure.json. Records, faults, checkpoints and choices of the
-schedule are removed, and settings put back to their defaults, as long as the same invariant is violated. Then each
-single thing that is left is removed once more, to show that the run is minimal.
+RUN is the directory of a failure report, its failure.json, or a replay token. Records, faults, checkpoints and choices
+of the schedule are removed, and settings put back to their defaults, as long as the same invariant is violated. Then
+each single thing that is left is removed once more, to show that the run is minimal.
 
 \b
 Examples:
-  weir shrink weir2.9xQ…
+  weir shrink failure/
   weir shrink weir2.9xQ… --out failure/        the report, a picture, a regression test
-  weir shrink failure/failure.json --runs 2000 --time 60s
+  weir shrink failure/ --runs 2000 --time 60s
 
 The exit code is 1 when the failure stands, 2 when the run does not fail (any more).
 """
@@ -47,7 +47,10 @@ def command(
     named = open_run(run, job, ["shrink", run], promise)
     report = None
     if named.violation is not None:
-        report = failure_report(named.subject, named.case, named.violation, promise=named.promise, budget=budget)
+        report = failure_report(
+            named.subject, named.case, named.violation, promise=named.promise, budget=budget,
+            place=None if out is None else os.path.join(out, ""),
+        )
     if report is None:
         click.echo("unknown: the run does not fail (any more), so there is nothing to shrink")
         return EXIT_UNKNOWN

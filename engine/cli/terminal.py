@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -28,9 +29,27 @@ def error_console() -> Console:
     return console
 
 
+_NEXT = "Next: "
+
+
 def say(console: Console, text: str) -> None:
-    """One line as it is: names in brackets (``count[1]``) are no markup, and long lines are not broken."""
+    """Text as it is: names in brackets (``count[1]``) are no markup.
+
+    In a log a line stays a line. On a terminal it is broken between words, but for the command to type next: that is a
+    line of its own, and whole, to be copied.
+    """
+    if console.is_terminal:
+        told, _, command = text.partition(_NEXT)
+        lines = [part for line in told.splitlines() or [""] for part in _broken(line.rstrip(), console.width)]
+        text = "\n".join([*lines, *([_NEXT + command] if command else [])])
     console.print(Text(text), soft_wrap=True)
+
+
+def _broken(line: str, width: int) -> list[str]:
+    margin = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(
+        line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 @contextmanager

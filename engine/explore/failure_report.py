@@ -1,7 +1,7 @@
 """The report on a failure: everything that somebody needs who reads it for the first time, and nothing to look up.
 
-In this order: one line with the verdict, the invariant, the size of the smallest case and the command that replays it;
-what was violated; what the case consists of; the story, with the step marked at which the nearest passing run goes
+In this order: the verdict, the invariant and the size of the smallest case; the command that replays it; what was
+violated; what the case consists of; the story, with the step marked at which the nearest passing run goes
 another way; that run; and how far the case could be shrunk. :meth:`FailureReport.write` leaves four files:
 
 ``failure.txt``         the report;
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 FORMAT, FORMAT_VERSION = "weir-failure", 1
 _MOST_STEPS = 1_000
+_WIDTH = 80
 _CHOICES_SHOWN = 12
 """Of a schedule, to people; the regression test and the JSON file have all."""
 
@@ -65,7 +67,8 @@ class FailureReport:
     ``case``        the smallest one that is known, ``finished`` what came of it;
     ``shrunk``      how it was shrunk, ``None`` when it was not;
     ``difference``  the nearest passing run beside it, ``None`` when none was found or looked for;
-    ``title``       of the invariant; ``original``: the case as it was found.
+    ``title``       of the invariant; ``original``: the case as it was found;
+    ``place``       the directory that the files are to be written to, ``None`` = nowhere: the token says it all.
     """
 
     subject: Subject
@@ -81,6 +84,7 @@ class FailureReport:
     digest: str
     shrunk: Shrunk | None = None
     difference: Difference | None = None
+    place: str | None = None
 
     @cached_property
     def token(self) -> Token:
@@ -90,25 +94,30 @@ class FailureReport:
     @property
     def command(self) -> str:
         """What replays the case."""
+        return self.token.command("replay", self.subject, self.place)
+
+    @property
+    def _command_anywhere(self) -> str:
+        """The same for readers who have one of the files only."""
         return self.token.command("replay", self.subject)
 
     @property
     def headline(self) -> str:
-        """One line: verdict, invariant, size, what to type."""
-        title = f" ({self.title.rstrip('.')})" if self.title else ""
+        """One line: verdict, invariant, size."""
         steps = counted(len(self.story.steps), "step")
-        return f"violated {self.violation.invariant}{title}: {self.size}, {steps}; replay: {self.command}"
+        return f"violated {self.violation.invariant}: {self.size}, {steps}"
 
     @property
     def text(self) -> str:
         """The whole report, without a final newline."""
-        parts = [self.headline]
+        parts = [self.headline, f"replay: {self.command}"]
         parts += [f"\n{heading}\n{_indented(text)}" for heading, text in self.sections()]
         return "\n".join(parts)
 
     def sections(self) -> list[tuple[str, str]]:
         """Headings and what stands below them."""
-        sections = [("What was violated", str(self.violation)), ("The case", "\n".join(self._case_lines()))]
+        violated = [*textwrap.wrap(self.title, _WIDTH - len("  ")), str(self.violation)]
+        sections = [("What was violated", "\n".join(violated)), ("The case", "\n".join(self._case_lines()))]
         mark = "; → is where the nearest passing run goes another way" if self.story.distinguishing else ""
         sections.append((f"What happened{mark}", "\n".join(self.story.lines())))
         difference = self.difference
@@ -181,14 +190,14 @@ class FailureReport:
         """The page with the picture."""
         sections = [one for one in self.sections() if not one[0].startswith("What happened")]
         title = f"{self.violation.invariant} violated by {self.subject.label}"
-        return page(title, self.headline.partition("; replay:")[0], [*sections, ("Replay", self.command)], self.story)
+        return page(title, self.headline, [*sections, ("Replay", self._command_anywhere)], self.story)
 
     def write(self, directory: str, file_system: FileSystem | None = None) -> list[str]:
         """Write the four files into ``directory``, which is made; gives their paths."""
         files = LocalFileSystem() if file_system is None else file_system
         files.make_dirs(directory)
         contents = {
-            REPORT_NAME: self.text + "\n",
+            REPORT_NAME: f"{self.text}\n\nReplay without the other files\n  {self._command_anywhere}\n",
             JSON_NAME: json.dumps(self.to_plain(), indent=1, ensure_ascii=False) + "\n",
             TEST_NAME: self.regression_test(),
             PICTURE_NAME: self.picture(),
@@ -212,13 +221,15 @@ def failure_report(
     budget: Budget | None = None,
     shrinking: bool = True,
     comparing: bool = True,
+    place: str | None = None,
 ) -> FailureReport | None:
     """Shrink a failing case, tell its story, and find what makes the difference.
 
     ``case``            preferably a concretised one; another one is reported as it is, not shrunk;
     ``violation``       the failure that is meant, ``None`` = the first one of the case;
     ``promise``         what the output is judged by, ``None`` = what the mode promises;
-    ``invariants_for``  the judges, when they are not the standard ones.
+    ``invariants_for``  the judges, when they are not the standard ones;
+    ``place``           the directory that the report is to be written to.
 
     ``None`` is returned when the case does not fail (so).
     """
@@ -252,6 +263,7 @@ def failure_report(
         digest=trace_digest(witness.trace),
         shrunk=shrunk,
         difference=difference,
+        place=place,
     )
 
 

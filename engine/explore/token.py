@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 PREFIX = "weir2."
 _PREFIX_WITHOUT_DIGEST = "weir1."
-_FAMILY = "weir"
+FAMILY = "weir"
 _CHECKSUM_BYTES = 4
 _PLAIN, _COMPRESSED = b"\x00", b"\x01"
 _PACKAGES = ("engine", "operators", "state_backends")
@@ -102,10 +102,14 @@ class Token:
             return f"the job file {self.job!r} has changed since this run was recorded, or is another file"
         return None
 
-    def command(self, verb: str, subject: Subject) -> str:
-        """What makes ``weir VERB`` do something with this run of a job, as things are here and now."""
+    def command(self, verb: str, subject: Subject, place: str | None = None) -> str:
+        """What makes ``weir VERB`` do something with this run of a job, as things are here and now.
+
+        ``place``: the file or directory that the run was written to, ``None`` = the token itself is the argument.
+        """
         named = subject.path is None or (self.distrust() is None and os.path.realpath(self.job) == subject.path)
-        return shlex.join(["weir", verb, str(self), *([] if named else ["--job", _named(subject.path)])])
+        run = str(self) if place is None else place
+        return shlex.join(["weir", verb, run, *([] if named else ["--job", _named(subject.path)])])
 
     def check(self, subject: Subject) -> None:
         """Refuse a job that is not the token's.
@@ -174,7 +178,7 @@ def parse_token(written: str) -> Token:
     written = "".join(written.split())
     if not written.startswith((PREFIX, _PREFIX_WITHOUT_DIGEST)):
         family, dot, _ = written.partition(".")
-        if dot and family.startswith(_FAMILY) and family[len(_FAMILY) :].isdigit():
+        if dot and family.startswith(FAMILY) and family[len(FAMILY) :].isdigit():
             raise ConfigurationError(
                 f"the token has format {family}, and this version of Weir reads {PREFIX[:-1]}\n"
                 "  fix: use the version that made it, or explore again"

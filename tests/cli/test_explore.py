@@ -66,13 +66,13 @@ def test_a_search_says_what_it_saw(counting: Weir) -> None:
 
 
 def test_a_failure_is_explained_and_can_be_made_again(counting: Weir) -> None:
-    """Exit code 1, a token on the last line; replaying it gives the same verdict, code and trace."""
+    """Exit code 1; the last line names the report, the JSON the token; its replay gives the same verdict and trace."""
     answer = counting("explore", "counting.py", *FAILING, "--out", "found", "--json")
     assert answer.exit_code == 1
     assert answer.last_line.startswith("violated: run s1/")
     failure = answer.json()["failures"][0]
     assert failure["replayed"] == 3
-    assert answer.last_line.endswith(f"Next: weir replay {failure['token']}")
+    assert answer.last_line.endswith("Next: weir replay found/")
     assert (counting.directory / "found/explore.json").exists()
     assert (counting.directory / "found/failure.json").exists()
 
@@ -87,11 +87,26 @@ def test_a_failure_is_explained_and_can_be_made_again(counting: Weir) -> None:
 def test_the_smallest_run_is_the_one_to_type_next(counting: Weir) -> None:
     """A failure is what is shown, not how little was seen before it; the last line names the run that was shrunk."""
     answer = counting("explore", "counting.py", *FAILING[:-1])
-    headline = next(line for line in answer.stderr.splitlines() if line.startswith("violated V"))
-    command = headline.partition("; replay: ")[2]
+    command = next(line for line in answer.stderr.splitlines() if line.startswith("replay: ")).removeprefix("replay: ")
+    assert command == "weir replay out/counting/failures/1/"
     assert answer.last_line.endswith(f"Next: {command}")
     assert "Named points" not in answer.stderr
     assert counting("replay", *command.split()[2:], "--no-story").exit_code == 1
+
+
+def test_every_verb_takes_the_report_for_the_run(counting: Weir) -> None:
+    """Its directory, the JSON file in it and a file with nothing but a token name the run as the token does."""
+    counting("explore", "counting.py", *FAILING, "--keep-going", "--runs", "8", "--out", "found")
+    token = json.loads((counting.directory / "found/explore.json").read_text())["failures"][0]["token"]
+    (counting.directory / "token").write_text(f"{token}\n")
+
+    for name in ("found", "found/", "found/failure.json", "token", "found/token-2.txt"):
+        assert counting("replay", name, "--no-story").last_line.startswith("violated: V1"), name
+    assert counting("replay", "found/", "--no-story").last_line.endswith("Next: weir shrink found/")
+    assert "violated V1" in counting("shrink", "found/", "--runs", "1").stdout
+    assert counting("diff", "found/", "token").exit_code in (0, 1)
+    missing = counting("replay", "found/token-99.txt")
+    assert (missing.exit_code, "there is no such file" in missing.stderr) == (11, True)
 
 
 def test_a_replay_in_another_process_is_the_same_run(counting: Weir) -> None:

@@ -56,7 +56,7 @@ def test_a_token_is_shrunk_and_reported(job: Weir) -> None:
 
     assert answer.exit_code == 1
     first = answer.stdout.splitlines()[0]
-    assert first.startswith("violated V1 (")
+    assert first.startswith("violated V1: ")
     assert "1 record, 1 fault, 1 checkpoint, 0 choices" in first
     assert "count[1]: dies" in answer.stdout
     assert "1-minimal" in answer.stdout

@@ -53,16 +53,26 @@ def report() -> FailureReport:
     return found
 
 
-def test_the_first_line_says_it_all(report: FailureReport) -> None:
-    """Verdict, invariant with its title, counts of the smallest case, and the command that replays it."""
-    first = report.text.splitlines()[0]
+def test_the_first_lines_say_it_all(report: FailureReport) -> None:
+    """Verdict, invariant and counts of the smallest case; the command that replays it; the invariant's title."""
+    first, replay, *others = report.text.splitlines()
 
     assert first == report.headline
-    assert re.fullmatch(
-        r"violated T1 \(every running count is committed once\): 2 records, 0 faults, 1 checkpoint, 0 choices,"
-        r" \d+ steps; replay: weir replay weir2\.\S+",
-        first,
-    )
+    assert re.fullmatch(r"violated T1: 2 records, 0 faults, 1 checkpoint, 0 choices, \d+ steps", first)
+    assert re.fullmatch(r"replay: weir replay weir2\.\S+", replay)
+    assert others[:3] == ["", "What was violated", "  every running count is committed once"]
+
+
+def test_the_command_names_the_place_of_the_report(report: FailureReport) -> None:
+    """A report that is written to a directory is replayed by it; its files also say how to do without the others."""
+    placed, token = replace(report, place="failure/"), str(report.token)
+    files = MemoryFileSystem()
+    placed.write("/failure", files)
+
+    assert placed.text.splitlines()[1] == "replay: weir replay failure/"
+    assert token not in placed.text
+    for name in (REPORT_NAME, PICTURE_NAME):
+        assert f"weir replay {token}" in files.read_bytes(f"/failure/{name}").decode()
 
 
 def test_the_token_is_that_of_the_smallest_case(report: FailureReport) -> None:
@@ -95,7 +105,7 @@ def test_four_files_are_written(report: FailureReport) -> None:
 
     assert [f"/failure/{name}" for name in (REPORT_NAME, JSON_NAME, TEST_NAME, PICTURE_NAME)] == paths
     contents = {path: files.read_bytes(path).decode() for path in paths}
-    assert contents[paths[0]] == report.text + "\n"
+    assert contents[paths[0]].startswith(report.text + "\n\nReplay")
     assert json.loads(contents[paths[1]]) == report.to_plain()
     assert contents[paths[2]] == report.regression_test()
 

@@ -6,6 +6,8 @@ be killed and resumed at any moment is the business of `tests/crash`.
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ def _page(name: str) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with the programs of the README, and `visits.py`, which it takes from a page."""
+    """A directory with the examples, as beside the README, and the programs that pages show."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for page in ("README.md", "docs/exploration.md"):
         for file_name, program in transcripts.named_programs(_page(page)).items():
             (tmp_path / file_name).write_text(program, "utf-8")
@@ -39,6 +42,40 @@ def test_transcripts_show_what_happens(name: str, place: Path) -> None:
         printed = transcripts.run_command(transcripts.with_token(command.text, token), place, ROOT)
         assert transcripts.is_shown(command.printed, printed), f"$ {command.text}\n" + "\n".join(printed)
         token = transcripts.last_token(printed) or token
+
+
+@pytest.mark.parametrize(("page", "name"), [("README.md", "wordcount.py"), ("docs/exploration.md", "visits.py")])
+def test_programs_of_the_pages_are_examples(page: str, name: str) -> None:
+    """What a page shows and names is a file in `examples/`, so that the commands below it need no preparation."""
+    shown = transcripts.named_programs(_page(page))[name].partition("\n")[2]
+
+    # Pages show a program without its blank lines.
+    example, program = (re.sub(r"\n+", "\n", text) for text in ((ROOT / "examples" / name).read_text("utf-8"), shown))
+    assert example.endswith(program)
+
+
+def test_every_command_of_the_readme_is_tried_or_built() -> None:
+    """A line to type is one of `weir`, which a test runs, a target of `make`, or the activation of its environment."""
+    targets = re.findall(r"^([a-z-]+):.*## ", _page("Makefile"), re.MULTILINE)
+    for one in transcripts.shell_commands(_page("README.md")):
+        program, _, rest = one.text.partition(" ")
+        known = program == "weir" or (program == "make" and rest in targets) or one.text == ". .venv/bin/activate"
+        assert not one.text or known, one.text
+
+
+@pytest.mark.slow
+def test_commands_within_the_text_work(place: Path) -> None:
+    """Those that the README names in a sentence succeed, or find what they are there to find."""
+    weir = re.findall(r"`(weir [a-z]+ [^`]+)`", _page("README.md"))
+
+    assert "weir replay failure/" in weir
+    transcripts.run_command("weir explore examples/visits.py --fault crash --out failure", place, ROOT)
+    for text in weir:
+        printed = transcripts.run_command(f"{text}; echo code $?", place, ROOT)
+        # weir check has a bound by the wall clock.
+        codes = ("code 0", "code 1", "code 2") if text.startswith("weir check") else ("code 0", "code 1")
+        assert printed[-1] in codes, f"$ {text}\n" + "\n".join(printed)
+        assert any("Next: weir " in line for line in printed)
 
 
 def test_commands_of_the_readme_work(place: Path) -> None:

@@ -42,7 +42,7 @@ def weir(source: Path, where: Path, *arguments: str) -> subprocess.CompletedProc
 
 @pytest.mark.slow
 def test_a_planted_bug_is_found_shrunk_and_replayed(tmp_path: Path) -> None:
-    """Alignment is taken out of a copy of the source: the search finds it, the token that it prints fails again there,
+    """Alignment is taken out of a copy of the source: the search finds it, the report that it writes fails again there,
     and passes with the source as it is."""
     broken, here = tmp_path / "source", tmp_path / "here"
     here.mkdir()
@@ -56,11 +56,12 @@ def test_a_planted_bug_is_found_shrunk_and_replayed(tmp_path: Path) -> None:
     found = weir(broken, here, "explore", "counting.py", "--mode", "aligned", "--fault", "crash", "--runs", "200")
     assert found.returncode == EXIT_VIOLATED, found.stderr
     headline = next(line for line in found.stderr.splitlines() if line.startswith("violated V"))
-    assert re.match(r"violated V[1-4] ", headline), headline
+    assert re.match(r"violated V[1-4]: ", headline), headline
     assert "1-minimal" in found.stderr, found.stderr
-    token = headline.partition("replay: weir replay ")[2]
+    (command,) = (line for line in found.stderr.splitlines() if line.startswith("replay: weir "))
+    place = command.split()[3]
 
-    again = weir(broken, here, "replay", token)
+    again = weir(broken, here, "replay", place)
     assert again.returncode == EXIT_VIOLATED, again.stderr
-    right = weir(ROOT, here, "replay", token)
+    right = weir(ROOT, here, "replay", place)
     assert right.returncode == EXIT_VALID, right.stderr

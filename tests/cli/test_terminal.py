@@ -1,0 +1,96 @@
+"""What people see on a terminal of 80 columns: lines are broken between words, tables are whole, commands too."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from engine.cli.terminal import say
+from tests.house.project import ROOT
+
+COLUMNS = 80
+LONG = "  violated V1: " + "word [of] 'it' " * 12
+COMMAND = "weir replay weir2." + "x" * 100
+
+
+def _said(text: str, *, terminal: bool) -> list[str]:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=COLUMNS, no_color=True, highlight=False)
+    say(console, text)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_terminal_breaks_lines_between_words() -> None:
+    """No line is wider than the terminal, no word is lost, and what goes on is indented."""
+    first, *others = _said(LONG, terminal=True)
+
+    assert max(map(len, [first, *others])) <= COLUMNS
+    assert " ".join([first, *others]).split() == LONG.split()
+    assert all(re.match(" {6}[^ ]", line) for line in others)
+
+
+def test_the_next_command_is_a_line_of_its_own() -> None:
+    """Whole, whatever its length, so that it can be copied; the lines before it stay as they are."""
+    lines = _said(f"first\n\n  second\nvalid: all is well. Next: {COMMAND}", terminal=True)
+
+    assert lines == ["first", "", "  second", "valid: all is well.", f"Next: {COMMAND}"]
+
+
+def test_a_log_keeps_lines_whole() -> None:
+    """Without a terminal, a line is a line: programs search them."""
+    assert _said(f"{LONG}Next: {COMMAND}", terminal=False) == [f"{LONG}Next: {COMMAND}"]
+
+
+def _on_a_terminal(arguments: list[str], directory: Path) -> list[str]:
+    """The lines that a command leaves on a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+    command = [sys.executable, "-m", "engine.cli", *arguments]
+    with subprocess.Popen(command, cwd=directory, env=environment, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        printed = b""
+        # Linux says EIO when the last process has closed the terminal.
+        try:
+            while piece := os.read(ours, 65_536):
+                printed += piece
+        except OSError:
+            pass
+        os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode())
+    return [line.rpartition("\r")[2].rstrip() for line in text.replace("\r\n", "\n").splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "wordcount.py", "--checkpoint-interval", "2ms", "--kill", "count[0]@3ms"],
+        ["explore", "wordcount.py", "--runs", "5", "--param", "repeat=2"],
+        ["explore", "visits.py", "--fault", "crash"],
+    ],
+    ids=["run", "explore", "failure"],
+)
+def test_a_verb_fits_eighty_columns(arguments: list[str], tmp_path: Path) -> None:
+    """Nothing but a command to type is wider, and no table is cut."""
+    for name in ("wordcount.py", "visits.py"):
+        (tmp_path / name).write_text((ROOT / "examples" / name).read_text("utf-8"), "utf-8")
+    lines = _on_a_terminal(arguments, tmp_path)
+
+    assert len(lines) > 20
+    # A word, such as a path, is not broken.
+    wide = [line for line in lines if len(line) > COLUMNS and not line.startswith("Next: ") and " " in line.strip()]
+    assert wide == []
+    assert [line for line in lines if "…" in line and "Explaining" not in line] == []
+    assert lines[-1].startswith("Next: weir ")
