@@ -163,7 +163,7 @@ def test_real_files_on_request(counting: Weir, tmp_path: Path) -> None:
         (("explore", "counting.py", "--set", "speed"), 11, "not of the form NAME=VALUE"),
         (("explore", "counting.py", "--fault", "answer-lost"), 11, "can happen to this job"),
         (("explore", "counting.py", "--files", "nowhere"), 11, "there is no directory"),
-        (("explore", "counting.py", "--runs", "0"), 3, "--runs"),
+        (("explore", "counting.py", "--runs", "0"), 11, "--runs"),
         (("replay", "weir2.AAAAAAAAAA"), 11, "torn"),
         (("replay", "hello"), 11, "no token"),
     ],

@@ -51,7 +51,7 @@ def job(weir: Weir) -> Weir:
 
 
 def test_a_token_is_shrunk_and_reported(job: Weir) -> None:
-    """One line with verdict, size and command, then the story; the exit code says that the failure stands."""
+    """A line with verdict and size, one with the command, then the story; the exit code says that it stands."""
     answer = job("shrink", _token(_DRAWN))
 
     assert answer.exit_code == 1
@@ -63,14 +63,14 @@ def test_a_token_is_shrunk_and_reported(job: Weir) -> None:
 
 
 def test_the_token_of_the_shrunk_run_replays_it(job: Weir) -> None:
-    """What the first line says to type makes the same violation, and shrinks to itself."""
+    """What the second line says to type makes the same violation, and shrinks to itself."""
     answer = job("shrink", _token(_SMALL))
-    token = answer.stdout.splitlines()[0].split()[-1]
+    token = answer.stdout.splitlines()[1].split()[-1]
 
     again = job("shrink", token)
 
     assert again.exit_code == 1
-    assert again.stdout.splitlines()[0].split()[-1] == token
+    assert again.stdout.splitlines()[1].split()[-1] == token
     assert job("replay", token).exit_code == 1
 
 
@@ -82,7 +82,8 @@ def test_the_files_are_written_and_can_be_shrunk_again(job: Weir) -> None:
     assert names == ["failure.html", "failure.json", "failure.txt", "test_regression.py"]
     assert "next: pytest failure/test_regression.py" in answer.stderr
     text = (job.directory / "failure" / "failure.txt").read_text()
-    assert text == answer.stdout
+    assert text.startswith(answer.stdout)
+    assert "replay: weir replay failure/\n" in text
     for name in ("failure/failure.json", "failure"):
         again = job("shrink", name)
         assert again.exit_code == 1
@@ -143,7 +144,7 @@ def test_a_small_budget_is_kept_and_said(job: Weir) -> None:
 
 def test_the_nearest_passing_run_is_named(job: Weir) -> None:
     """One token: what makes the difference, and what passes besides."""
-    token = job("shrink", _token(_SMALL)).stdout.splitlines()[0].split()[-1]
+    token = job("shrink", _token(_SMALL)).stdout.splitlines()[1].split()[-1]
 
     answer = job("diff", token)
 
