@@ -66,6 +66,9 @@ class OperatorContext(Protocol):
     publish_at_once: bool
     """Whether a sink must publish a record before it returns: it counts as handled then, and may never come again. A
     sink that commits with checkpoints is refused there, unless its operator says that it ``can_publish_at_once``."""
+    starts_from_another_run: bool
+    """Whether the restored state is of a snapshot that the job was started from: what the run that took it has
+    committed may lie in another output directory."""
     metrics: OperatorMetrics
 
     def processing_time_ms(self) -> int:
@@ -113,6 +116,10 @@ class OperatorContext(Protocol):
         Raises :class:`engine.elements.errors.JobGraphError` when the operator has none, and
         :class:`engine.elements.errors.StateError` when ``event`` is no plain value.
         """
+
+    def report_loss(self, what: str) -> None:
+        """Say that ``what``, which a completed checkpoint covers, can never be committed any more: its records are
+        lost. The job goes on, and the verdict on the run is *violated*. Telling it again in another attempt is fine."""
 
     def report_backlog(self, is_backlog: bool) -> None:
         """Say that the operator, a source, has begun or ended to work off a backlog: while any source does, the

@@ -107,6 +107,7 @@ def build_report(
             }
             for cut in oracle.verdicts
         ],
+        "losses": list(result.losses),
         "notes": list(result.notes),
     }
 

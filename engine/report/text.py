@@ -27,7 +27,7 @@ SUBTASK_ROWS = 8
 """Subtasks of a vertex that are shown; of more there are only minimum, average and maximum, which one or two subtasks
 do without."""
 NOTES = 10
-"""Notes that are shown."""
+"""Notes, and losses, that are shown."""
 
 _EMPTY = Text()
 _SPREAD_ROWS = (
@@ -89,7 +89,11 @@ def report_parts(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Re
             parts += _spaced(subtask_tables(f"Checkpoint {slowest['id']}{which} by subtask", slowest, width))
         if checkpoints["counts"]["completed"]:
             parts += _spaced(summary_tables(checkpoints, width))
-    lines = [*restore_lines(report), *note_lines(report["notes"])]
+    lines = [
+        *restore_lines(report),
+        *note_lines(report.get("losses", ()), "lost", "losses"),
+        *note_lines(report["notes"]),
+    ]
     return [*parts, _EMPTY, *map(Text, lines)] if lines else parts
 
 
@@ -308,11 +312,11 @@ def _of_tasks(names: Sequence[str] | None) -> str:
     return f" of {names[0]}" if len(names) == 1 else f" of {len(names)} tasks"
 
 
-def note_lines(notes: Sequence[str]) -> list[str]:
-    """The first line of the first notes, and how many more there are; the report has them whole."""
-    lines = [f"note: {note.partition(chr(10))[0]}" for note in notes[:NOTES]]
-    if len(notes) > NOTES:
-        lines.append(f"note: … and {len(notes) - NOTES} further notes in the report")
+def note_lines(texts: Sequence[str], label: str = "note", many: str = "notes") -> list[str]:
+    """The first line of the first notes or losses, and how many more there are; the report has them whole."""
+    lines = [f"{label}: {text.partition(chr(10))[0]}" for text in texts[:NOTES]]
+    if len(texts) > NOTES:
+        lines.append(f"{label}: … and {len(texts) - NOTES} further {many} in the report")
     return lines
 
 

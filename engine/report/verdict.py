@@ -3,7 +3,8 @@
 Three-valued, and never *valid* for want of evidence:
 
 * ``violated``  a completed checkpoint is not the cut that the mode promises. A mode with consistent cuts (aligned
-  barriers) promises neither orphans nor lost records; at-least-once promises only that nothing is lost;
+  barriers) promises neither orphans nor lost records; at-least-once promises only that nothing is lost. Or a sink has
+  lost what a completed checkpoint covers, such as a pending file that is gone;
 * ``unknown``   the job finished, but nothing was judged although the mode takes checkpoints, or a savepoint that was
                 asked for was not taken;
 * ``valid``     the job finished and every completed checkpoint was as promised;
@@ -38,6 +39,8 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
     broken = [verdict for verdict in oracle.verdicts if breaks_promise(verdict, protocol)]
     if broken:
         return Verdict("violated", _violation(broken, protocol), EXIT_VIOLATED)
+    if result.losses:
+        return Verdict("violated", _loss(result.losses), EXIT_VIOLATED)
     if result.error is not None:
         cause = result.error.__cause__ or result.error
         return Verdict("failed", f"the job failed ({type(cause).__name__})", exit_code_of(result.error))
@@ -97,6 +100,11 @@ def _violation(broken: list[CutVerdict], protocol: CheckpointProtocol) -> str:
         f" would count {plural(worst.orphans, 'record')} twice and lose {worst.in_transit}"
         + (f" (and {plural(len(broken) - 1, 'further checkpoint')})" if len(broken) > 1 else "")
     )
+
+
+def _loss(losses: tuple[str, ...]) -> str:
+    more = f" (and {plural(len(losses) - 1, 'further loss', 'further losses')})" if len(losses) > 1 else ""
+    return f"records that a completed checkpoint covers are lost: {losses[0]}{more}"
 
 
 def _praise(state: str, verdicts: list[CutVerdict], protocol: CheckpointProtocol) -> str:

@@ -250,6 +250,10 @@ class CheckpointFiles:
         shared = recovered_shared_state(metadata)
         self._adopted[location.checkpoint_id] = _Adopted(location, savepoint.mode, is_savepoint, shared)
 
+    def is_adopted(self, checkpoint_id: int) -> bool:
+        """Whether a snapshot is the one that the job was started from, and none of its own."""
+        return checkpoint_id in self._adopted
+
     def _of_this_job(
         self, metadata: CheckpointMetadata, location: CheckpointLocation, mode: RestoreMode
     ) -> CheckpointMetadata:

@@ -106,6 +106,10 @@ class TaskEnvironment:
     snapshot_compression: str
     counters: dict[tuple[str, int], dict[str, int]]
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
+    losses: dict[str, None] = field(default_factory=dict)
+    """What sinks can never commit, in the order of telling, over all attempts of the run."""
+    starts_from_another_run: bool = False
+    """Whether the attempt starts from the snapshot that the job was started from, not from one of its own."""
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
     debloating: DebloatSettings | None = None

@@ -69,6 +69,9 @@ class ExecutionResult:
     choices: ChoiceRecorder
     notes: tuple[str, ...]
     events_executed: int
+    losses: tuple[str, ...] = ()
+    """What completed checkpoints cover and sinks can never commit, each once; with one of them the run has not kept its
+    promise, whatever ``state`` says."""
     savepoints: tuple[SavepointReport, ...] = ()
     """What came of each savepoint that was asked for, in the order of asking."""
     local_recovery: Mapping[str, int] | None = None
@@ -386,6 +389,7 @@ class Execution:
             tasks=manager.counts.reports(manager.tasks.values()),
             choices=self.choices,
             notes=tuple(manager.notes),
+            losses=tuple(manager.losses),
             events_executed=self.kernel.executed,
             savepoints=tuple(manager.savepoints.reports),
             local_recovery=manager.local.report(),

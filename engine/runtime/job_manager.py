@@ -118,6 +118,7 @@ class JobManager:
         self.source_records = 0
         self.counts = RecordCounts()
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
+        self.losses: dict[str, None] = {}
         self.messages: dict[str, int] = {}
         """How many messages went between job manager and tasks, by name."""
         self.tasks: dict[TaskId, Task] = {}
@@ -231,7 +232,7 @@ class JobManager:
         if everything or self.acking is None:
             tasks = build_tasks(
                 self.plan,
-                self._environment(),
+                self._environment(restored),
                 restored,
                 capacity=self.config.capacity,
                 output_capacity=self.config.output_capacity,
@@ -290,7 +291,7 @@ class JobManager:
         if task.state == "running":
             self.coordinator.on_task_status(task.task_id, TaskStatus.RUNNING)
 
-    def _environment(self) -> TaskEnvironment:
+    def _environment(self, restored: RestoredJob | None = None) -> TaskEnvironment:
         return TaskEnvironment(
             plan=self.plan,
             attempt=self.attempt,
@@ -310,6 +311,8 @@ class JobManager:
             local_state=self.local.stores,
             snapshot_compression=self.config.snapshot_compression,
             counters=self.counters,
+            losses=self.losses,
+            starts_from_another_run=restored is not None and self.files.is_adopted(restored.checkpoint_id),
             allow_non_restored_state=self.config.allow_non_restored_state,
             debloating=self.config.debloating,
             interference=self.interference,

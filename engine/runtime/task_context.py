@@ -53,6 +53,7 @@ class TaskOperatorContext:
         self.incarnation = environment.incarnation
         self.checkpointing_enabled = environment.protocol.takes_checkpoints
         self.publish_at_once = environment.protocol.tracks_records
+        self.starts_from_another_run = environment.starts_from_another_run
         self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
         self.keyed: KeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None
@@ -270,6 +271,10 @@ class TaskOperatorContext:
     def fingerprint(self) -> object:
         """Background work still to be done."""
         return None if self._executor is None else self._executor.fingerprint()
+
+    def report_loss(self, what: str) -> None:
+        """See the contract."""
+        self._task.environment.losses[what] = None
 
     def report_backlog(self, is_backlog: bool) -> None:
         """See the contract."""

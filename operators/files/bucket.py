@@ -213,10 +213,10 @@ class Bucket:
 
     # --- restore ------------------------------------------------------------------------------------------
 
-    def restore(self, state: BucketState) -> int:
-        """Take over ``state``: resume or commit the open part, and commit everything booked. How many files were
-        committed before and are gone."""
-        writer, gone = self._settings.writer, 0
+    def restore(self, state: BucketState) -> list[str]:
+        """Take over ``state``: resume or commit the open part, and commit everything booked. Returns the final names of
+        files that are neither pending nor committed."""
+        writer, pending = self._settings.writer, []
         if state.in_progress is not None:
             temporary, target, size_bytes, created_at_ms = state.in_progress
             resumed = ResumeHandle(temporary, target, size_bytes)
@@ -225,11 +225,9 @@ class Bucket:
                 if writer.requires_cleanup():
                     self._persisted[_RESTORED] = resumed
             else:
-                gone += not writer.recover_for_commit(resumed.as_pending()).commit_after_recovery()
-        for _, files in state.booked:
-            for file in files:
-                gone += not writer.recover_for_commit(PendingFile(*file)).commit_after_recovery()
-        return gone
+                pending.append(resumed.as_pending())
+        pending += [PendingFile(*file) for _, files in state.booked for file in files]
+        return [file.target for file in pending if not writer.recover_for_commit(file).commit_after_recovery()]
 
     def merge(self, later: Bucket) -> None:
         """Take over the open part of another restored bucket of this id."""

@@ -82,7 +82,7 @@ class BucketingParts:
     ``keeps_valid_length``  whether a restore leaves a valid length as it is that one from another checkpoint has
                           written (as in Flink, where rows then appear twice);
     ``late``              for a file system that cuts files later;
-    ``missing``           told of each part that a restore cannot find: it was finished, and somebody has taken it away.
+    ``missing``           told of each part that a restore cannot find by any of its names.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class BucketingParts:
         inactive_threshold_ms: int,
         truncates: Callable[[], bool],
         keeps_valid_length: bool = False,
-        missing: Callable[[], None],
+        missing: Callable[[str], None],
         late: LateTruncations | None = None,
     ) -> None:
         self._fs = fs
@@ -268,7 +268,7 @@ class BucketingParts:
             for _, parts in booked:
                 for pending in parts:
                     if not self._finish(bucket, pending):
-                        self._missing()
+                        self._missing(self._path(bucket, pending))
         self._sync_directories()
 
     def _restore_part(self, bucket: str, part: str, length_bytes: int, now_ms: int) -> None:
@@ -284,7 +284,7 @@ class BucketingParts:
                     f"{self._path(bucket, part)} was to be cut to {length_bytes} bytes but is gone, by all its names\n"
                     "  something else deletes files in the sink's directory"
                 )
-            self._missing()
+            self._missing(self._path(bucket, part))
             return
         name = found[0]
         path = self._path(bucket, name)

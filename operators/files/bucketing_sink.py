@@ -31,6 +31,7 @@ from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_parts import BucketingParts
 from operators.files.file_sink import checked_format
 from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
+from operators.files.lost_files import report_lost_files
 from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk, line_end_of, split_lines
 from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
@@ -172,7 +173,7 @@ class _BucketingSinkOperator(SinkOperator):
             inactive_threshold_ms=spec.inactive_threshold_ms,
             truncates=self._can_truncate,
             keeps_valid_length=not spec.goes_back,
-            missing=self._count_missing,
+            missing=self._report_missing,
             late=late,
         )
         if spec.goes_back and context.checkpointing_enabled:
@@ -194,8 +195,8 @@ class _BucketingSinkOperator(SinkOperator):
             for buckets in self._state.get():
                 parts.restore((tuple(bucket) for bucket in buckets), context.processing_time_ms())
 
-    def _count_missing(self) -> None:
-        self.context.metrics.count("numCommittedFilesMissing")
+    def _report_missing(self, path: str) -> None:
+        report_lost_files(self.context, self._directory, [path])
 
     def _delete_scratch(self) -> None:
         """Of attempts that died while they tried to cut it."""

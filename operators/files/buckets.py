@@ -51,14 +51,14 @@ class Buckets:
 
     # --- restore ------------------------------------------------------------------------------------------
 
-    def initialize(self, states: Iterable[BucketState], counters: Iterable[int]) -> int:
+    def initialize(self, states: Iterable[BucketState], counters: Iterable[int]) -> list[str]:
         """Take over the states assigned to this subtask, and the counters of *all* subtasks.
 
-        Returns how many files in them were committed before and have been taken away since. Raises ``StorageError``
-        when one cannot be resumed or committed.
+        Returns the final names of files in them that are neither pending nor committed. Raises ``StorageError`` when
+        one cannot be resumed or committed.
         """
         self.max_part_counter = max(counters, default=0)
-        gone = 0
+        gone: list[str] = []
         for state in states:
             bucket = Bucket(state.bucket_id, self.max_part_counter, self._settings)
             gone += bucket.restore(state)

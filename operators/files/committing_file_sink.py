@@ -29,6 +29,7 @@ from operators.files.file_merging import merge_of
 from operators.files.file_sink import FileSink
 from operators.files.file_writer import FileWriter
 from operators.files.instance_reconciliation import InstanceReconciliation, RestoredInstances
+from operators.files.lost_files import report_lost_files
 from operators.files.part_files import PartEncoder, RecordError
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import EventRule, rolls_on_processing_time
@@ -79,7 +80,11 @@ class CommittingFileSink(CommittingSink, FileSink):
             names,
             replaces=not context.checkpointing_enabled,
         )
-        return _FileSinkCommitter(FileCommitter(files, context.metrics.count), context.name, self.path)
+
+        def lost(targets: list[str]) -> None:
+            report_lost_files(context, files.path(""), [files.path(target) for target in targets])
+
+        return _FileSinkCommitter(FileCommitter(files, context.metrics.count, lost), context.name, self.path)
 
     def add_pre_commit(self, stream: Any, options: Any) -> Any:
         """Compaction, if it is wanted."""

@@ -6,7 +6,8 @@ Rules:
 * A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of a resume
   handle that is outdated, and the *deletion* of a hidden file whose records are in another: it was compacted, or a
   restore has set it aside.
-* Pending files are always committed leniently, so a committer may be asked again for what it has committed.
+* Pending files are always committed leniently, so a committer may be asked again for what it has committed. One that
+  is neither pending nor committed is lost, and reported (:mod:`operators.files.lost_files`).
 * A file that cannot be deleted is left; it is hidden. Nothing else may go wrong unnoticed.
 * Names are durable before the committer says that it is done: what it has done is forgotten with the next checkpoint.
 """
@@ -60,28 +61,38 @@ class CommittedFiles(Protocol):
 
 
 class FileCommitter:
-    """Commits files below one directory. ``count``: gets names and amounts for metrics."""
+    """Commits files below one directory. ``count``: gets names and amounts for metrics; ``lost``: the final names of
+    files that are gone, relative to it."""
 
-    def __init__(self, files: CommittedFiles, count: Callable[[str, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        files: CommittedFiles,
+        count: Callable[[str, int], None] | None = None,
+        lost: Callable[[list[str]], None] | None = None,
+    ) -> None:
         self._files = files
         self._count = count
+        self._lost = lost
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """All of them; nothing is ever put off. Raises ``StorageError``."""
         files = self._files
         late: list[str] = []
+        gone: list[str] = []
         for request in requests:
             kind, _, *rest = request.committable
             if kind == PENDING:
-                if not files.commit_after_recovery(PendingFile(*rest)):
-                    # Committed before, and taken away by a reader since: Flink says nothing, we count it.
-                    self._add("numCommittedFilesMissing")
+                pending = PendingFile(*rest)
+                if not files.commit_after_recovery(pending):
+                    gone.append(pending.target)
             elif kind == CLEAN_UP:
                 files.clean_up(ResumeHandle(*rest))
             else:
                 assert kind == DELETE, request.committable
                 late += rest
         files.sync_directories()
+        if gone and self._lost is not None:
+            self._lost(gone)
         # Behind the names of what they were compacted into: a crash must not take both.
         for path in late:
             self._delete(path)

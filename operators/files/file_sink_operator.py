@@ -27,6 +27,7 @@ from operators.files.directory_reconciliation import (
     RestoredCounters,
     counter_state,
 )
+from operators.files.lost_files import report_lost_files
 from operators.files.part_files import PartEncoder, RecordError
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import EventRule, rolls_on_processing_time
@@ -88,9 +89,11 @@ class FileSinkOperator(SinkOperator):
             self._writer.sync_directories()
         if self._directory.retracted:
             context.metrics.count("numCommittedFilesRetracted", self._directory.retracted)
-        if gone:
-            # Committed before, and taken away by a reader since: Flink says nothing, we count it.
-            context.metrics.count("numCommittedFilesMissing", gone)
+        self._report_gone([self._writer.path(target) for target in gone])
+
+    def _report_gone(self, paths: list[str]) -> None:
+        """Files of the restored state are there by none of their names."""
+        report_lost_files(self.context, self._writer.path(""), paths)
 
     def _listener(self) -> BucketsListener | None:
         """Who is told what becomes of buckets; for subclasses."""

@@ -15,6 +15,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import DataLossError, StorageError
 from engine.elements.operator import Operator
 from operators.files.file_merging import merge_of
+from operators.files.lost_files import report_lost_files
 from operators.files.part_files import Format
 from operators.files.unique_names import UniqueNames, attempt_of
 from operators.table.partition_committer import END_OF_INPUT
@@ -138,10 +139,10 @@ class CompactOperator(Operator):
         self._machine.on_compacted(unit_)
 
     def _check_sources(self, sources: list[str], target: str) -> bool:
-        """Whether the files are there. None of them: they were compacted, and somebody has taken the result away."""
+        """Whether the files are there. If none of them is, nor what they were compacted into, their rows are lost."""
         missing = [source for source in sources if not self._fs.exists(source)]
         if len(missing) == len(sources):
-            self.context.metrics.count("numCommittedFilesMissing", len(missing))
+            report_lost_files(self.context, self._directory, missing)
             return False
         if missing:
             raise DataLossError(

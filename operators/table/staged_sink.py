@@ -30,6 +30,7 @@ from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from operators.files.file_listing import is_hidden
 from operators.files.file_sink import checked_format, read_committed
+from operators.files.lost_files import report_lost_files
 from operators.files.part_files import Format, RecordError, is_bulk
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.sinks import SinkOperator
@@ -335,9 +336,8 @@ class _FinalizerOperator(SinkOperator):
         begun = noted is not None and noted[0] == plan
         if not (begun and noted is not None and noted[1]):
             self._write_note(plan, done=False)
-            missing = self._committer.execute(plan, self.context.processing_time_ms(), taken_away_is_fine=begun)
-            if missing:
-                self.context.metrics.count("numCommittedFilesMissing", missing)
+            missing = self._committer.execute(plan, self.context.processing_time_ms(), may_be_begun=begun)
+            report_lost_files(self.context, self._table, missing)
             self._write_note(plan, done=True)
         for root in sorted(self._roots):
             self._fs.delete_tree(root)

@@ -177,13 +177,13 @@ class StagingCommitter:
         self._table = table
         self._policies = [policy for policy in policies if partition_columns or policy.kind != METASTORE]
 
-    def execute(self, plan: CommitPlan, now_ms: int, *, taken_away_is_fine: bool = False) -> int:
-        """Do what is left to do of ``plan``. Returns how many files somebody has taken away since they were moved.
+    def execute(self, plan: CommitPlan, now_ms: int, *, may_be_begun: bool = False) -> list[str]:
+        """Do what is left to do of ``plan``. Returns the files that are neither staged nor in the table.
 
-        ``taken_away_is_fine``: whether the plan may have been carried out before; if not, a file that is neither staged
-        nor in the table is a :class:`StorageError`.
+        ``may_be_begun``: whether the plan may have been carried out in part before; if not, such a file is a
+        :class:`StorageError`.
         """
-        missing = 0
+        missing: list[str] = []
         files_of: dict[str, list[StagedFile]] = {partition: [] for partition in plan.partitions}
         for file in plan.files:
             files_of[file.partition].append(file)
@@ -192,7 +192,9 @@ class StagingCommitter:
             self._fs.make_dirs(directory)
             if plan.overwrite:
                 self._delete_all_but(directory, {file.name for file in files})
-            missing += sum(not self._move(file, plan.overwrite, taken_away_is_fine) for file in files)
+            for file in files:
+                if not self._move(file, plan.overwrite, may_be_begun):
+                    missing.append(posixpath.join(directory, file.name))
             self._fs.fsync_dir(directory)
             commit_partition(self._policies, PartitionCommitContext(self._fs, self._table, partition, now_ms))
         return missing
@@ -208,10 +210,10 @@ class StagingCommitter:
             elif name not in kept:
                 self._fs.delete(path)
 
-    def _move(self, file: StagedFile, overwrite: bool, taken_away_is_fine: bool) -> bool:
+    def _move(self, file: StagedFile, overwrite: bool, may_be_begun: bool) -> bool:
         fs, target = self._fs, posixpath.join(self._directory(file.partition), file.name)
         if not fs.exists(file.path):
-            if fs.exists(target) or taken_away_is_fine:
+            if fs.exists(target) or may_be_begun:
                 return fs.exists(target)
             raise StorageError(
                 f"{file.path} was to be moved to {target} but is gone\n"

@@ -85,6 +85,12 @@ class StreamingFileWriterOperator(FileSinkOperator):
         if compacted.retracted:
             context.metrics.count("numCommittedFilesRetracted", compacted.retracted)
 
+    def _report_gone(self, paths: list[str]) -> None:
+        """With compaction a file that is gone may be in a larger one already. The compactor gets its name again, knows
+        what that is called, and reports it if it is lost."""
+        if not self._table.compacts:
+            super()._report_gone(paths)
+
     # --- records and time ---------------------------------------------------------------------------------
 
     def process_batch(self, batch: Batch) -> None:

@@ -21,7 +21,8 @@ Rules, with their reasons:
 * The other system gives transactions up that stay open for too long: its timeout must be longer than the longest
   checkpoint together with the longest restart. A pending transaction that it has given up is *lost data*, which is an
   error that no restart can help. ``ignore_failures_after_transaction_timeout`` lets a restore go on without it, if it
-  is older than the timeout, and counts it in ``numTransactionsLost``; never silently, and never in a notification.
+  is older than the timeout: it counts in ``numTransactionsLost`` and is reported as a loss, so that the verdict on the
+  run is *violated*. Never silently, and never in a notification.
 
 Stricter than there are two things. Only :class:`TransactionLostError` is taken for lost data, and forgiven to a restore
 behind the timeout: any other error fails the task, for the next attempt may do better. And what no state knows of is
@@ -136,6 +137,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
             if not (late and self._ignores_timeouts):
                 raise self._data_loss(checkpoint_id, error) from error
             self.context.metrics.count("numTransactionsLost")
+            self.context.report_loss(f"transaction {transaction} of checkpoint {checkpoint_id}: {error}")
         else:
             self.context.metrics.count("numTransactionsRecovered")
 

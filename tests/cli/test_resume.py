@@ -50,6 +50,21 @@ def test_output_after_sigkill_and_resume_is_that_of_an_undisturbed_run(weir: Wei
     assert weir.rows("state/out") == weir.rows("calm")
 
 
+def test_files_that_vanished_while_nothing_ran_are_a_loss(weir: Weir) -> None:
+    """What the newest checkpoint has pending is there by no name: exit code 1, and the last line names a file."""
+    crash(weir)
+    for path in (weir.directory / "state/out/sums").rglob("*part-*"):
+        path.unlink()
+    answer = weir("resume", "state")
+
+    assert answer.exit_code == 1
+    assert answer.last_line.startswith("violated: records that a completed checkpoint covers are lost: sink 'out'")
+    assert "state/out/sums" in answer.last_line
+    report = json.loads((weir.directory / "state/out/run.json").read_text())
+    assert report["losses"]
+    assert all("is neither pending nor committed" in loss for loss in report["losses"])
+
+
 def test_a_run_killed_before_its_first_checkpoint_begins_again(weir: Weir) -> None:
     """Nothing was committed, so nothing is lost or doubled; the message says so."""
     trap = weir.directory / "trap"

@@ -124,6 +124,8 @@ class FakeContext:
         self.incarnation = incarnation
         self.checkpointing_enabled = checkpointing_enabled
         self.publish_at_once = False
+        self.starts_from_another_run = False
+        self.losses: list[str] = []
         self.coordinated = coordinated
         self.sent: list[Any] = []
         """To the operator's coordinator, which the test plays."""
@@ -176,6 +178,9 @@ class FakeContext:
     def release_input(self) -> None:
         self.holds_input = False
 
+    def report_loss(self, what: str) -> None:
+        self.losses.append(what)
+
     def send_to_coordinator(self, event: Any) -> None:
         assert self.coordinated, f"no coordinator for {event!r}"
         self.sent.append(event)
@@ -199,6 +204,7 @@ class Harness:
         restored: Checkpoint | None = None,
         key: Callable[[Any], Any] | None = None,
         coordinated: bool = False,
+        starts_from_another_run: bool = False,
     ) -> None:
         self.operator = operator
         self.context = FakeContext(
@@ -213,6 +219,7 @@ class Harness:
             restored,
             coordinated,
         )
+        self.context.starts_from_another_run = starts_from_another_run
         self.output = RecordingOutput()
         self._key = key
         operator.setup(self.context, self.output)

@@ -27,6 +27,7 @@ class Ended:
         self.savepoints = savepoints
         self.acking: AckingStatistics | None = None
         self.source_records, self.replayed_records, self.attempts = 0, 0, 1
+        self.losses: tuple[str, ...] = ()
 
 
 def judge(
@@ -45,6 +46,17 @@ def test_consistent_cuts_are_valid() -> None:
     assert judge("aligned", (0, 0), (0, 0)) == (
         "valid", 0, "the job finished; 2 completed checkpoints, each a consistent cut",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [None, JobFailedError("later")])
+def test_a_loss_that_a_sink_reports_is_a_violation(error: Exception | None) -> None:
+    """Whatever the cuts say, and whether the job has finished or failed; the reason names the first."""
+    ended = Ended(error)
+    ended.losses = ("part-0-1 is gone", "part-0-2 is gone")
+    oracle = CutOracle([CutVerdict(1, 1, 4, 100, 0, 0)])
+    verdict = judge_run(cast(ExecutionResult, ended), oracle, protocol_named("aligned"))
+    assert (verdict.name, verdict.exit_code) == ("violated", 1)
+    assert verdict.reason.endswith("are lost: part-0-1 is gone (and 1 further loss)")
 
 
 def test_acking_is_judged_by_what_was_acknowledged() -> None:

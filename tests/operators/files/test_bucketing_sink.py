@@ -516,7 +516,11 @@ def test_a_part_that_is_gone(fs: MemoryFileSystem) -> None:
     task.context.fs.delete(f"{ROWS}/_part-0-0.pending")
     with pytest.raises(StorageError, match="is gone"):
         task.complete(1)
-    assert start(task.context.fs, n, attempt=2).counter("numCommittedFilesMissing") == 1  # type: ignore[arg-type]
+    again = start(task.context.fs, n, attempt=2)  # type: ignore[arg-type]
+    assert again.counter("numCommittedFilesMissing") == 1
+    assert again.context.losses == [
+        f"sink 'op' was to commit {ROWS}/part-0-0: it is neither pending nor committed"
+    ]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])

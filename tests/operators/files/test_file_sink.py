@@ -283,8 +283,7 @@ def test_a_damaged_pending_file_is_not_committed() -> None:
 
 
 def test_missing_files() -> None:
-    """A pending file that vanished fails a notification; at a restore it was committed and taken away by a reader,
-    which is counted."""
+    """A pending file that vanished fails a notification; at a restore it is a loss, which names it."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
@@ -293,7 +292,41 @@ def test_missing_files() -> None:
 
     with pytest.raises(StorageError, match="was to be committed as 'part-0-0' but is gone"):
         harness.complete(1)
-    assert sink(fs, restored=checkpoint, attempt=2).counter("numCommittedFilesMissing") == 1
+    harness = sink(fs, restored=checkpoint, attempt=2)
+    assert harness.counter("numCommittedFilesMissing") == 1
+    assert harness.context.losses == [
+        "sink 'op' was to commit /out/rows/part-0-0: it is neither pending nor committed"
+    ]
+
+
+def test_files_committed_before_a_failure_are_no_loss() -> None:
+    """The attempt that died had committed them: their final names are there."""
+    fs = MemoryFileSystem()
+    harness = sink(fs)
+    harness.process(["a"])
+    checkpoint = harness.snapshot(1)
+    harness.complete(1)
+
+    assert sink(fs, restored=checkpoint, attempt=2).context.losses == []
+
+
+def test_what_another_run_had_pending_is_no_loss_in_a_directory_of_its_own() -> None:
+    """A job started from a savepoint may write elsewhere; where it writes to that run's output, a gap is a loss."""
+    fs = MemoryFileSystem()
+    harness = sink(fs)
+    harness.process(["a"])
+    harness.complete(harness.snapshot(1).id)
+    harness.process(["b"])
+    savepoint = harness.snapshot(2)
+    fs.delete(f"/out/rows/{hidden('part-0-1', 1)}")
+
+    def losses_in(disk: MemoryFileSystem) -> list[str]:
+        started = sink(disk, restored=savepoint, starts_from_another_run=True)
+        assert started.counter("numCommittedFilesMissing") == 1
+        return started.context.losses
+
+    assert losses_in(MemoryFileSystem()) == []
+    assert len(losses_in(fs)) == 1
 
 
 def test_rolling_policy_closes_parts_between_checkpoints() -> None:

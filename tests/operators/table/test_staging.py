@@ -190,7 +190,7 @@ def test_a_staged_file_that_is_gone_or_another_is_an_error() -> None:
     gone = CommitPlan(False, ("",), (StagedFile(f"{STAGING}/g", "", "g", 4),))
     with pytest.raises(StorageError, match="is gone"):
         StagingCommitter(fs, TABLE, []).execute(gone, 0)
-    assert StagingCommitter(fs, TABLE, []).execute(gone, 0, taken_away_is_fine=True) == 1
+    assert StagingCommitter(fs, TABLE, []).execute(gone, 0, may_be_begun=True) == [f"{TABLE}/g"]
     put(fs, f"{TABLE}/f", "somebody else's")
     with pytest.raises(StorageError, match="is taken now"):
         StagingCommitter(fs, TABLE, []).execute(CommitPlan(False, ("",), (StagedFile(f"{STAGING}/f", "", "f", 3),)), 0)

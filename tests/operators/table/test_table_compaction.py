@@ -203,12 +203,15 @@ def test_a_unit_whose_sources_were_being_deleted_is_done() -> None:
     assert table.rows() == {"d=a": ['"1"', '"2"']}
 
 
-def test_what_a_reader_has_taken_away_is_counted() -> None:
-    """Neither the sources nor the result are there: the unit was compacted, deleted, and consumed."""
+def test_a_unit_that_is_gone_with_its_result_is_lost() -> None:
+    """Neither the sources nor what they were compacted into are there: both sources are reported."""
     table = Table()
     gone = unit(0, "d=a", [".uncompacted-1", ".uncompacted-2"])
     table.compactor.process([gone])
     assert table.compactor.counter("numCommittedFilesMissing") == 2
+    assert [loss.split()[5] for loss in table.compactor.context.losses] == [
+        "/out/table/d=a/.uncompacted-1:", "/out/table/d=a/.uncompacted-2:",
+    ]
     assert table.names() == []
 
 

@@ -364,6 +364,9 @@ def test_a_loss_may_be_left_behind_but_only_by_a_restore_and_only_if_it_is_old_e
         cluster.tasks[0].complete(checkpoint.id)
     cluster.start()
     assert cluster.counter("numTransactionsLost") == 1
+    losses = [loss for task in cluster.tasks for loss in task.context.losses]
+    assert len(losses) == 1
+    assert "of checkpoint 1" in losses[0]
     cluster.write(2)
     cluster.checkpoint(0)
     assert cluster.visible() == [2]
