@@ -172,6 +172,9 @@ class FaultInjectingFileSystem(FileSystem):
     def is_dir(self, path: str) -> bool:
         return self._call("is_dir", lambda: self.inner.is_dir(path), path)
 
+    def real_path(self, path: str) -> str:
+        return self.inner.real_path(path)
+
     def size(self, path: str) -> int:
         return self._call("size", lambda: self.inner.size(path), path)
 

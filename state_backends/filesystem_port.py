@@ -183,6 +183,10 @@ class FileSystem(ABC):
         :raises StorageNotWritableError: when the lock cannot be written there
         """
 
+    def real_path(self, path: str) -> str:
+        """The path without links on the way, absolute; the path itself where there are no links."""
+        return path
+
     def open_random(self, path: str) -> RandomAccessFile:
         """Open a file for reading anywhere in it."""
         return _SeekingFile(self.open_read(path))

@@ -70,6 +70,9 @@ class LocalFileSystem(FileSystem):
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
     def make_dirs(self, path: str) -> None:
         if os.path.isdir(path):
             return

@@ -24,6 +24,7 @@ from state_backends.checkpoint_metadata import SUBTASK, SubtaskSnapshot
 from state_backends.checkpoint_streams import FsStateReader, ScopeDirectories
 from state_backends.encoding import default_codec
 from state_backends.errors import CorruptStateError, MissingStateError, StateBackendError
+from state_backends.file_places import check_places
 from state_backends.filesystem_port import FileSystem, write_atomically
 from state_backends.framing import seal, unseal
 from state_backends.handles import STREAM, FileStateHandle, StateScope, StreamStateHandle, stream_handle_from_state
@@ -238,7 +239,12 @@ class LocalStateStore:
         found_id, state = plain
         if found_id != checkpoint_id:
             raise CorruptStateError(path, f"belongs to checkpoint {found_id}")
-        return None if state is None else LocalTaskState.from_state(state)
+        if state is None:
+            return None
+        found = LocalTaskState.from_state(state)
+        streams = [*found.copies.values(), *(one for part in found.operators.values() for one in part.streams())]
+        check_places(self.file_system, self.snapshot_directory(checkpoint_id), None, streams, path)
+        return found
 
     def _delete(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         for checkpoint_id in ids:

@@ -4,6 +4,7 @@ Layout, as on Flink (FsCheckpointStorageAccess)::
 
     <base>/<job>/incarnation          how often this directory was started; part of every name
     <base>/<job>/checkpoint-ids       numbers below it are used up, though nothing else may tell
+    <base>/<job>/shared-directories   of other jobs, whose shared files checkpoints may refer to
     <base>/<job>/lock                 held by the run that uses the directory
     <base>/<job>/chk-N/_metadata      checkpoint N exists if and only if this file does
     <base>/<job>/chk-N/...            files that belong to checkpoint N alone
@@ -18,6 +19,7 @@ Rules:
 * It ceases to exist in one step too: its ``_metadata`` is deleted first.
 * A damaged checkpoint is reported and the next older one is used; it is never silently half restored.
 * The incarnation is raised durably before anything else, so no name is used twice, even after a crash.
+* Metadata names files only in the places that are the checkpoint's: :mod:`state_backends.file_places`.
 * Nor is a number: the directory of a checkpoint tells that it is used, and before the directory with the highest
   one is deleted, the file ``checkpoint-ids`` does. Savepoints lie elsewhere, so theirs are noted there too.
 """
@@ -27,6 +29,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import posixpath
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, NoReturn
@@ -49,6 +52,13 @@ from state_backends.errors import (
     StateBackendError,
     StateSchemaError,
     StorageNotWritableError,
+)
+from state_backends.file_places import (
+    check_places,
+    note_shared_directories,
+    shared_directories,
+    shared_directory_of,
+    stays_in,
 )
 from state_backends.filesystem_port import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, write_atomically
 from state_backends.framing import seal, unseal
@@ -157,6 +167,11 @@ class CheckpointLocation:
         """Opens what this checkpoint's handles refer to."""
         return FsStateReader(self._fs, self._directories)
 
+    @property
+    def job_dir(self) -> str | None:
+        """The job's directory; ``None`` for a savepoint."""
+        return self._directories.job_dir
+
     def full_path(self, handle: FileStateHandle) -> str:
         """Where a file that this checkpoint refers to lies.
 
@@ -181,10 +196,13 @@ class CheckpointLocation:
         :raises MissingStateError: when it does not exist
         :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
         :raises StateSchemaError: when a newer program wrote it
+        :raises ForbiddenPathError: when it names a file outside of the checkpoint's places
         """
         metadata = _read_metadata(self._fs, self.metadata_path)
         if metadata.checkpoint_id != self.checkpoint_id:
             raise CorruptStateError(self.metadata_path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
+        where = self._directories
+        check_places(self._fs, where.checkpoint_dir, where.job_dir, metadata.streams(), self.metadata_path)
         return metadata
 
     def verify(self) -> CheckpointMetadata:
@@ -211,11 +229,26 @@ class CheckpointLocation:
         :raises OSError: when something cannot be deleted; it has ceased to exist nevertheless if the
             metadata could be
         """
+        self._cease_to_exist()
+        self._fs.delete_tree(self.directory)
+
+    def discard_files(self, paths: Iterable[str]) -> None:
+        """Delete the metadata and these files, and the directory if nothing else is in it.
+
+        :raises OSError: as :meth:`discard`
+        """
+        self._cease_to_exist()
+        for path in paths:
+            if self._fs.exists(path):
+                self._fs.delete(path)
+        if self._fs.is_dir(self.directory) and not self._fs.list_dir(self.directory):
+            self._fs.delete_tree(self.directory)
+
+    def _cease_to_exist(self) -> None:
         if self._fs.exists(self.metadata_path):
             # First and durably: a half deleted checkpoint must not look like one.
             self._fs.delete(self.metadata_path)
             self._fs.fsync_dir(self.directory)
-        self._fs.delete_tree(self.directory)
 
     def _directories_of(self, metadata: CheckpointMetadata) -> list[str]:
         """The directories with files that the metadata refers to, sorted."""
@@ -457,11 +490,17 @@ class CheckpointStorage:
             if not self._fs.exists(location.metadata_path):
                 deleted.append(location.directory)
                 self.discard(checkpoint_id)
-        for path in list(self._fs.walk_files(self.job_dir)):
+        for path in self._files_in(""):
             if path.endswith(TEMPORARY_SUFFIX):
                 deleted.append(path)
                 self._fs.delete(path)
         return sorted([*deleted, *self.sweep_shared()])
+
+    def _files_in(self, name: str) -> list[str]:
+        """All files in a directory of the job's, without those that a link leads out of it to."""
+        fs, root, real = self._fs, self.job_dir, dict[str, str]()
+        files = fs.walk_files(posixpath.join(root, name))
+        return [path for path in files if stays_in(fs, root, name, path, real)]
 
     def sweep_shared(self) -> list[str]:
         """Delete the files in the shared scope that no checkpoint refers to, such as uploads for checkpoints that never
@@ -472,7 +511,7 @@ class CheckpointStorage:
         :returns: the paths deleted, sorted
         :raises OSError: when something cannot be read or deleted
         """
-        files = list(self._fs.walk_files(posixpath.join(self.job_dir, StateScope.SHARED.value)))
+        files = self._files_in(StateScope.SHARED.value)
         if not files:
             return []
         used: set[str] = set()
@@ -503,14 +542,26 @@ class CheckpointStorage:
         return FsStreamFactory(self._fs, directories, safe_file_name(unique), self._threshold)
 
     def delete_shared(self, handle: FileStateHandle) -> None:
-        """Delete a file in the shared scope; a missing one is fine.
+        """Delete a file in the shared scope; a missing one is fine. One of another job stays unless it was claimed.
 
         :raises OSError: when it cannot be deleted
         """
         assert handle.scope is StateScope.SHARED, handle
-        path = path_below(self.job_dir, handle.path)
-        if self._fs.exists(path):
+        path, owner = path_below(self.job_dir, handle.path), shared_directory_of(handle.path)
+        if owner is not None and not shared_directories(self._fs, self.job_dir).get(owner, False):
+            return
+        root = self.job_dir if owner is None else owner
+        if self._fs.exists(path) and stays_in(self._fs, root, StateScope.SHARED.value, path, {}):
             self._fs.delete(path)
+
+    def may_refer_to(self, directories: Mapping[str, bool]) -> None:
+        """Note durably that checkpoints may refer to shared files in directories of other jobs.
+
+        :param directories: and whether these files may be deleted
+        :raises OSError: when it cannot be written
+        :raises CorruptStateError: when what was noted before is damaged
+        """
+        note_shared_directories(self._fs, self.job_dir, directories)
 
     def reaches(self, path: str, handle: FileStateHandle) -> bool:
         """Whether the file of a handle of another storage is found here, at an absolute path."""

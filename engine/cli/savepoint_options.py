@@ -149,6 +149,7 @@ def restore_from(path: str | None, claim_mode: str | None, backend: str) -> Save
     backend cannot read, and :class:`state_backends.errors.StateBackendError` when its metadata is damaged.
     """
     from engine.checkpoint.shared_state_registry import RestoreMode
+    from engine.runtime.adopted_snapshot import check_claimable
     from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.shared_files import check_forms
 
@@ -159,4 +160,6 @@ def restore_from(path: str | None, claim_mode: str | None, backend: str) -> Save
     found = find_checkpoint(*place(path))
     # Before anything is created: the same command with another backend shall find the same place free.
     check_forms(found.location().read_metadata(), backend)
-    return SavepointRestore(found.directory, RestoreMode(claim_mode or CLAIM_MODES[0]))
+    mode = RestoreMode(claim_mode or CLAIM_MODES[0])
+    check_claimable(found.file_system, found.directory, mode)
+    return SavepointRestore(found.directory, mode)

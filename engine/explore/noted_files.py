@@ -63,6 +63,9 @@ class NotedFileSystem(FileSystem):
     def is_dir(self, path: str) -> bool:
         return self.inner.is_dir(path)
 
+    def real_path(self, path: str) -> str:
+        return self.inner.real_path(path)
+
     def size(self, path: str) -> int:
         return self.inner.size(path)
 

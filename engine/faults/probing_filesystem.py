@@ -101,6 +101,9 @@ class ProbingFileSystem(FileSystem):
     def is_dir(self, path: str) -> bool:
         return self._pass(lambda: self.inner.is_dir(path))
 
+    def real_path(self, path: str) -> str:
+        return self.inner.real_path(path)
+
     def size(self, path: str) -> int:
         return self._pass(lambda: self.inner.size(path))
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.completed_store import CompletedCheckpoint
 from engine.checkpoint.messages import FinishedState, TaskId, WriteMetadata
-from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
+from engine.checkpoint.shared_state_registry import RestoreMode, SharedState
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
 from engine.observe.points import AFTER, BEFORE
+from engine.runtime.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files
 from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.interference import JOB_MANAGER
 from engine.runtime.restored_state import RestoredJob
@@ -54,23 +55,6 @@ class SavepointRestore:
     mode: RestoreMode = RestoreMode.NO_CLAIM
 
 
-@dataclass(frozen=True, slots=True)
-class _Adopted:
-    location: CheckpointLocation
-    mode: RestoreMode
-    is_savepoint: bool
-    shared: tuple[SharedState, ...]
-
-    def entry(self) -> CompletedCheckpoint:
-        checkpoint_id, pointer, shared = self.location.checkpoint_id, self.location.directory, self.shared
-        if self.mode is RestoreMode.LEGACY:
-            return CompletedCheckpoint(checkpoint_id, SnapshotKind.SAVEPOINT, external_pointer=pointer, shared=shared)
-        if self.mode is RestoreMode.NO_CLAIM:
-            return CompletedCheckpoint(checkpoint_id, is_unclaimed=True, external_pointer=pointer)
-        sharing = SharingFilesStrategy.NO_SHARING if self.is_savepoint else None
-        return CompletedCheckpoint(checkpoint_id, external_pointer=pointer, shared=shared, restored_sharing=sharing)
-
-
 class CheckpointFiles:
     """Checkpoint storage plus what the plan knows about operators.
 
@@ -102,7 +86,7 @@ class CheckpointFiles:
         self._provenance = provenance
         self.interference: Interference | None = None
         """Who is asked what goes wrong while state is read and assigned, if anybody is."""
-        self._adopted: dict[int, _Adopted] = {}
+        self._adopted: dict[int, AdoptedSnapshot] = {}
         self._undeleted: dict[int, None] = {}
         """Checkpoints whose deletion has failed: while they may still exist, what they refer to stays."""
 
@@ -187,7 +171,7 @@ class CheckpointFiles:
         if checkpoint_id in self.savepoint_locations:
             self.savepoint_locations.pop(checkpoint_id).discard()
         elif checkpoint_id in self._adopted:
-            self._adopted.pop(checkpoint_id).location.discard()
+            self._adopted.pop(checkpoint_id).discard()
         else:
             self.storage.discard(checkpoint_id)
         del self._undeleted[checkpoint_id]
@@ -242,13 +226,23 @@ class CheckpointFiles:
         damaged, and :class:`StorageError` when it cannot be read.
         """
         try:
-            location, metadata = locate_snapshot(self._file_system_of(savepoint.path), savepoint.path)
+            file_system = self._file_system_of(savepoint.path)
+            location, metadata = locate_snapshot(file_system, savepoint.path)
         except OSError as error:
             raise unusable_storage(savepoint.path, error) from error
-        is_savepoint = metadata.properties.get(KIND) == SnapshotKind.SAVEPOINT.value
-        metadata = self._of_this_job(metadata, location, savepoint.mode)
-        shared = recovered_shared_state(metadata)
-        self._adopted[location.checkpoint_id] = _Adopted(location, savepoint.mode, is_savepoint, shared)
+        check_claimable(file_system, location.directory, savepoint.mode)
+        moved = self._of_this_job(metadata, location, savepoint.mode)
+        try:
+            note_directories(self.storage, moved, location, file_system, savepoint.mode)
+        except OSError as error:
+            raise unusable_storage(self.storage.job_dir, error) from error
+        self._adopted[location.checkpoint_id] = AdoptedSnapshot(
+            location,
+            savepoint.mode,
+            is_savepoint=metadata.properties.get(KIND) == SnapshotKind.SAVEPOINT.value,
+            shared=recovered_shared_state(moved),
+            own_files=own_files(metadata, location),
+        )
 
     def is_adopted(self, checkpoint_id: int) -> bool:
         """Whether a snapshot is the one that the job was started from, and none of its own."""

@@ -7,7 +7,8 @@ what an earlier process has left is registered from there.
 Paths are relative to the job's directory. A snapshot of another directory, from which the job was started, has files
 that later checkpoints of this job may refer to (CLAIM, LEGACY): those go by their absolute paths from then on. Where
 this job's storage cannot reach them, or must not (NO_CLAIM), they count as that snapshot's own, and the first
-checkpoint uploads everything.
+checkpoint uploads everything. The directories that these paths lead to are noted in the job's own
+(:mod:`state_backends.file_places`): nothing else may be read or deleted on behalf of a path.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.shared_state_registry import SharedState
 from engine.elements.errors import JobChangedError
+from state_backends.file_places import shared_directory_of
 from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
 from state_backends.keyed_handles import (
     ChangelogKeyedStateHandle,
@@ -101,8 +103,11 @@ def with_files_of_another_job(
         if not isinstance(stream, FileStateHandle) or stream.scope is not StateScope.SHARED:
             return stream
         path = location.full_path(stream)
-        scope = StateScope.SHARED if may_be_referred_to and storage.reaches(path, stream) else StateScope.EXCLUSIVE
-        return replace(stream, path=path, scope=scope)
+        if shared_directory_of(path) is None:
+            # Where the user has named the snapshot by a relative path, or by one with "..".
+            path = storage.file_system.real_path(path)
+        is_shared = may_be_referred_to and shared_directory_of(path) is not None and storage.reaches(path, stream)
+        return replace(stream, path=path, scope=StateScope.SHARED if is_shared else StateScope.EXCLUSIVE)
 
     if posixpath.dirname(location.directory) == storage.job_dir:
         return metadata
@@ -118,6 +123,13 @@ def with_files_of_another_job(
             for operator in metadata.operators
         ),
     )
+
+
+def directories_referred_to(metadata: CheckpointMetadata) -> dict[str, None]:
+    """The directories of other jobs whose shared files a checkpoint uses."""
+    files = (one for one in metadata.streams() if isinstance(one, FileStateHandle) and one.scope is StateScope.SHARED)
+    owners = (shared_directory_of(file.path) for file in files)
+    return dict.fromkeys(owner for owner in owners if owner is not None)
 
 
 def check_forms(metadata: CheckpointMetadata, backend: str) -> None:

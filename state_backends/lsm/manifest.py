@@ -101,7 +101,7 @@ def read_current(fs: FileSystem, directory: str) -> tuple[str, ManifestContent]:
         plain = msgpack.unpackb(payload)
     check_shape(plain, _CURRENT, path, "it")
     name, size, crc = plain
-    if not is_plain_name(name):
+    if not is_plain_name(name) or not name.startswith(MANIFEST_PREFIX):
         raise CorruptStateError(path, f"malformed: {name!r} is no name of a manifest")
     manifest_path = posixpath.join(directory, name)
     if not fs.exists(manifest_path):

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.cli.inspection import find_checkpoint
 from engine.cli.storage import hold_directory
-from state_backends.filesystem import LocalFileSystem
+from state_backends.checkpoint_metadata import SubtaskSnapshot
+from state_backends.filesystem import LocalFileSystem, write_atomically
+from state_backends.handles import FileStateHandle, OperatorStateHandle, StateScope
+from state_backends.savepoints import locate_snapshot
 from tests.cli.conftest import BRISK, Answer, Weir
 
 RENAMED = ("--param", "step=total")
@@ -381,3 +387,25 @@ def test_settings_that_make_no_sense_are_refused(weir: Weir, arguments: tuple[st
     assert answer.exit_code == 11
     assert message in answer.stderr
     assert [one.name for one in weir.directory.iterdir()] == ["sums.py"]
+
+
+def test_a_checkpoint_that_names_files_of_others_is_refused_before_anything_is_created(weir: Weir) -> None:
+    """Its metadata has a valid checksum. The error names both files; no storage and no output directory is made."""
+    weir("run", "sums.py", *BRISK, "--storage", "state")
+    files = LocalFileSystem()
+    location, metadata = locate_snapshot(files, find_checkpoint(files, str(weir.directory / "state")).directory)
+    (weir.directory / "letter.txt").write_text("dear Ann")
+    letter = FileStateHandle(str(weir.directory / "letter.txt"), StateScope.SHARED, 8, zlib.crc32(b"dear Ann"))
+    operator = replace(metadata.operators[0], subtasks={0: SubtaskSnapshot(operator=OperatorStateHandle({}, letter))})
+    forged = replace(metadata, operators=(operator, *metadata.operators[1:]))
+    write_atomically(files, location.metadata_path, forged.to_bytes())
+    before = sorted(weir.directory.iterdir())
+
+    for verb in (("run", "sums.py", "--claim-mode", "claim", "--storage", "next", "--from"), ("inspect",)):
+        answer = weir(*verb, location.directory)
+        assert answer.exit_code == 15
+        assert "letter.txt" in answer.stderr
+        assert "Nothing was read or deleted there" in answer.stderr
+
+    assert sorted(weir.directory.iterdir()) == before
+    assert (weir.directory / "letter.txt").read_text() == "dear Ann"

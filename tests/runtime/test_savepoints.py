@@ -430,6 +430,17 @@ def test_a_checkpoint_is_something_to_start_from_too() -> None:
     assert not files.exists(directory)
 
 
+def test_a_claimed_savepoint_goes_without_what_else_is_in_its_directory() -> None:
+    """Its user may have put it beside files of others; only what it consists of is deleted."""
+    files = MemoryFileSystem()
+    path = saved(11 * US, files=files, inline_state_bytes=0).savepoints[0].path or ""
+    with files.open_write(f"{path}/letter.txt") as file:
+        file.write(b"dear Ann")
+    claimed = SavepointRestore(path, RestoreMode.CLAIM)
+    started(counting(CollectedResults()), files, claimed, retained=1).run().raise_on_failure()
+    assert files.list_dir(path) == ["letter.txt"]
+
+
 def test_a_missing_or_damaged_savepoint_is_told() -> None:
     """The path, and what is wrong with it; nothing is run."""
     files = MemoryFileSystem()

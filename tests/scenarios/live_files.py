@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
+from state_backends.file_places import SHARED_DIRECTORIES_FILE_NAME
 from state_backends.filesystem import FileSystem
 from state_backends.handles import FileStateHandle
 from state_backends.storage import (
@@ -12,7 +13,7 @@ from state_backends.storage import (
     CheckpointStorage,
 )
 
-OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, "lock")
+OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, SHARED_DIRECTORIES_FILE_NAME, "lock")
 
 
 def check_live_files(files: FileSystem, storage: CheckpointStorage, *, is_over: bool = True) -> dict[int, list[str]]:

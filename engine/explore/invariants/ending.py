@@ -15,6 +15,7 @@ from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded,
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.files.unique_names import attempt_of
 from state_backends.errors import StateBackendError
+from state_backends.file_places import SHARED_DIRECTORIES_FILE_NAME
 from state_backends.handles import FileStateHandle
 from state_backends.storage import CHECKPOINT_IDS_FILE_NAME, INCARNATION_FILE_NAME
 
@@ -28,7 +29,9 @@ LONGEST_TIMES = 20
 _ZOMBIES = {"pause", "partition"}
 """How the name of a file ends that an attempt has begun: with its incarnation and number."""
 
-_OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, OFFSETS_FILE_NAME, "lock")
+_OF_THE_DIRECTORY = (
+    INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, SHARED_DIRECTORIES_FILE_NAME, OFFSETS_FILE_NAME, "lock",
+)  # fmt: skip
 
 
 class Liveness(Watcher):

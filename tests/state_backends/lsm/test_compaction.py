@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -324,6 +325,7 @@ def test_a_universal_result_goes_right_above_the_next_older_run() -> None:
         (VersionEdit(added=((1, meta(7, 0, 15)),)), "000007-x.sst and 000001-x.sst of level 1 overlap"),
         (VersionEdit(added=((2, meta(1, 0, 5)),)), "a file is listed twice"),
         (VersionEdit(added=((2, meta(7, 5, 4)),)), "000007-x.sst ends before it begins"),
+        (VersionEdit(added=((2, replace(meta(7, 4, 5), name="../7-x.sst")),)), "'../7-x.sst' is no name of a file"),
         (VersionEdit(level0=("other",)), "orders other files in level 0 than there are"),
     ],
 )

@@ -361,6 +361,16 @@ def test_files_of_a_newer_program_are_refused(which: str) -> None:
         open_store(fs)
 
 
+@pytest.mark.parametrize("name", ["../MANIFEST-000001-a", "/MANIFEST-000001-a", "notes.txt"])
+def test_the_manifest_is_a_file_of_the_store(name: str) -> None:
+    """One elsewhere would be read, and appended to."""
+    fs = MemoryFileSystem()
+    open_store(fs).close()
+    _vouch(fs, name, b"")
+    with pytest.raises(CorruptStateError, match="is no name of a manifest"):
+        open_store(fs, unique="b")
+
+
 def _vouch(fs: MemoryFileSystem, name: str, data: bytes) -> None:
     with fs.open_write("/store/CURRENT") as file:
         file.write(seal(CURRENT_MAGIC, 1, msgpack.packb([name, len(data), zlib.crc32(data)])))
