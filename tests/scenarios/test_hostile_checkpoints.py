@@ -59,7 +59,7 @@ def everything_in(files: FileSystem, *directories: str) -> dict[str, bytes]:
     return {path: files.read_bytes(path) for directory in directories for path in files.walk_files(directory)}
 
 
-VICTIM = "/home/user/shared/letters"
+VICTIM = "/friends/shared/letters"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ VICTIM = "/home/user/shared/letters"
     [
         *((VICTIM, StateScope.SHARED, mode) for mode in RestoreMode),
         (VICTIM, StateScope.EXCLUSIVE, RestoreMode.CLAIM),
-        ("shared/../../../home/user/shared/letters", StateScope.SHARED, RestoreMode.CLAIM),
+        ("shared/../../../friends/shared/letters", StateScope.SHARED, RestoreMode.CLAIM),
     ],
 )
 def test_a_checkpoint_that_names_files_of_others_is_refused(path: str, scope: StateScope, mode: RestoreMode) -> None:
