@@ -6,7 +6,6 @@ disjoint. A smaller level is newer than a larger one.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -228,9 +227,6 @@ class Version:
         names = [file.name for file in self.files()]
         if len(frozenset(names)) < len(names):
             return "a file is listed twice"
-        for name in names:
-            if posixpath.basename(name) != name:
-                return f"{name!r} is no name of a file in a store"
         for file in self.files():
             if not file.smallest < file.limit:
                 return f"{file.name} ends before it begins"
