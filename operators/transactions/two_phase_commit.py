@@ -12,7 +12,8 @@ Rules, with their reasons:
   it again.
 * A restore from checkpoint ``n`` commits everything that was pending in ``n``, for nobody knows whether the
   notification came through: **commit must be idempotent**. It aborts the transaction that was current in ``n``: what
-  was written to it will come again, even if a later checkpoint, not completed, has pre-committed it.
+  was written to it will come again, even if a later checkpoint, not completed, has pre-committed it. Where
+  ``abort_lingering`` finds it anyhow, this does no more; after a restore under another writer only the state knows it.
 * Transactions that no state knows of are left by attempts that died: begun with a checkpoint that did not complete.
   They block readers until they time out, and zombies may still write to them; ``abort_lingering`` takes care of them.
   It must spare what *other* subtasks have pending, which is why everybody's pending transactions are in a union list.

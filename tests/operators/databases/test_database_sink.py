@@ -20,7 +20,7 @@ from operators.databases.database_sink import DatabaseSink, DatabaseSinkOperator
 from operators.databases.memory_database import DatabaseRequest, MemoryDatabase
 from operators.databases.session import MAX_WRITER_BYTES, DatabaseError, FencedError, SinkDatabase, TransactionName
 from operators.databases.table_sink import writer_name
-from tests.operators.databases.cluster import Cluster
+from tests.operators.databases.cluster import COLUMNS, Cluster
 from tests.operators.harness import Harness
 
 Make = Callable[..., Cluster]
@@ -310,6 +310,28 @@ def test_a_start_from_nothing_appends_if_it_is_told_to(cluster_of: Make) -> None
     second.write(11)
     second.checkpoint(0)
     assert second.visible() == [0, 1, 2, 3, 4, 10, 11]
+
+
+def test_a_restore_under_another_writer_takes_back_what_was_open(cluster_of: Make, database: SinkDatabase) -> None:
+    """Only the state tells the new name of what the former one had open, and pre-committed since: it is aborted."""
+    cluster = cluster_of(batch_rows=1, writer="former")
+    cluster.write(1)
+    cluster.checkpoint()
+    cluster.write(2)
+    cluster.snapshot()
+    assert any(name.endswith("/1") for name in cluster.unfinished())
+    cluster.kill()
+    former, cluster.sink = cluster.sink, DatabaseSink(database, "numbers", COLUMNS, batch_rows=1, writer="present")
+    cluster.start()
+    assert cluster.visible() == [1]
+    session = database.connect(former.describe("op-uid"), str)
+    try:
+        assert 1 not in [name.number for name in session.unfinished()]
+    finally:
+        session.close()
+    cluster.write(2)
+    cluster.checkpoint(0)
+    assert cluster.visible() == [1, 2]
 
 
 def test_two_writers_share_a_table(cluster_of: Make) -> None:
