@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_backends.errors import KeyTypeError
-from state_backends.key_groups import KeyType, check_parallelism
-from state_backends.key_types import check_keys, infer_key_type, java_hash_function
+from state_backends.key_groups import STRING, KeyType, check_parallelism
+from state_backends.key_types import check_keys, infer_key_type, java_hash_code, java_hash_function
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,11 +130,16 @@ def _as_longs(keys: KeyColumn) -> NDArray[np.int64]:
 
 
 def _text_codes(keys: Sequence[str]) -> NDArray[np.uint32]:
-    data = "".join(keys).encode("utf-16-le", "surrogatepass")
+    try:
+        data = "".join(keys).encode("utf-16-le")
+    except UnicodeEncodeError:
+        for key in keys:
+            java_hash_code(key, STRING)  # says which key has a lone surrogate
+        raise
     lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
     if len(data) != 2 * int(lengths.sum()):
         # Beyond the basic plane a character takes two units.
-        units = (len(key.encode("utf-16-le", "surrogatepass")) // 2 for key in keys)
+        units = (len(key.encode("utf-16-le")) // 2 for key in keys)
         lengths = np.fromiter(units, dtype=np.int64, count=len(keys))
     return _polynomial(np.frombuffer(data, dtype="<u2"), lengths, 0)
 

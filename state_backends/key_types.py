@@ -212,7 +212,13 @@ def _hash_string(key: str) -> int:
     if key.isascii():
         units = key.encode("ascii")
     else:
-        encoded = key.encode("utf-16-le", "surrogatepass")
+        try:
+            encoded = key.encode("utf-16-le")
+        except UnicodeEncodeError as problem:
+            raise KeyTypeError(
+                f"key {key!r} has a lone surrogate at index {problem.start}, which no file can hold. Clean it with"
+                " key.encode('utf-8', 'replace').decode()."
+            ) from None
         units = struct.unpack(f"<{len(encoded) // 2}H", encoded)
     code = 0
     for unit in units:

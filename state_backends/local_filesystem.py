@@ -58,7 +58,9 @@ class LocalFileSystem(FileSystem):
         os.unlink(path)
 
     def delete_tree(self, path: str) -> None:
-        if os.path.isdir(path):
+        if os.path.islink(path):
+            os.unlink(path)  # what it leads to belongs to somebody else
+        elif os.path.isdir(path):
             shutil.rmtree(path)
 
     def exists(self, path: str) -> bool:
@@ -98,20 +100,37 @@ class _LocalWritableFile(WritableFile):
         self._file = file
 
     def write(self, data: bytes) -> int:
-        return self._file.write(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            raise self._named(error) from None
 
     def flush(self) -> None:
-        self._file.flush()
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise self._named(error) from None
 
     def tell(self) -> int:
         return self._file.tell()
 
     def fsync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._named(error) from None
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        """The error of a write, which does not say by itself which file it was about."""
+        error.filename = self._file.name
+        return error
 
 
 class _LocalRandomAccessFile(RandomAccessFile):

@@ -583,6 +583,10 @@ def _read_metadata(fs: FileSystem, path: str) -> CheckpointMetadata:
         file = fs.open_read(path)
     except (FileNotFoundError, NotADirectoryError) as problem:
         raise MissingStateError(path, "does not exist, so neither does the checkpoint") from problem
+    except OSError as problem:
+        if problem.errno not in (errno.EISDIR, errno.ELOOP):
+            raise
+        raise CorruptStateError(path, f"is no file ({problem.strerror})") from problem
     with file:
         return CheckpointMetadata.from_file(file, path)
 

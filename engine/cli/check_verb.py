@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
 from dataclasses import replace
@@ -15,7 +14,7 @@ from engine.cli.explore_verb import parse_settings
 from engine.cli.named_run import write_token
 from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
-from engine.cli.run_directory import failure_directory, report_json
+from engine.cli.run_directory import failure_directory, report_json, write_text
 from engine.cli.subjects import load_subject_and_scenario
 from engine.cli.terminal import error_console, say
 from engine.cli.usage import AtLeast, OneOf
@@ -155,9 +154,7 @@ def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str 
         say(console, f"what mode {order.case.config['mode']} promises, {report.own_promise}, {holds}")
     plain = {**report.plain(), "job": subject.label, "token": None if token is None else str(token)}
     if out is not None:
-        os.makedirs(out, exist_ok=True)
-        with open(os.path.join(out, "check.json"), "w", encoding="utf-8") as file:
-            file.write(report_json(plain))
+        write_text(out, "check.json", report_json(plain))
     if as_json:
         click.echo(report_json(plain))
     say(console, f"{name}: {reason}. Next: {following}")

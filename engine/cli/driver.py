@@ -28,7 +28,7 @@ from engine.cli.places import is_url, place
 from engine.cli.run_directory import report_json, write_report
 from engine.cli.savepoint_options import SavepointWishes
 from engine.cli.terminal import error_console, progress_line, say
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, StorageError
 from engine.explore.fences import fenced
 from engine.faults.plan import FaultPlan
 from engine.observe.cut_oracle import CutOracle
@@ -181,7 +181,12 @@ def drive(order: RunOrder) -> int:
     if audit is not None:
         report["ledger"] = audit.as_dict()
     _note_stopped(order, result)
-    write_report(order.output_dir, report)
+    try:
+        write_report(order.output_dir, report)
+    except StorageError as error:
+        if result.error is None:
+            raise
+        say(console, f"warning: {error}")  # what the job failed of comes last, and decides the exit code
     _tell(order, console, report, result, verdict, [] if audit is None else audit.lines())
     return verdict.exit_code
 

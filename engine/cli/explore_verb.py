@@ -19,7 +19,7 @@ from engine.cli.explore_text import coverage_table, progress_of, report_plain, s
 from engine.cli.named_run import write_token
 from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
-from engine.cli.run_directory import failure_directory, report_json
+from engine.cli.run_directory import failure_directory, report_json, write_text
 from engine.cli.subjects import load_subject, load_subject_and_scenario
 from engine.cli.terminal import error_console, say
 from engine.cli.usage import AtLeast, OneOf
@@ -220,9 +220,7 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
     say(console, summary_line(report))
     plain = report_plain(report, subject, [str(token) for token in tokens], written)
     if out is not None:
-        os.makedirs(out, exist_ok=True)
-        with open(os.path.join(out, "explore.json"), "w", encoding="utf-8") as file:
-            file.write(report_json(plain))
+        write_text(out, "explore.json", report_json(plain))
     if as_json:
         click.echo(report_json(plain))
     name, reason, exit_code = report.verdict

@@ -6,6 +6,7 @@ A user's mistake or a damaged world is printed as what, where, why and how to fi
 
 from __future__ import annotations
 
+import errno
 import os
 import sysconfig
 import traceback
@@ -56,6 +57,8 @@ def exit_code_of_failure(error: BaseException) -> int:
         return StorageError.exit_code
     if isinstance(error, StateBackendError):
         return StateError.exit_code
+    if _is_full_disk(error):
+        return StorageError.exit_code
     return exit_code_of(error)
 
 
@@ -63,7 +66,11 @@ def is_expected(error: BaseException) -> bool:
     """Whether the error is about the world or the user's job, and not about Weir."""
     from state_backends.errors import StateBackendError
 
-    return isinstance(error, WeirError | StateBackendError)
+    return isinstance(error, WeirError | StateBackendError) or _is_full_disk(error)
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def failure_text(error: BaseException) -> str:
@@ -71,6 +78,9 @@ def failure_text(error: BaseException) -> str:
     if not is_expected(error):
         return _bug_text(error)
     lines = [f"error: {error}"]
+    if isinstance(error, OSError):
+        where = error.filename or "a file"
+        lines = [f"error: {where}: cannot be written ({error.strerror})", "  fix: make room for it"]
     said = str(error)
     places = _place(error)
     for cause in _causes(error):

@@ -106,9 +106,18 @@ def write_report(directory: str, report: dict[str, Any]) -> str:
 
     Raises :class:`StorageError` when it cannot be written.
     """
-    path = f"{directory}/{REPORT_NAME}"
+    return write_text(directory, REPORT_NAME, seal_json(report))
+
+
+def write_text(directory: str, name: str, text: str) -> str:
+    """Write a file into a directory, which is created when missing; returns the path.
+
+    Raises :class:`StorageError` when it cannot be written.
+    """
+    path = f"{directory}/{name}"
     try:
-        write_atomically(LocalFileSystem(), path, seal_json(report).encode())
+        os.makedirs(directory, exist_ok=True)
+        write_atomically(LocalFileSystem(), path, text.encode())
     except OSError as error:
         raise _not_writable(path, error) from error
     return path

@@ -7,12 +7,16 @@ that a user sees every problem of a job at once; only ``validate`` raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import isqrt
 
 from engine.elements.errors import JobGraphError
 from engine.graph.job_graph import JobGraph, NodeRole
 from engine.graph.naming import duplicates, name_problem, uid_problem
-from engine.graph.partitioner import ForwardPartitioner
+from engine.graph.partitioner import ForwardPartitioner, RescalePartitioner
 from state_backends.key_groups import UPPER_BOUND_MAX_PARALLELISM
+
+MOST_CHANNELS = 1_000_000
+"""Channels of one edge. Each takes about 3 KiB of memory, and a checkpoint sends a barrier through every one."""
 
 Rule = Callable[[JobGraph], Iterator[str]]
 
@@ -55,6 +59,7 @@ def _labels_are_usable(graph: JobGraph) -> Iterator[str]:
 
 
 def _parallelism_is_in_range(graph: JobGraph) -> Iterator[str]:
+    beyond: dict[tuple[int, int], list[str]] = {}
     for node in graph.nodes():
         where, declared = f"operator {graph.name_of(node.id)!r}", node.declared_max_parallelism
         limit = UPPER_BOUND_MAX_PARALLELISM if declared is None else declared
@@ -66,10 +71,31 @@ def _parallelism_is_in_range(graph: JobGraph) -> Iterator[str]:
         elif node.parallelism < 1:
             yield f"{where} has parallelism={node.parallelism}; it must be at least 1"
         elif node.parallelism > limit:
+            beyond.setdefault((node.parallelism, limit), []).append(graph.name_of(node.id))
+    for (parallelism, limit), names in beyond.items():
+        # Told once for all operators of one parallelism: it is the job's, mostly.
+        more = "" if len(names) == 1 else f" (and {len(names) - 1} more)"
+        raised = f", or raise max_parallelism= to {parallelism} at least"
+        yield (
+            f"operator {names[0]!r}{more} has parallelism={parallelism} above its max parallelism {limit}: some "
+            f"subtasks would own no key group; lower the parallelism to {limit} at most"
+            f"{raised if parallelism <= UPPER_BOUND_MAX_PARALLELISM else ''}"
+        )
+
+
+def _channels_fit(graph: JobGraph) -> Iterator[str]:
+    for edge in graph.edges():
+        sender, receiver = graph.node(edge.source), graph.node(edge.target)
+        one_to_one = isinstance(edge.partitioner, ForwardPartitioner | RescalePartitioner)
+        channels = sender.parallelism * (1 if one_to_one else receiver.parallelism)
+        if channels > MOST_CHANNELS:
             yield (
-                f"{where} has parallelism={node.parallelism} above its max parallelism {limit}: some "
-                "subtasks would own no key group; lower parallelism= or raise max_parallelism="
+                f"{channels:,} channels would lead from {graph.name_of(sender.id)!r} to "
+                f"{graph.name_of(receiver.id)!r}, one from each of {sender.parallelism} subtasks to each of "
+                f"{receiver.parallelism}; no more than "
+                f"{MOST_CHANNELS:,} can be simulated: lower the parallelism to {isqrt(MOST_CHANNELS)} at most"
             )
+            return  # the others have the same reason
 
 
 def _roles_are_kept(graph: JobGraph) -> Iterator[str]:
@@ -191,6 +217,7 @@ RULES: tuple[Rule, ...] = (
     _has_a_source,
     _labels_are_usable,
     _parallelism_is_in_range,
+    _channels_fit,
     _roles_are_kept,
     _forward_keeps_parallelism,
     _inputs_are_fed,

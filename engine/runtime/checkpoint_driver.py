@@ -144,7 +144,7 @@ class CheckpointDriver:
         if error is None:
             self.execute(coordinator.on_location_ready(checkpoint_id, now))
             return
-        self._manager.note(f"checkpoint {checkpoint_id}: {error}")
+        self._manager.note(f"checkpoint {checkpoint_id} failed: {error}")
         reason = CheckpointFailureReason.IO_EXCEPTION
         self.execute(coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
 
@@ -184,7 +184,7 @@ class CheckpointDriver:
             self.execute(manager.coordinator.on_metadata_written(checkpoint_id, now, directory))
             manager.files.savepoint_locations.pop(checkpoint_id, None)
         else:
-            manager.note(f"checkpoint {checkpoint_id}: {error}")
+            manager.note(f"checkpoint {checkpoint_id} failed: {error}")
             reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
             self.execute(manager.coordinator.on_metadata_failed(checkpoint_id, reason, now, cause=str(error)))
         manager.failover.metadata_settled()
@@ -327,9 +327,11 @@ class CheckpointDriver:
 
     def _fail_job(self, instruction: FailJob) -> None:
         manager = self._manager
+        known = f"checkpoint {instruction.checkpoint_id} failed"
+        why = "".join(f"\n  {note}" for note in manager.notes if note.startswith(known))
         failure = CheckpointsFailedError(
-            f"checkpoint {instruction.checkpoint_id} failed ({instruction.reason.name}), and the job tolerates"
-            f" {manager.config.tolerable_failures} failed checkpoints in a row"
+            f"{known} ({instruction.reason.name}), and the job tolerates"
+            f" {manager.config.tolerable_failures} failed checkpoints in a row{why}"
         )
         self._kernel.schedule(
             self._kernel.now_ns, "checkpoints_failed", manager, (manager.deployment, failure)

@@ -48,6 +48,13 @@ def check_bucket_id(bucket: object) -> str:
                 f"bucket {bucket!r} is no path below the sink's directory that readers see: parts must not be "
                 "empty, '..', or start with '.' or '_'"
             )
+    try:
+        bucket.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(
+            f"bucket {bucket!r} has a lone surrogate at index {problem.start}, which stands in no path; clean it with"
+            " bucket.encode('utf-8', 'replace').decode()"
+        ) from None
     return bucket
 
 

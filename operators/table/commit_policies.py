@@ -11,7 +11,7 @@ again, for records come late and a restored job repeats itself: **policies must 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -221,6 +221,21 @@ def check_policies(policies: Sequence[CommitPolicy]) -> None:
                 f"{policy!r} is no policy: it must be an object with kind (a str), open() and commit()\n"
                 "  derive its class from SuccessFilePolicy, or write the three"
             )
+
+
+def open_policies(policies: Iterable[CommitPolicy], path_of: PathOf, columns: Sequence[str]) -> list[CommitPolicy]:
+    """The policies of one attempt. Raises :class:`ConfigurationError` when one does not fit the table, or gives
+    something else than a policy."""
+    opened = []
+    for policy in policies:
+        one = policy.open(path_of, columns)
+        if not callable(getattr(one, "commit", None)):
+            raise ConfigurationError(
+                f"open() of policy {policy.kind!r} returned {one!r}, which is no policy\n"
+                "  end it with `return self`, or return the policy that commits in this attempt"
+            )
+        opened.append(one)
+    return opened
 
 
 def commit_partition(policies: Sequence[CommitPolicy], context: PartitionCommitContext) -> bool:

@@ -21,6 +21,7 @@ from operators.table.commit_policies import (
     SuccessFilePolicy,
     check_policies,
     commit_partition,
+    open_policies,
 )
 from operators.table.partition_committer import PartitionCommitter
 from operators.table.partition_messages import ANNOUNCEMENT
@@ -74,7 +75,7 @@ class PartitionCommitterOperator(SinkOperator):
     def initialize_state(self) -> None:
         """The policies are opened first: a table that does not fit is an error before the first record."""
         context, backend = self.context, self.context.operator_backend()
-        self._policies = [policy.open(context.resolve_path, self._columns) for policy in self._commit.policies]
+        self._policies = open_policies(self._commit.policies, context.resolve_path, self._columns)
         self._lists = {name: backend.list_state(name) for name in self._state_names}
         self._machine.restore({name: list(state.get()) for name, state in self._lists.items()})
 

@@ -17,6 +17,7 @@ DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 """What stands in a path for a value that is null or empty."""
 
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CODE = re.compile("%([0-9A-Fa-f]{2})")
 # Greedy, so of "a=b=c" the key is "a=b"; the second "=" would have been escaped by whoever wrote the path.
 _KEY_AND_VALUE = re.compile("([^/]+)=([^/]+)")
@@ -44,8 +45,15 @@ def unescape_path_name(text: str) -> str:
 def generate_partition_path(spec: Iterable[tuple[str, str]]) -> str:
     """``k=v/k2=v2/``, with a slash at the end; the empty text for no column.
 
-    Raises :class:`PartitionPathError` when a name or a value is empty.
+    Raises :class:`PartitionPathError` when a name or a value is empty, or no name of a file.
     """
+    spec = list(spec)
+    for key, value in spec:
+        if _SURROGATE.search(value):
+            raise PartitionPathError(
+                f"partition column {key!r} is {value!r}; a lone surrogate stands in no path, so clean it with"
+                " value.encode('utf-8', 'replace').decode()"
+            )
     return "".join([f"{escape_path_name(key)}={escape_path_name(value)}/" for key, value in spec])
 
 

@@ -34,7 +34,7 @@ from operators.files.lost_files import report_lost_files
 from operators.files.part_files import Format, RecordError, is_bulk
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.sinks import SinkOperator
-from operators.table.commit_policies import METASTORE, CommitPolicy, check_policies
+from operators.table.commit_policies import METASTORE, CommitPolicy, check_policies, open_policies
 from operators.table.partition_path import DEFAULT_PARTITION_NAME, escape_path_name
 from operators.table.partitioning import check_columns
 from operators.table.staging import (
@@ -262,11 +262,11 @@ class _FinalizerOperator(SinkOperator):
         self._fs = context.file_system()
         self._table = context.resolve_path(spec.path)
         self._note = posixpath.join(self._table, f".staged-commit-{escape_path_name(context.uid)}")
-        policies = [
-            policy.open(context.resolve_path, spec.partition_by)
-            for policy in spec.policies
-            if spec.partition_by or policy.kind != METASTORE
-        ]
+        policies = open_policies(
+            [policy for policy in spec.policies if spec.partition_by or policy.kind != METASTORE],
+            context.resolve_path,
+            spec.partition_by,
+        )
         self._committer = StagingCommitter(self._fs, self._table, spec.partition_by, policies)
         self._state = context.operator_backend().list_state("staged-files")
         for roots, files, plan in self._state.get():

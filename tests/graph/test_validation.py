@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 
@@ -114,8 +116,27 @@ def test_parallelism_above_max_parallelism(max_parallelism: int | None, parallel
 
     assert only_problem(graph) == (
         f"operator 'in' has parallelism={parallelism} above its max parallelism {max_parallelism or 32768}: "
-        "some subtasks would own no key group; lower parallelism= or raise max_parallelism="
+        f"some subtasks would own no key group; lower the parallelism to {max_parallelism or 32768} at most"
+        f"{', or raise max_parallelism= to 5 at least' if parallelism == 5 else ''}"
     )
+
+
+def test_a_parallelism_that_is_too_high_is_told_once() -> None:
+    """Not once for each operator, and with every limit at once: whoever follows the advice is not refused again."""
+    problems = find_problems(shuffle(100_000))[:2]
+
+    assert "operator 'in' (and 2 more) has parallelism=100000" in problems[0]
+    assert "lower the parallelism to 1000 at most" in problems[1]
+    assert not find_problems(shuffle(1_000))
+
+
+def shuffle(parallelism: int) -> JobGraph:
+    """A source and an operator behind it, with a channel from each subtask to each, and a sink."""
+    graph = JobGraph()
+    source = add_source(graph, "in", parallelism)
+    behind = add_behind(graph, source, "behind", parallelism, BroadcastPartitioner())
+    add_sink(graph, behind, parallelism=parallelism)
+    return graph
 
 
 @pytest.mark.parametrize(("parallelism", "max_parallelism"), [(1, 1), (1, 32768), (32768, 32768)])
@@ -400,7 +421,7 @@ def test_every_rule_is_needed() -> None:
         add_sink(graph, head)
         return graph
 
-    makers = (empty, labels, ranges, roles, forward, inputs, keys, cycle, feedback, iteration)
+    makers = (empty, labels, ranges, partial(shuffle, 1_001), roles, forward, inputs, keys, cycle, feedback, iteration)
     graphs = [make() for make in makers]
 
     broken = [[index for index, rule in enumerate(RULES) if list(rule(graph))] for graph in graphs]

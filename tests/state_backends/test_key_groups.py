@@ -257,6 +257,13 @@ def test_good_batches_pass(keys: list[Any], key_type: KeyType) -> None:
     check_keys(keys, key_type)
 
 
+@pytest.mark.parametrize(("key", "key_type"), [("a\ud800b", STRING), ((1, "a\ud800b"), tuple_of(LONG, STRING))])
+def test_texts_with_a_lone_surrogate_are_refused(key: Any, key_type: KeyType) -> None:
+    """No file of state can hold one: it is refused where the key is first seen, not in the next checkpoint."""
+    with pytest.raises(KeyTypeError, match=r"'a\\ud800b' has a lone surrogate at index 1.*Clean it"):
+        key_group_for(key, 128, key_type)
+
+
 def test_integers_beyond_their_width_are_refused() -> None:
     """An int that does not fit its declared width has no Java hash code."""
     with pytest.raises(KeyTypeError, match="INT"):

@@ -112,6 +112,7 @@ def test_records_go_to_the_bucket_of_the_moment_in_which_they_are_written() -> N
 
 @pytest.mark.parametrize("spec", [
     FileSink("rows", bucket=lambda record: f"_{record}" if record == 3 else "fine"),
+    FileSink("rows", bucket=lambda record: "a\ud800" if record == 3 else "fine"),
     FileSink("rows", bucket=lambda record: 7 if record == 3 else "fine"),  # type: ignore[arg-type, return-value]
     FileSink("rows", bucket_assigner=DateTimeBucketAssigner("'_'HH")),
     FileSink("rows", bucket_assigner=BucketAssigner()),

@@ -19,6 +19,7 @@ from operators.table.commit_policies import (
     SuccessFilePolicy,
     commit_partition,
     commit_policies,
+    open_policies,
 )
 from operators.table.metastore import MemoryMetastore, PathOf
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterOperator
@@ -442,3 +443,16 @@ def test_a_metastore_that_knows_the_table_otherwise(columns: tuple[str, ...], wh
 def test_the_extractor_is_the_default_one() -> None:
     """Unless another is given."""
     assert isinstance(PartitionCommit().settings.extractor, DefaultPartitionTimeExtractor)
+
+
+def test_a_policy_whose_open_returns_nothing_is_refused() -> None:
+    """A forgotten `return self` is told as such, before the first record."""
+
+    class Forgetful(SuccessFilePolicy):
+        kind = "forgetful"
+
+        def open(self, path_of: PathOf, columns: Sequence[str]) -> CommitPolicy:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(ConfigurationError, match=r"open\(\) of policy 'forgetful' returned None.*\n.*return self"):
+        open_policies([Forgetful()], str, ["day"])

@@ -90,3 +90,9 @@ def test_the_public_helper() -> None:
     """The function that bucket functions use is this one."""
     assert public_partition_path is partition_path
     assert partition_path(year=2013, day=1, who=None) == f"year=2013/day=1/who={DEFAULT_PARTITION_NAME}"
+
+
+def test_a_lone_surrogate_is_refused_with_its_column() -> None:
+    """No path can hold one; the column and the value are named."""
+    with pytest.raises(PartitionPathError, match=r"partition column 'day' is 'a\\ud800b'; a lone surrogate"):
+        public_partition_path(hour=1, day="a\ud800b")
