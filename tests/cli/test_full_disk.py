@@ -52,8 +52,9 @@ def test_a_checkpoint_names_the_file(weir: Weir, full: list[str]) -> None:
     answer = weir("run", "sums.py", *BRISK, "--storage", "state", "--restart", "none")
 
     assert answer.exit_code == 18
-    assert "No space left on device" in answer.stderr
-    assert f"{weir.directory}/state/sums/chk-1/_metadata" in answer.stderr
+    error = answer.stderr.split("error: ")[1]
+    assert "No space left on device" in error
+    assert f"{weir.directory}/state/sums/chk-1/_metadata" in error
 
 
 def test_the_report_does_not_hide_the_error_of_the_job(
