@@ -32,7 +32,6 @@ from state_backends.type_registry import (
     default_registry,
     register_record_type,
     register_type,
-    unregistered,
 )
 
 __all__ = [
@@ -149,9 +148,8 @@ class StateCodec:
     def _unpack_mark(self, code: int, data: bytes) -> _Mark:
         if code == _TUPLE_CODE:
             return _DECODED_TUPLE_MARK
-        if self.registry.for_code(code) is None:
-            # Also where it marks nothing: it would pass for a value.
-            raise unregistered(code)
+        # Also where it marks nothing: it would pass for a value.
+        self.registry.check_code(code)
         return _Mark(code, int.from_bytes(data, "big"))
 
     def restore_object(self, code: int, version: int, state: Any) -> Any:

@@ -124,6 +124,14 @@ class TypeRegistry:
         """What is registered under a code, if anything."""
         return self._by_code.get(code)
 
+    def check_code(self, code: int) -> None:
+        """Refuse a code that stands for no class.
+
+        :raises StateSchemaError: naming the code
+        """
+        if code not in self._by_code:
+            raise unregistered(code)
+
     def code_of(self, cls: type) -> int | None:
         """The code of exactly this class, if it is registered."""
         registered = self._by_class.get(cls)

@@ -164,13 +164,14 @@ def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str 
 def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, str]:
     """Print how the wrong ending comes about, and write it down; its token, and what replays it."""
     from engine.explore.failure_report import failure_report
+    from engine.explore.shrink import WAITING
     from engine.explore.story import tell
     from engine.explore.token import Token
 
     console = error_console()
     assert report.witness is not None
     assert report.wrong is not None
-    explained = failure_report(subject, report.witness, promise=report.promise, place=place)
+    explained = failure_report(subject, report.witness, promise=report.promise, budget=WAITING, place=place)
     if explained is not None:
         say(console, explained.text)
         explained.write(place)

@@ -9,7 +9,7 @@ from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
 from engine.explore.failure_report import standard_invariants
-from engine.explore.shrink import Budget, shorter_bounds
+from engine.explore.shrink import WAITING, Budget, shorter_bounds
 from engine.explore.token import job_fingerprint
 
 _HELP = """Say at which event two runs part, and what comes of it.
@@ -42,7 +42,7 @@ def command(run: str, other: str | None, job: str | None, runs: int) -> int:
         click.echo("unknown: the run does not fail (any more); name another one to compare it with")
         return EXIT_UNKNOWN
     click.echo(f"violated {named.violation}")
-    budget = Budget(runs, DEFAULT_BUDGET.seconds)
+    budget = Budget(runs, WAITING.seconds)
     bounds = shorter_bounds(named.subject, named.case, named.violation)
     judges = standard_invariants(named.promise)
     difference = nearest_passing(named.subject, named.case, judges, budget=budget, bounds=bounds)

@@ -236,13 +236,15 @@ def _explain(
     from engine.explore.failure_report import failure_report
     from engine.explore.invariants import invariants_for
     from engine.explore.runner import run_case
+    from engine.explore.shrink import WAITING
 
     console = error_console()
     say(console, f"run {failure.seed} failed; {failure.replayed} of 3 replays did the same. Explaining it …")
     finished = run_case(subject, failure.case, invariants_for(order.promise), bounds=order.bounds)
     case = concretised(finished)
     report = failure_report(
-        subject, case, failure.violation, promise=order.promise, shrinking=shrink, comparing=shrink, place=place
+        subject, case, failure.violation, promise=order.promise, budget=WAITING, shrinking=shrink, comparing=shrink,
+        place=place,
     )
     if report is None:
         say(console, f"{failure.violation}\n  (it could not be made again one choice at a time)")

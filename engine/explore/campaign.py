@@ -131,14 +131,16 @@ def explore(
     load: Callable[[], Subject],
     order: CampaignOrder,
     progress: Callable[[Coverage, float], None] | None = None,
+    *,
+    clock: Callable[[], float] = perf_counter,
 ) -> CampaignReport:
     """Make a campaign.
 
     ``load`` makes the job under test; with several workers each calls it, in a process of its own, so that it must be
     a function of a module, or a ``functools.partial`` of one. ``progress`` is told of what was seen so far, and how
-    many seconds have passed.
+    many seconds have passed by ``clock``.
     """
-    started = perf_counter()
+    started = clock()
     subject = load()
     explorer = Explorer(subject, order)
     if order.promise != "none":
@@ -147,21 +149,21 @@ def explore(
     else:
         dependent = None
     coverage, failures = Coverage(), []
-    for chunk in _chunks(load, explorer, order, started):
+    for chunk in _chunks(load, explorer, order, lambda: clock() - started):
         coverage.merge(chunk.coverage)
         failures += chunk.failures
         if progress is not None:
-            progress(coverage, perf_counter() - started)
+            progress(coverage, clock() - started)
         if chunk.failures and not order.keep_going:
             break
-    return CampaignReport(order, explorer.measure, coverage, failures, perf_counter() - started, dependent)
+    return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, dependent)
 
 
 def _chunks(
-    load: Callable[[], Subject], explorer: Explorer, order: CampaignOrder, started: float
+    load: Callable[[], Subject], explorer: Explorer, order: CampaignOrder, elapsed_s: Callable[[], float]
 ) -> Iterator[Chunk]:
     """The chunks of a campaign in the order of their numbers."""
-    spans = _spans(order, started)
+    spans = _spans(order, elapsed_s)
     if order.jobs == 1:
         for first, count in spans:
             yield explorer.chunk(first, count)
@@ -175,11 +177,11 @@ def _worker(load: Callable[[], Subject], order: CampaignOrder) -> Callable[[int,
     return Explorer(load(), order).chunk
 
 
-def _spans(order: CampaignOrder, started: float) -> Iterator[tuple[int, int]]:
+def _spans(order: CampaignOrder, elapsed_s: Callable[[], float]) -> Iterator[tuple[int, int]]:
     """``(first, count)`` of each chunk, until there were enough runs or the time is over."""
     first = 0
     while order.runs is None or first < order.runs:
-        if order.seconds is not None and perf_counter() - started >= order.seconds:
+        if order.seconds is not None and elapsed_s() >= order.seconds:
             return
         count = CHUNK_RUNS if order.runs is None else min(CHUNK_RUNS, order.runs - first)
         yield first, count

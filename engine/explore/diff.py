@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from engine.explore.subject import Subject
     from engine.faults.fault import Fault
 
-DEFAULT_BUDGET = Budget(runs=60, seconds=5.0)
+DEFAULT_BUDGET = Budget(runs=60)
 
 _SHOWN = 8
 """Further changes that are named."""

@@ -16,14 +16,14 @@ import json
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, Case
 from engine.explore.codec import case_to_plain, plain_to_case
-from engine.explore.diff import Difference, nearest_passing
+from engine.explore.diff import DEFAULT_BUDGET, Difference, nearest_passing
 from engine.explore.regression import regression_test
 from engine.explore.shrink import (
     Budget,
@@ -229,6 +229,7 @@ def failure_report(
     ``violation``       the failure that is meant, ``None`` = the first one of the case;
     ``promise``         what the output is judged by, ``None`` = what the mode promises;
     ``invariants_for``  the judges, when they are not the standard ones;
+    ``budget``          of shrinking; the nearest passing run is looked for as long again, in fewer runs;
     ``place``           the directory that the report is to be written to.
 
     ``None`` is returned when the case does not fail (so).
@@ -248,7 +249,10 @@ def failure_report(
     if not found:
         return None
     records = witness.records if shrunk is None else shrunk.records
-    difference = nearest_passing(subject, smallest, judges, records=records, bounds=bounds) if comparing else None
+    difference = None
+    if comparing:
+        trying = replace(DEFAULT_BUDGET, seconds=(budget or DEFAULT_BUDGET).seconds)
+        difference = nearest_passing(subject, smallest, judges, records=records, budget=trying, bounds=bounds)
     return FailureReport(
         subject=subject,
         case=smallest,

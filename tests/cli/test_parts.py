@@ -168,7 +168,7 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         next_run_directory("file", str(tmp_path))
     with pytest.raises(StorageError, match="cannot be written"):
-        write_report(str(tmp_path / "nowhere"), {})
+        write_report(str(tmp_path / "file/nowhere"), {})
 
 
 # --- values as JSON ---

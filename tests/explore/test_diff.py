@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from engine.explore.case import FIFO, RANDOM, Case
-from engine.explore.diff import CHECKPOINT, RECORD, common_events, compare_cases, nearest_passing
+from engine.explore.diff import CHECKPOINT, RECORD, Difference, common_events, compare_cases, nearest_passing
 from engine.explore.runner import run_case
-from engine.explore.shrink import Budget
+from engine.explore.shrink import WAITING, Budget
 from engine.explore.tape import TraceTape
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject
 
@@ -108,6 +109,20 @@ def test_a_budget_of_runs_goes_to_the_smaller_changes() -> None:
     assert difference.change.about == CHECKPOINT
     assert difference.change.text == "without checkpoint at 0 ns"
     assert difference.output.counts.lost == 1
+
+
+@pytest.mark.usefixtures("sabotaged")
+def test_time_is_a_budget_where_it_is_asked_for() -> None:
+    """A clock that is a day later at each reading ends the search before its first run, or not at all."""
+
+    def found(budget: Budget | None) -> Difference | None:
+        slow = map(float, itertools.count(step=86_400))
+        return nearest_passing(
+            subject(), _MINIMAL, judges, records=_COUNTS, budget=budget, clock=lambda: next(slow)
+        )
+
+    assert found(WAITING) is None
+    assert found(None) is not None
 
 
 def test_without_a_passing_neighbour_there_is_none() -> None:

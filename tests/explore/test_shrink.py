@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from engine.explore.case import FIFO, Case
 from engine.explore.concrete import concretised
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.runner import FinishedCase, run_case
-from engine.explore.shrink import Budget, Shrunk, Size, removals, same_invariant, shrink
+from engine.explore.shrink import WAITING, Budget, Shrunk, Size, removals, same_invariant, shrink
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
@@ -189,11 +190,22 @@ def test_a_budget_that_ends_is_said() -> None:
 def test_time_is_a_budget_too() -> None:
     """A clock that stands at the end of the budget ends the search at once."""
     times = iter([0.0])
+    fake = _Fake(_needs(_FAULTS[2]))
 
-    shrunk = _shrunk(_with_faults(*_FAULTS), run=_Fake(_needs(_FAULTS[2])), clock=lambda: next(times, 100.0))
+    shrunk = _shrunk(_with_faults(*_FAULTS), run=fake, budget=WAITING, clock=lambda: next(times, 100.0))
 
     assert len(shrunk.case.faults) == len(_FAULTS)
     assert len(shrunk.unverified) == len(_FAULTS)
+
+
+def test_a_slow_machine_finds_what_a_fast_one_finds() -> None:
+    """Unless seconds are asked for, the clock ends nothing: each reading of this one is a day later."""
+    slow = map(float, itertools.count(step=86_400))
+
+    shrunk = _shrunk(_with_faults(*_FAULTS), run=_Fake(_needs(_FAULTS[2])), clock=lambda: next(slow))
+
+    assert shrunk.is_minimal
+    assert len(shrunk.case.faults) == 1
 
 
 def test_a_removal_that_fails_after_all_is_accepted() -> None:
