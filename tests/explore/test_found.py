@@ -34,7 +34,7 @@ def example(name: str, case: Case) -> FinishedCase:
 
 def test_a_checkpoint_that_the_disk_has_lost_need_not_be_committed() -> None:
     """Its file is gone before the sink has heard of it; the job begins again, and commits the records otherwise."""
-    faults = ("delete-referenced:*@21301ns=13", "pause:out[0]@before:sink.commit#1~4001ns")
+    faults = ("delete-referenced:*@5301ns=13", "pause:out[0]@before:sink.commit#1~4001ns")
     config: dict[str, Setting] = {
         "mode": "unaligned",
         "batch_size": 1,
@@ -42,7 +42,6 @@ def test_a_checkpoint_that_the_disk_has_lost_need_not_be_committed() -> None:
         "cost.source_record_ns": 300,
         "cost.link_latency_ns": 5_000,
         "cost.storage_latency_ns": 8_000,
-        "inline_state_bytes": 0,
         "checkpoint_interval": "2rec",
         "heartbeat_timeout_ns": 1_001,
         "retained": 1,
