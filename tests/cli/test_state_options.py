@@ -173,7 +173,7 @@ def test_local_recovery_is_told_in_the_report(weir: Weir) -> None:
         (("--state-backend", "disk"), "'disk' is none of heap"),
         (("--materialization-interval", "1us"), "must be at least 1000000"),
         (("--materialization-interval", "soon"), "materialization interval 'soon' is not a time"),
-        (("--snapshot", "partial"), "'full', 'incremental'"),
+        (("--snapshot", "partial"), "'partial' is none of full, incremental"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(weir: Weir, options: tuple[str, ...], message: str) -> None:

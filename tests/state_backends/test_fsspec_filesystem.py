@@ -220,7 +220,7 @@ def test_a_checkpoint_lives_on_any_storage(fs: FileSystem, root: str) -> None:
     stream = where.stream_factory("op-0").create_stream()
     stream.write(b"state" * 1000)
     assert stream.close_and_get_handle() is not None
-    where.write_metadata(CheckpointMetadata(3, 0, ()))
+    where.write_metadata(CheckpointMetadata(3, 0, 1))
     leftover = storage.initialize_location(4)
     write(fs, f"{storage.job_dir}/x{TEMPORARY_SUFFIX}", b"half")
 
