@@ -133,6 +133,8 @@ def _is_duration(value: object) -> bool:
 class SparkTransformOperator(Operator):
     """Buffers rows by period and runs the function on each period that is complete."""
 
+    spends_per_batch = True
+
     _clock: EventClock
     _rows_state: OperatorListState
     _batches_state: OperatorListState

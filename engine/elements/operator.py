@@ -99,7 +99,11 @@ class OperatorContext(Protocol):
         """The same in ns: ``on_processing_time_ns(time_ns)``. The runtime cuts batches exactly at timers."""
 
     def spend(self, virtual_ns: int) -> None:
-        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say)."""
+        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say). Until that is
+        over the task does nothing else: mail, priority events and the next record wait.
+
+        An operator that spends time in ``process_batch`` gets one record at a time from then on, unless it says
+        ``spends_per_batch``: barriers come between two records, whatever charges the time."""
 
     def hold_input(self) -> None:
         """Have the task start no further element, as if an output had no credit, until :meth:`release_input`: the
@@ -131,6 +135,9 @@ class Operator:
 
     context: OperatorContext
     output: Output
+    spends_per_batch = False
+    """Whether the time that ``process_batch`` spends is that of a batch (one request, one Spark job), not of its
+    records. Barriers and mail then wait for the whole of it."""
     lineage: Lineage | None = None
     """Who is told of which key and window an emission is that no record has caused, if anybody is. Then such emissions
     are made one by one."""

@@ -207,7 +207,7 @@ class SpoutTask(AckedTask, SourceTask):
             if self._has_read_all and not len(self.book):
                 self._end_stream()
         elif self.record_cost_ns:
-            self._begin_slice(1, None)
+            self._begin_slice(1)
         else:
             self.advance(1)
 

@@ -41,7 +41,9 @@ class DisturbedTask(Task):
 
     def _is_held(self) -> bool:
         now = self.kernel.now_ns
-        if self.state != RUNNING or self.is_stopping or self._slice_records or now < self._resting_until_ns:
+        if self.state != RUNNING or self.is_stopping or self._slice_records or self._mail:
+            return False
+        if now < max(self._resting_until_ns, self._spent_until_ns):
             return False
         hold_ns = self._disturbs.hold_ns(self.name, self.vertex.is_source)
         if not hold_ns:

@@ -208,9 +208,10 @@ class InterferedTask(DisturbedTask):
         now = self.kernel.now_ns
         self._stretch_work(pause.began_ns, now)
         for target, operation, payload in pause.held:
-            if not (self.disowned and operation == "receive_mail"):
+            if not (self.disowned and operation in ("receive_mail", "read_mail")):
                 self.kernel.schedule(now, operation, target, payload)
         if self.disowned:
+            self._mail.clear()
             self.kernel.schedule(max(now, self._slice_ends_ns), "end_zombie", self)
 
     @property
@@ -245,7 +246,8 @@ class InterferedTask(DisturbedTask):
         if self.pause is not None:
             self.pause.hold(self, "go_on", rest)
         else:
-            super().receive_mail(rest)
+            # Not behind what waits for a record: it belongs to a step that was begun before.
+            self.carry_out(rest)
 
     def notify_rest(self, notification: Notification, first: int) -> None:
         """The operators from ``first`` on hear of a checkpoint, behind a pause."""
@@ -275,6 +277,13 @@ class InterferedTask(DisturbedTask):
             self.pause.hold(self, "receive_mail", mail)
         else:
             super().receive_mail(mail)
+
+    def read_mail(self, _payload: None = None) -> None:
+        """See the base class."""
+        if self.pause is not None:
+            self.pause.hold(self, "read_mail", None)
+        else:
+            super().read_mail()
 
     def finish(self) -> None:
         """See the base class."""

@@ -27,30 +27,29 @@ class SourceTask(Task):
     def _run_once(self) -> None:
         if self.input_ended or self.full_outputs:
             return
-        records = self.environment.master.slice_records()
+        records = 1 if self.takes_single_records else self.environment.master.slice_records()
         limit = self.source.slice_limit(records) if self.record_cost_ns else 0
         if limit:
-            self._begin_slice(limit, None)
+            self._begin_slice(limit)
         else:
             self.advance(records)
 
     def advance(self, records: int) -> None:
         """Emit ``records`` records, fewer only when the source ends or pauses."""
         emit_next = self.source.emit_next if self.watched is None else self._emit_one
-        emitted = 0
-        while emitted < records:
+        spent_until_ns, emitted = self._spent_until_ns, 0
+        count: int | None = 1
+        while emitted < records and count:
             count = emit_next(records - emitted)
-            if count is None:
-                self._count(emitted)
-                self._end_stream()
-                return
-            if count == 0:
-                self._count(emitted)
-                self._pause()
-                return
-            emitted += count
+            emitted += count or 0
         self._count(emitted)
-        self.wake()
+        self.notice_spending(spent_until_ns)
+        if count is None:
+            self._end_stream()
+        elif count == 0:
+            self._pause()
+        else:
+            self.wake()
 
     def _emit_one(self, _max_records: int) -> int | None:
         # Each record is a cause of its own.

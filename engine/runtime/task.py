@@ -4,9 +4,10 @@ Theory of operation.
 
 * A task is woken when there may be something to do. Woken, it handles one element and, if more is there, wakes
   itself again; between two elements everything else of the same instant may happen.
-* Mail (triggers, notifications, timers, failures) comes as kernel events and is handled between two records: if
-  records cost virtual time, the part of the running *slice* that is over by now is carried out first, so mail cuts
-  a batch at exactly the right record, whatever the batch size.
+* Mail (triggers, notifications, timers) comes as kernel events, and is handled between two records, as priority
+  events are: the record in service is completed first, whether its time is charged by the cost model or spent by an
+  operator. What is planned behind it is given up, so a *slice* is cut at exactly the right record, whatever the batch
+  size. Only death does not wait.
 * An element is started only while every output has credit; priority events are the exception.
 * A failed, cancelled or finished task ignores whatever is still on its way to it: that is the fence between
   attempts on the data plane.
@@ -14,9 +15,11 @@ Theory of operation.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from engine.checkpoint.barrier_handler import barrier_fingerprint
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import (
     CheckpointBarrier,
@@ -50,6 +53,16 @@ if TYPE_CHECKING:
     from engine.runtime.loops import Loop
     from engine.runtime.restored_state import RestoredOperator
 
+Mail = tuple[str, tuple[Any, ...]]
+"""A method of the task, and its arguments."""
+
+KILL = "kill"
+"""The only mail that does not wait for a record."""
+
+def _mail_argument(argument: object) -> object:
+    return barrier_fingerprint(argument) if isinstance(argument, CheckpointBarrier) else str(argument)
+
+
 CREATED, RUNNING, FINISHED, FAILED, CANCELED = "created", "running", "finished", "failed", "canceled"
 
 
@@ -72,6 +85,8 @@ class Task(TaskSteps):
         self.contexts: list[TaskOperatorContext] = []
         self.full_outputs = 0
         self.records_out = 0
+        self.takes_single_records = False
+        """Whether operators are handed one record at a time, since they spend time on records."""
         self.input_ended = False
         self.is_stopping = False
         """A savepoint that stops the job was taken: no element is processed any more."""
@@ -94,8 +109,8 @@ class Task(TaskSteps):
         self._slice_start_ns = 0
         self._slice_records = 0
         self._slice_number = 0
-        self._half_done_ns: dict[Channel | None, int] = {}
-        """By input channel, none in a source: time spent on the record at its head, at which mail cut a slice."""
+        self._mail: deque[Mail] = deque()
+        """What waits for the end of the record in service."""
         self._resting_until_ns = 0
         self._spent_until_ns = 0
         """When the time is over that operators have charged for what they have done."""
@@ -226,9 +241,9 @@ class Task(TaskSteps):
         if self.is_stopping:
             self._survives(self.end.await_barriers_coming_back)
             return
-        if self._slice_records and not (self.inputs and self.gate.has_priority_event):
+        if self._mail or (self._slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
-        idle_until_ns = max(self._resting_until_ns, self._spent_until_ns)
+        idle_until_ns = max(self._resting_until_ns, self._free_at_ns())
         if self.kernel.now_ns < idle_until_ns:
             self._woken = True
             self.kernel.schedule(idle_until_ns, "run", self)
@@ -252,25 +267,22 @@ class Task(TaskSteps):
             return
         element = channel.head()
         if isinstance(element, Batch):
+            records = 1 if self.takes_single_records else len(element)
             if self.record_cost_ns:
-                self._begin_slice(len(element), channel)
-                return
-            channel.take()
-            self.gate.handler.on_bytes(len(element) * self._record_bytes)
-            self._receivers[channel.input_index](element)
-        else:
-            channel.take()
-            self.handle_event(channel, element)
+                self._slice_channel = channel
+                self._begin_slice(records)
+            else:
+                self._hand_over(channel, records)
+            return
+        channel.take()
+        self.handle_event(channel, element)
         self.gate.pass_turn(channel)
 
     # -- slices: work that takes virtual time -------------------------------------------------------------------
 
-    def _begin_slice(self, records: int, channel: Channel | None) -> None:
+    def _begin_slice(self, records: int) -> None:
         assert not self._slice_records
-        self._slice_channel = channel
-        # Time spent on the record at which mail cut the slice before is not spent again, even if the task had to wait
-        # for credit since: one that gets mail more often than it can handle a record would never come to an end.
-        self._slice_start_ns = start = self.kernel.now_ns - self._half_done_ns.pop(channel, 0)
+        self._slice_start_ns = start = self.kernel.now_ns
         self._slice_records = records
         self._slice_number += 1
         self.kernel.schedule(start + records * self.record_cost_ns, "end_slice", self, self._slice_number)
@@ -293,21 +305,29 @@ class Task(TaskSteps):
         if planned:
             self._slice_records = 0
             self._slice_number += 1
-            elapsed_ns = self.kernel.now_ns - self._slice_start_ns
-            done = min(planned, elapsed_ns // self.record_cost_ns)
-            self._half_done_ns[self._slice_channel] = elapsed_ns - done * self.record_cost_ns
+            done = min(planned, (self.kernel.now_ns - self._slice_start_ns) // self.record_cost_ns)
             if done:
                 self.advance(done)
             self.wake()
 
     def advance(self, records: int) -> None:
         """Handle ``records`` records of the batch at the head; their virtual time has passed."""
-        channel = self._slice_channel
-        assert channel is not None
+        assert self._slice_channel is not None
+        self._hand_over(self._slice_channel, records)
+
+    def _hand_over(self, channel: Channel, records: int) -> None:
+        spent_until_ns = self._spent_until_ns
         batch = channel.take_records(records)
         self.gate.handler.on_bytes(records * self._record_bytes)
         self._receivers[channel.input_index](batch)
+        self.notice_spending(spent_until_ns)
         self.gate.pass_turn(channel)
+
+    def notice_spending(self, spent_until_ns: int) -> None:
+        """Records were handed to the operators; before that, what they had spent was over at ``spent_until_ns``."""
+        if self._spent_until_ns != spent_until_ns and not self.takes_single_records:
+            # From now on barriers and mail come between two records, as they do when the cost model charges them.
+            self.takes_single_records = not any(operator.spends_per_batch for operator in self.operators)
 
     def rest(self, virtual_ns: int) -> None:
         """Start no further element for ``virtual_ns``."""
@@ -424,8 +444,34 @@ class Task(TaskSteps):
         """The savepoint that stops the job is complete: end, without any of the end-of-input effects."""
         self.finish_now()
 
-    def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
-        """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``."""
+    def receive_mail(self, mail: Mail) -> None:
+        """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``.
+
+        It waits for the end of the record in service, and for mail that came earlier (Flink: ``MailboxProcessor``)."""
+        if mail[0] == KILL or (not self._mail and self._is_between_records()):
+            self.carry_out(mail)
+            return
+        if not self._mail:
+            self.kernel.schedule(self._free_at_ns(), "read_mail", self)
+        self._mail.append(mail)
+
+    def read_mail(self, _payload: None = None) -> None:
+        """The record in service is done: carry out the mail that has come meanwhile (kernel event)."""
+        while self._mail:
+            if not self._is_between_records():
+                self.kernel.schedule(self._free_at_ns(), "read_mail", self)
+                return
+            self.carry_out(self._mail.popleft())
+        self.wake()
+
+    def _is_between_records(self) -> bool:
+        if self.state == RUNNING and self._free_at_ns() == self.kernel.now_ns:
+            # Operators may spend time on what is carried out here, on top of what the cost model charges.
+            self._survives(self.interrupt)
+        return self.state != RUNNING or self._free_at_ns() == self.kernel.now_ns
+
+    def carry_out(self, mail: Mail) -> None:
+        """Do what a message says, now."""
         operation, arguments = mail
         if self.state != RUNNING:
             if operation == "trigger_checkpoint" and self.state == FINISHED:
@@ -440,6 +486,13 @@ class Task(TaskSteps):
             raise
         except Exception as error:
             self.fail(error)
+
+    def _free_at_ns(self) -> int:
+        """When the record in service is done; now, if none is."""
+        now = self.kernel.now_ns
+        if self._slice_records:
+            return now + (self._slice_start_ns - now) % self.record_cost_ns
+        return max(self._spent_until_ns, now)
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
@@ -574,11 +627,7 @@ class Task(TaskSteps):
             self.end.fingerprint(),
             self.full_outputs,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
-            sorted(
-                (-1 if channel is None else channel.input_index, spent_ns)
-                for channel, spent_ns in self._half_done_ns.items()
-                if spent_ns
-            ),
+            [(operation, *map(_mail_argument, arguments)) for operation, arguments in self._mail],
             (max(0, self._resting_until_ns - now), max(0, self._spent_until_ns - now)),
             self.timers.fingerprint(now),
             self.gate.fingerprint(),

@@ -161,6 +161,8 @@ class PostgresSink(DatabaseSink):
 class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
     """A transaction is ``(its name as text,)``."""
 
+    spends_per_batch = True
+
     def __init__(self, spec: DatabaseSink) -> None:
         super().__init__(
             transaction_timeout_ns=spec.transaction_timeout_ns,

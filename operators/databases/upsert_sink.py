@@ -106,6 +106,8 @@ class UpsertSink(TableSink):
 class UpsertSinkOperator(SinkOperator):
     """Holds back the last row of each key."""
 
+    spends_per_batch = True
+
     def __init__(self, spec: UpsertSink) -> None:
         self._spec = spec
         names = tuple(spec.columns)

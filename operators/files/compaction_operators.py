@@ -94,6 +94,8 @@ class CompactCoordinatorOperator(SinkOperator):
 class CompactorOperator(SinkOperator):
     """One subtask of the compactors."""
 
+    spends_per_batch = True
+
     def __init__(self, spec: CommittingFileSink) -> None:
         self._spec = spec
         self._merge = merge_of(spec.format)

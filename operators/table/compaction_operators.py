@@ -80,6 +80,8 @@ class CompactOperator(Operator):
     ``ns_per_byte``  of virtual time that compaction takes.
     """
 
+    spends_per_batch = True
+
     def __init__(self, path: str, format: Format, ns_per_byte: int = 0) -> None:
         self._path = path
         self._merge = merge_of(format)

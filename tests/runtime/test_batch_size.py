@@ -93,7 +93,7 @@ def test_mail_cuts_a_source_batch_at_the_record_of_its_instant(batch_size: int, 
 
     *cuts, last = [cut.records_sent for cut in trace.of(CheckpointCut)]
     assert len(cuts) > 1
-    assert cuts == [min(300, (number + 1) * interval_ns // US) for number in range(len(cuts))]
+    assert cuts == [min(300, -(-(number + 1) * interval_ns // US)) for number in range(len(cuts))]
     assert last == 300
 
 
@@ -112,7 +112,7 @@ def test_mail_more_frequent_than_records_does_not_stop_a_task(batch_size: int) -
     )
 
     cuts = [cut.records_sent for cut in trace.of(CheckpointCut)]
-    assert cuts[:20] == [(number + 1) * 300 // 1_000 for number in range(20)]
+    assert cuts[:20] == [-(-(number + 1) * 300 // 1_000) for number in range(20)]
     assert cuts[-1] == 20
 
 

@@ -9,7 +9,7 @@ from engine.observe.events import AttemptStarted, CheckpointCompleted, Checkpoin
 from tests.runtime.in_flight import SINK_NS, Flight, named
 from tests.runtime.support import US, every
 
-TRIGGER_NS = 10 * US + US // 2
+TRIGGER_NS = 10 * US
 KILL_NS = 14 * US
 """By then the checkpoint is complete; of the records in flight one was processed, which does not count any more."""
 
@@ -58,7 +58,7 @@ def test_a_channel_without_restored_records_waits_for_the_others() -> None:
     restored = [record for part in (inputs, outputs) for records in part.values() for record in records]
     from_b = [record for record in restored if record[0] == "b"]
     came = flight.sink.records_of_attempt(2)
-    assert restored == from_b
+    assert [record for record in restored if record[0] == "a"] == ["a9"]
     assert outputs
     assert sorted(came[: len(restored)]) == sorted(restored)
     assert [record for record in came if record[0] == "b"] == [*from_b, *named("b", *range(10, 30))]

@@ -9,7 +9,7 @@ from tests.runtime.in_flight import SINK_NS, Flight, InFlight, named
 from tests.runtime.support import US
 
 A, B = "a[0] sink[0]", "b[0] sink[0]"
-TRIGGER_NS = 10 * US + US // 2
+TRIGGER_NS = 10 * US
 ALIGNED_NS = 1 * US + 10 * SINK_NS
 """When ten records of one source have been processed."""
 
@@ -19,7 +19,7 @@ def one_source(timeout_ns: int) -> InFlight:
     return Flight(mode="aligned-timeout", at_ns=[TRIGGER_NS], settings={"aligned_timeout_ns": timeout_ns}).run()
 
 
-def one_late(timeout_ns: int, trigger_ns: int = 6_500, **settings: object) -> InFlight:
+def one_late(timeout_ns: int, trigger_ns: int = 6_000, **settings: object) -> InFlight:
     """The link of ``b`` takes 12 µs, so the barrier of ``a`` waits for that of ``b``."""
     return Flight(
         {"a": 20, "b": 20},
@@ -44,16 +44,17 @@ def test_in_time_it_is_an_aligned_checkpoint() -> None:
 
 @pytest.mark.parametrize("timeout_ns", [1, 1_000, 8_000, 19_000])
 def test_a_barrier_that_waits_in_the_outputs_overtakes_when_it_is_late(timeout_ns: int) -> None:
-    """It comes to the sink at the timeout, not before and not after; what it overtook then is stored on either side."""
+    """It comes to the sink at the timeout, and is handled when the record in hand is done; what it overtook then is
+    stored on either side."""
     flight = one_source(timeout_ns)
 
-    late_ns = TRIGGER_NS + timeout_ns
-    done = (late_ns - 1 * US) // SINK_NS
+    done = -(-(TRIGGER_NS + timeout_ns - 1 * US) // SINK_NS)
+    handled_ns = 1 * US + done * SINK_NS
     inputs, outputs = flight.stored(1)
-    assert flight.snapshot_ns(1) == late_ns
+    assert flight.snapshot_ns(1) == handled_ns
     assert flight.processed(1) == named("a", *range(done))
     assert inputs.get(A, []) + outputs.get(A, []) == named("a", *range(done, 10))
-    assert flight.at_ns(CheckpointCompleted, 1) == late_ns
+    assert flight.at_ns(CheckpointCompleted, 1) == handled_ns
 
 
 def test_at_the_very_instant_of_the_last_barrier_it_may_be_either() -> None:
@@ -71,14 +72,14 @@ def test_an_alignment_that_takes_too_long_ends_at_the_timeout(timeout_ns: int) -
     channel still delivers; the channel that waited stores nothing."""
     flight = one_late(timeout_ns)
 
-    assert flight.snapshot_ns(1) == 6_500 + timeout_ns
+    assert flight.snapshot_ns(1) == 6_000 + timeout_ns
     inputs, outputs = flight.stored(1)
     from_b = [record for record in flight.processed(1) if record in named("b", *range(20))]
     assert [record for record in flight.processed(1) if record not in from_b] == named("a", *range(6))
     assert list(inputs) == [B]
     assert from_b + inputs[B] == named("b", *range(6))
     assert outputs == {}
-    assert flight.at_ns(CheckpointCompleted, 1) == 6_500 + 12 * US
+    assert flight.at_ns(CheckpointCompleted, 1) == 6_000 + 12 * US
 
 
 def test_the_channel_that_waits_yields_nothing_until_the_barrier_of_the_other_one() -> None:
@@ -87,16 +88,17 @@ def test_the_channel_that_waits_yields_nothing_until_the_barrier_of_the_other_on
 
     calls = [value for _, what, value in flight.sink.calls if what in ("record", "snapshot")]
     behind = calls[calls.index(1) + 1 :]
-    assert behind.index("b5") < behind.index("a6")
+    # The barrier comes with b5.
+    assert behind.index("b4") < behind.index("a6")
 
 
 def test_a_late_alignment_that_is_in_time_stores_nothing() -> None:
-    """The timeout is longer than the link."""
-    flight = one_late(12 * US + 1)
+    """The timeout is longer than the link and the record ahead of the barrier."""
+    flight = one_late(12 * US + 501)
 
     assert flight.stored(1) == ({}, {})
     assert sorted(flight.processed(1)) == named("a", *range(6)) + named("b", *range(6))
-    assert flight.snapshot_ns(1) == 6_500 + 12 * US
+    assert flight.snapshot_ns(1) == 6_000 + 12 * US + 500
 
 
 @pytest.mark.parametrize("timeout_ns", [1, 1_000, 8_000, 12_500, 25_000])
