@@ -17,7 +17,8 @@ def test_only_barriers_that_overtake_are_not_slowed_down() -> None:
     """Ten times slower writers make an aligned checkpoint ten times longer, an unaligned one not at all."""
     assert longest_ms("aligned", 40.0) == pytest.approx(10 * longest_ms("aligned", 4.0), rel=0.05)
     assert longest_ms("unaligned", 40.0) == longest_ms("unaligned", 4.0)
-    assert longest_ms("aligned-timeout", 40.0) == 0.5
+    # The timeout, and what is left of the record that a writer has in service then: 40 us.
+    assert 0.5 <= longest_ms("aligned-timeout", 40.0) <= 0.54
 
 
 @pytest.mark.parametrize("mode", backpressure.MODES)

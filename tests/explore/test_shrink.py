@@ -51,7 +51,7 @@ def test_two_records_and_one_checkpoint_are_left() -> None:
     shrunk = _shrunk(_failing_case())
 
     assert Size(records=2, faults=0, checkpoints=1, choices=0) == shrunk.after
-    assert (shrunk.before.records, shrunk.before.choices) == (40, 180)
+    assert (shrunk.before.records, shrunk.before.choices) == (40, 187)
     assert shrunk.case.config == {"batch_size": 1}
     assert shrunk.case.seed == "0"
     assert shrunk.is_minimal
