@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from state_backends.encoding import StateCodec, TypeRegistry
 from state_backends.errors import CorruptStateError, MissingStateError, StorageInUseError
 from state_backends.filesystem import LocalFileSystem
 from state_backends.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
+from state_backends.type_registry import type_mark
 
 # --- options ---
 
@@ -234,6 +236,13 @@ def test_types_of_other_programs_are_kept_as_they_are() -> None:
     assert codec.decode(data) == UnregisteredValue(40, 1, [1.0, 2.0])
     assert codec.encode(codec.decode(data)) == data
     assert InspectingRegistry().for_class(complex) is None
+
+
+def test_types_of_a_newer_weir_are_shown() -> None:
+    """The codes that belong to this project are taken as those of programs are."""
+    data = msgpack.packb([type_mark(5, 1), 7])
+
+    assert inspecting_codec().decode(data) == UnregisteredValue(5, 1, 7)
 
 
 # --- errors as text ---
