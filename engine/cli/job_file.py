@@ -67,17 +67,20 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
         return LoadedJob(job, absolute, dict(params), content, getattr(module, "SCENARIO", {}))
 
 
-def load_builder(path: str, params: Mapping[str, str]) -> tuple[Callable[[int | None], Job], LoadedJob]:
+def load_builder(
+    path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
+) -> tuple[Callable[[int | None], Job], LoadedJob]:
     """Load a job file once, for whoever searches it and builds its job with several parallelisms; and the job with its
-    own. Parameters that the file's ``SCENARIO`` asks for hold unless ``params`` say otherwise.
+    own. Parameters that the file's ``SCENARIO`` asks for hold unless ``params`` say otherwise. ``check`` refuses
+    content before any of it is run.
 
-    Raises what :func:`load_job` raises.
+    Raises what :func:`load_job` and ``check`` raise.
     """
     from engine.explore.scenario import search_params
     from engine.graph.job import parallelism_override
 
     absolute = _absolute(path)
-    module, content = _load(absolute)
+    module, content = _load(absolute, check)
     scenario = getattr(module, "SCENARIO", {})
     params = {**search_params(scenario, absolute), **params}
 
@@ -101,7 +104,7 @@ def _absolute(path: str) -> str:
     return str(file.resolve())
 
 
-def _load(path: str) -> tuple[ModuleType, bytes]:
+def _load(path: str, check: Callable[[bytes], None] | None = None) -> tuple[ModuleType, bytes]:
     """The module that a file is, and the content that it was made from."""
     directory, name = os.path.dirname(path), f"weir_job_{Path(path).stem}"
     if directory not in sys.path:
@@ -115,6 +118,8 @@ def _load(path: str) -> tuple[ModuleType, bytes]:
     try:
         # Not by the loader: it would take a compiled file of the same second and size for the content.
         content = Path(path).read_bytes()
+        if check is not None:
+            check(content)
         exec(compile(content, path, "exec", dont_inherit=True), vars(module))
     except WeirError:
         raise

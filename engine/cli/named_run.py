@@ -45,7 +45,14 @@ def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
     from engine.cli.subjects import load_subject
 
     token, invariant = _of_file(name) if _is_file(name) else (parse_token(name), None)
-    subject = load_subject(_job_file(token, typed) if job is None else job, token.params)
+    if job is None:
+        # Looked at first, for what is no regular file is not to be opened, and again as it is loaded.
+        _refuse(token, token.distrust(), typed)
+        subject = load_subject(
+            token.job, token.params, lambda content: _refuse(token, token.distrust_content(content), typed)
+        )
+    else:
+        subject = load_subject(job, token.params)
     token.check(subject)
     return NamedRun(subject, token, invariant)
 
@@ -76,10 +83,9 @@ def _of_file(path: str) -> tuple[Token, str | None]:
     return read_failure(text, path)
 
 
-def _job_file(token: Token, typed: Sequence[str]) -> str:
-    problem = token.distrust()
+def _refuse(token: Token, problem: str | None, typed: Sequence[str]) -> None:
     if problem is None:
-        return token.job
+        return
     known = token.job if token.job.isprintable() and os.path.isfile(token.job) else "PATH"
     raise ConfigurationError(
         f"{problem}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from engine.cli.job_file import load_builder
 from engine.explore.scenario import Scenario, read_scenario
@@ -10,17 +10,21 @@ from engine.explore.subject import Subject
 from engine.explore.token import digest_of_job_file
 
 
-def load_subject(path: str, params: Mapping[str, str]) -> Subject:
-    """The job of a file as a job under test.
+def load_subject(
+    path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
+) -> Subject:
+    """The job of a file as a job under test. ``check`` refuses content before any of it is run.
 
     Raises :class:`engine.elements.errors.JobFileError` when the file cannot be loaded or defines no job.
     """
-    return load_subject_and_scenario(path, params)[0]
+    return load_subject_and_scenario(path, params, check)[0]
 
 
-def load_subject_and_scenario(path: str, params: Mapping[str, str]) -> tuple[Subject, Scenario]:
+def load_subject_and_scenario(
+    path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
+) -> tuple[Subject, Scenario]:
     """The same, and what the file says about how the job is to be searched."""
-    build, loaded = load_builder(path, params)
+    build, loaded = load_builder(path, params, check)
     digest = digest_of_job_file(loaded.content)
     subject = Subject(build, label=loaded.job.name, path=loaded.path, params=loaded.params, job_digest=digest)
     return subject, read_scenario(loaded.scenario, loaded.path)

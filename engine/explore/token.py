@@ -98,7 +98,11 @@ class Token:
             return f"the job file {self.job!r} of this run is not below the working directory"
         if not os.path.isfile(path):
             return f"the job file {self.job!r} of this run is not there"
-        if digest_of_job_file(LocalFileSystem().read_bytes(path)) != self.job_digest:
+        return self.distrust_content(LocalFileSystem().read_bytes(path))
+
+    def distrust_content(self, content: bytes) -> str | None:
+        """The same of what was read of a job file."""
+        if digest_of_job_file(content) != self.job_digest:
             return f"the job file {self.job!r} has changed since this run was recorded, or is another file"
         return None
 

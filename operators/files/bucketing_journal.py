@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import posixpath
 import zlib
 from collections.abc import Iterable
 
 from engine.elements.errors import StorageError
 from operators.files.bucketing_names import BucketingNames
+from operators.files.path_inside import path_inside
 from state_backends.errors import CorruptStateError
 from state_backends.filesystem import FileSystem, write_atomically
 from state_backends.shapes import check_shape, number, row, text
@@ -132,7 +132,7 @@ class PartJournal:
         return hidden
 
     def _path(self, *parts: str) -> str:
-        return posixpath.join(self._directory, *filter(None, parts))
+        return path_inside(self._directory, *parts)
 
 
 def _line(entry: Entry) -> str:

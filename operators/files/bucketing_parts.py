@@ -36,6 +36,7 @@ from typing import Any
 from engine.elements.errors import StorageError
 from operators.files.bucketing_names import BucketingNames
 from operators.files.late_truncation import LateTruncations
+from operators.files.path_inside import path_inside
 from operators.files.valid_length import has_valid_length, write_valid_length
 from state_backends.filesystem import FileSystem, WritableFile
 
@@ -352,7 +353,7 @@ class BucketingParts:
     # --- files --------------------------------------------------------------------------------------------
 
     def _path(self, *parts: str) -> str:
-        return posixpath.join(self._directory, *filter(None, parts))
+        return path_inside(self._directory, *parts)
 
     def _rename(self, bucket: str, source: str, target: str) -> None:
         if source != target:

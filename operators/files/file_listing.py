@@ -27,6 +27,24 @@ def checked_paths(paths: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(map(str, several))
 
 
+def stands_for(paths: Sequence[str], file: str) -> bool:
+    """Whether ``file`` is one that :func:`list_files` could find through one of ``paths``, by its name."""
+    return any(_leads_to(path.split("/"), file.split("/")) for path in paths)
+
+
+def _leads_to(path: list[str], file: list[str]) -> bool:
+    given, found = ([one for one in parts if one not in ("", ".")] for parts in (path, file))
+    return (
+        # Empty first parts are of absolute paths.
+        (path[0] == "") == (file[0] == "")
+        and len(found) >= len(given)
+        and ".." not in found[len(given) :]
+        and all(
+            name == part or (name != ".." and fnmatchcase(name, part)) for part, name in zip(given, found, strict=False)
+        )
+    )
+
+
 def list_files(fs: FileSystem, paths: Sequence[str], *, may_be_missing: bool = False) -> list[str]:
     """The files that ``paths`` stand for: each path expanded in sorted order, one after the other.
 

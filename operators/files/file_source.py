@@ -24,7 +24,7 @@ from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.files.compressed_files import Compression, check_compression, codec_of, open_input
 from operators.files.file_formats import LineFormat
-from operators.files.file_listing import checked_paths, list_files
+from operators.files.file_listing import checked_paths, list_files, stands_for
 from operators.files.file_splits import (
     FileSourceSplit,
     FileStatus,
@@ -231,6 +231,12 @@ class FileSource:
         Raises ``StateError`` when the file is gone or no longer reaches to ``position``.
         """
         fs, where = context.file_system(), split_range(split)
+        if not stands_for(self._paths, where.path):
+            raise StateError(
+                f"the checkpoint says that source {context.name!r} reads {where.path!r}, and it reads"
+                f" {', '.join(map(repr, self._paths))}; the file was not opened\n"
+                "  fix: name the file in paths= too if it is meant; otherwise do not use this checkpoint"
+            )
         if not fs.exists(where.path):
             raise StateError(
                 f"file {where.path!r} of source {context.name!r} does not exist (any more)\n"

@@ -34,6 +34,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.elements.errors import StorageError
+from operators.files.path_inside import hidden_inside, path_inside
 from state_backends.filesystem import FileSystem, WritableFile
 
 IN_PROGRESS = ".inprogress."
@@ -124,7 +125,6 @@ class RecoverableWriter:
     ) -> None:
         self.fs = fs
         self._directory = directory
-        self._prefix = posixpath.join(directory, "")
         self._unique = unique
         self._replaces = replaces
         self._resumes = resumes
@@ -148,8 +148,8 @@ class RecoverableWriter:
     # --- paths --------------------------------------------------------------------------------------------
 
     def path(self, relative: str) -> str:
-        """The path of a file or bucket of the sink."""
-        return self._prefix + relative if relative else self._directory
+        """The path of a file or bucket of the sink. Raises ``StateError`` when it would lead out of the directory."""
+        return path_inside(self._directory, relative)
 
     def exists(self, relative: str) -> bool:
         """Whether there is such a file."""
@@ -209,7 +209,7 @@ class RecoverableWriter:
         """
         assert self._resumes, "asked to resume a file by a writer that cannot"
         temporary, target, size_bytes = handle
-        path = self.path(temporary)
+        path = hidden_inside(self._directory, temporary)
         if not self.fs.exists(path):
             raise StorageError(
                 f"{path} was open in the restored checkpoint, with {size_bytes} bytes, but is gone\n"
@@ -258,7 +258,7 @@ class RecoverableWriter:
         Raises ``StorageError`` when the hidden file is too short or its name is taken.
         """
         temporary, target, size_bytes = pending
-        path = self.path(temporary)
+        path = hidden_inside(self._directory, temporary)
         found_bytes = self._size_if_there(path)
         if found_bytes is None:
             return self.exists(target)
@@ -290,7 +290,7 @@ class RecoverableWriter:
 
     def delete(self, relative: str) -> None:
         """Delete a hidden file that nobody refers to."""
-        self.fs.delete(self.path(relative))
+        self.fs.delete(hidden_inside(self._directory, relative))
 
     def sync_directories(self) -> None:
         """Make all new and changed names durable."""

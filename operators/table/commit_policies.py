@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.elements.errors import ConfigurationError, StorageError, WeirError
+from operators.files.path_inside import path_inside
 from operators.table.metastore import MemoryMetastore, Metastore, PartitionEntry, PathOf, Spec
 from operators.table.partition_path import extract_partition_spec
 from state_backends.filesystem import FileSystem
@@ -41,7 +42,7 @@ class PartitionCommitContext:
     @property
     def path(self) -> str:
         """The directory of the partition."""
-        return posixpath.join(self.table_path, self.partition)
+        return path_inside(self.table_path, self.partition)
 
     @property
     def spec(self) -> Spec:

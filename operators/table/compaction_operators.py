@@ -17,6 +17,7 @@ from engine.elements.operator import Operator
 from operators.files.file_merging import merge_of
 from operators.files.lost_files import report_lost_files
 from operators.files.part_files import Format
+from operators.files.path_inside import hidden_inside, path_inside
 from operators.files.unique_names import UniqueNames, attempt_of
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import END_MARKER, END_OF_CHECKPOINT, FILE, UNIT, announcement, end_marker, unit
@@ -130,9 +131,9 @@ class CompactOperator(Operator):
 
     def _compact(self, unit_: CompactionUnit) -> None:
         try:
-            directory = posixpath.join(self._directory, unit_.partition)
-            target = posixpath.join(directory, unit_.target)
-            sources = [posixpath.join(directory, name) for name in unit_.names]
+            directory = path_inside(self._directory, unit_.partition)
+            target = path_inside(directory, unit_.target)
+            sources = [hidden_inside(directory, name) for name in unit_.names]
             if not self._fs.exists(target) and self._check_sources(sources, target):
                 self._write(directory, unit_.target, sources)
                 self.context.metrics.count("numFilesCompacted", len(sources))
@@ -192,7 +193,7 @@ class CompactOperator(Operator):
     def _delete(self, files: list[str]) -> None:
         try:
             for file in files:
-                path = posixpath.join(self._directory, file)
+                path = hidden_inside(self._directory, file)
                 if self._fs.exists(path):
                     self._fs.delete(path)
         except OSError as error:

@@ -41,9 +41,11 @@ from operators.table.staging import (
     CommitPlan,
     StagedFile,
     StagingCommitter,
+    check_staged,
     check_staging,
     nothing_staged,
     plan_commit,
+    root_name,
     task_directory_name,
 )
 from operators.table.staging_writers import NoPartitionError, PartitionColumns, StagingWriter
@@ -191,7 +193,7 @@ class _StagingWriterOperator(Operator):
         spec, context = self._spec, self.context
         # Of this operator only, and in it of this run only: no name is ever used twice.
         uid = escape_path_name(context.uid)
-        staging = (spec.path, f".staging-{uid}") if spec.staging is None else (spec.staging, uid)
+        staging = (spec.path, root_name(uid)) if spec.staging is None else (spec.staging, uid)
         self._root = context.resolve_path(posixpath.join(*staging))
         check_staging(context.resolve_path(spec.path), self._root)
         attempts = posixpath.join(self._root, f"run-{context.incarnation}")
@@ -285,6 +287,7 @@ class _FinalizerOperator(SinkOperator):
         if noted is None:
             return
         plan, done = noted
+        self._check_places(plan)
         if self.context.restored_checkpoint_id() is not None or not done:
             # The job has been further than this: its last rows are in the table already, and will come again.
             self.context.metrics.count("numCommittedFilesRetracted", self._committer.take_back(plan))
@@ -332,6 +335,7 @@ class _FinalizerOperator(SinkOperator):
     def _carry_out(self, plan: CommitPlan) -> None:
         if self._done:
             return
+        self._check_places(plan)
         noted = self._noted()
         begun = noted is not None and noted[0] == plan
         if not (begun and noted is not None and noted[1]):
@@ -342,6 +346,13 @@ class _FinalizerOperator(SinkOperator):
         for root in sorted(self._roots):
             self._fs.delete_tree(root)
         self._done = True
+
+    def _check_places(self, plan: CommitPlan) -> None:
+        staging = None if self._spec.staging is None else self.context.resolve_path(self._spec.staging).rstrip("/")
+        for root in self._roots:
+            check_staged(root, staging, is_root=True)
+        for file in plan.files:
+            check_staged(file.path, staging)
 
     def _write_note(self, plan: CommitPlan, *, done: bool) -> None:
         self._fs.make_dirs(self._table)

@@ -28,11 +28,18 @@ from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.files.file_listing import is_hidden
+from operators.files.path_inside import leads_out, path_inside
 from operators.table.commit_policies import METASTORE, CommitPolicy, PartitionCommitContext, commit_partition
 from operators.table.partition_path import DEFAULT_PARTITION_NAME, extract_partition_spec, partition_directory
 from state_backends.filesystem import FileSystem
 
+_ROOT_PREFIX = ".staging-"
 _TASK = re.compile(r"task-(\d+)(?:-attempt-(\d+))?", re.ASCII)
+
+
+def root_name(uid: str) -> str:
+    """The name of the staging directory of a sink that was given none."""
+    return f"{_ROOT_PREFIX}{uid}"
 
 
 def task_directory_name(subtask: int, attempt: int | None = None) -> str:
@@ -72,6 +79,25 @@ def check_staging(table: str, staging: str) -> None:
             " committed, and an overwrite would delete it\n"
             "  fix: give one outside of the table, or one whose name starts with '.'"
         )
+
+
+def check_staged(path: str, staging: str | None, *, is_root: bool = False) -> None:
+    """Refuse the path of a staged file, or of the root of a staging directory, that does not lie in one: below a
+    directory called ``.staging-…``, or below ``staging``, which the sink was given. What state names is moved, and its
+    root deleted.
+
+    Raises :class:`engine.elements.errors.StateError`.
+    """
+    parts = path.split("/")
+    if path.startswith("/") and not any(part in ("..", ".") for part in parts):
+        above = "/".join(parts[:-1])
+        if staging is not None and (above == staging if is_root else above.startswith(f"{staging}/")):
+            return
+        if any(part.startswith(_ROOT_PREFIX) for part in (parts[-1:] if is_root else parts[:-1])):
+            return
+    raise leads_out(
+        path, f"is not in a directory {_ROOT_PREFIX}…" + ("" if staging is None else f", nor in one of {staging}")
+    )
 
 
 class StagedFile(NamedTuple):
@@ -200,7 +226,7 @@ class StagingCommitter:
         return missing
 
     def _directory(self, partition: str) -> str:
-        return posixpath.join(self._table, partition) if partition else self._table
+        return path_inside(self._table, partition)
 
     def _delete_all_but(self, directory: str, kept: set[str]) -> None:
         for name in _visible(self._fs, directory):
@@ -211,7 +237,7 @@ class StagingCommitter:
                 self._fs.delete(path)
 
     def _move(self, file: StagedFile, overwrite: bool, may_be_begun: bool) -> bool:
-        fs, target = self._fs, posixpath.join(self._directory(file.partition), file.name)
+        fs, target = self._fs, path_inside(self._table, file.partition, file.name)
         if not fs.exists(file.path):
             if fs.exists(target) or may_be_begun:
                 return fs.exists(target)
@@ -239,7 +265,7 @@ class StagingCommitter:
         What was overwritten does not come back."""
         moved = 0
         for file in plan.files:
-            target = posixpath.join(self._directory(file.partition), file.name)
+            target = path_inside(self._table, file.partition, file.name)
             if self._fs.exists(target) and not self._fs.exists(file.path):
                 self._fs.make_dirs(posixpath.dirname(file.path))
                 self._fs.rename(target, file.path)

@@ -75,6 +75,25 @@ def test_another_file_of_the_name_is_not_loaded(job: Weir, verb: list[str]) -> N
     assert "has changed" in refused(job, verb, naming("trap.py"), trap, "trap.py")
 
 
+def test_a_file_that_is_swapped_after_the_look_is_not_loaded(job: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is run is what was compared, not what is there a moment later."""
+    trap = Path("trap.py")
+    trap.write_text("# harmless\n")
+    name = naming("trap.py", "# harmless\n")
+    looked = Token.distrust
+
+    def swap(one: Token) -> str | None:
+        problem = looked(one)
+        trap.write_text(TRAP)
+        return problem
+
+    monkeypatch.setattr(Token, "distrust", swap)
+    answer = job("replay", name)
+
+    assert (answer.exit_code, "has changed" in answer.stderr) == (11, True)
+    assert not trap.with_name("sprung").exists()
+
+
 def test_a_link_out_of_the_directory_is_not_followed(job: Weir) -> None:
     """A file lies where it is, not where a link to it is."""
     trap = job.directory / "away" / "trap.py"

@@ -143,6 +143,20 @@ def test_links_do_not_lead_out_of_the_directory(on_disk: tuple[Ran, Path], tmp_p
     assert not (tmp_path / "next").exists()
 
 
+def test_shared_files_behind_a_link_are_not_deleted(on_disk: tuple[Ran, Path]) -> None:
+    """The directory may have become a link since the metadata was checked."""
+    ran, outside = on_disk
+    files = (one for one in newest(ran).read_metadata().streams() if isinstance(one, FileStateHandle))
+    shared = next(one for one in files if one.scope is StateScope.SHARED)
+    directory = Path(ran.storage.job_dir) / "shared"
+    directory.rename(outside / "shared")
+    directory.symlink_to(outside / "shared")
+
+    ran.storage.delete_shared(shared)
+
+    assert (outside / shared.path).exists()
+
+
 def test_leftovers_behind_a_link_are_not_swept(on_disk: tuple[Ran, Path]) -> None:
     """Neither unfinished files nor shared ones that no checkpoint refers to."""
     ran, outside = on_disk

@@ -212,8 +212,40 @@ def test_a_changed_file_is_refused() -> None:
     with pytest.raises(StateError, match="no line starts at byte 5"):
         source.open_split(PATH, (5, 2), world(b"abc\ndef\n"))
     with pytest.raises(StateError, match="does not exist"):
-        source.open_split("/in/other", (0, 1), world(b""))
+        FileSource("/in", TextFormat()).open_split("/in/other", (0, 1), world(b""))
     assert drain(source.open_split(PATH, (8, 3), world(b"abc\ndef\n"))) == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "path", "reads"),
+    [
+        ("/in/data", "/in/data", True),
+        ("/in/./data", "/in/data", True),
+        ("/in", "/in/sub/data", True),
+        ("/in/*.csv", "/in/a.csv", True),
+        ("/in/*/x[1]", "/in/d/x1", True),
+        ("/in/x[1]", "/in/x[1]", True),
+        (".", "data", True),
+        ("../in/*", "../in/data", True),
+        ("s3://b/in", "s3://b/in/data", True),
+        ("/in", "/inner", False),
+        ("/in", "/in/../victims/letters", False),
+        ("/*/*", "/in/../victims/letters", False),
+        ("*/victims/*", "/victims/letters", False),
+        (".", "/victims/letters", False),
+        (".", "../victims/letters", False),
+        ("in", "/in", False),
+    ],
+)
+def test_a_checkpoint_cannot_have_another_file_read(paths: str, path: str, reads: bool) -> None:
+    """Only those that the source's paths stand for, and no other file that some checkpoint names."""
+    context = world(b"abc\n")
+    if reads:
+        with pytest.raises(StateError, match="does not exist"):
+            FileSource([paths, "/none"], TextFormat()).open_split(f"{path}@7+", None, SourceWorld(MemoryFileSystem()))
+        return
+    with pytest.raises(StateError, match="the file was not opened"):
+        FileSource([paths, "/none"], TextFormat()).open_split(path, None, context)
 
 
 def test_listing() -> None:

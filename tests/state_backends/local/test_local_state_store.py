@@ -300,3 +300,19 @@ def test_shared_files_are_found_in_the_newest_copy() -> None:
     assert here.store.copy_of_shared(ByteStreamStateHandle(b"x")) is None
     here.store.abort(2)
     assert here.store.copy_of_shared(REMOTE) == (1, LOCAL)
+
+
+@pytest.mark.parametrize("path", ["/victims/letters", "../../../victims/letters", "sub/../../x", "s3://b/x"])
+def test_a_copy_that_leads_out_is_no_copy(path: str) -> None:
+    """Handles and copies name files in the directory of the local snapshot; another one is told, and not used."""
+    out = FileStateHandle(path, StateScope.EXCLUSIVE, 7, 99)
+    snapshot = SubtaskSnapshot(operator=OperatorStateHandle(OFFSETS, out))
+    for hostile in (LocalTaskState({"a": snapshot}, {}), LocalTaskState({}, {REMOTE: out})):
+        one = Store()
+        assert one.store.store(3, hostile)
+
+        assert one.again().retrieve(3) is None
+
+        assert len(one.problems) == 1
+        assert "which is not below /l/t/chk-3" in one.problems[0]
+        assert one.store.kept == ()

@@ -1,0 +1,179 @@
+"""Restored state that is well formed and names files that are none of its operator's: they stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from engine.elements.batch import Batch
+from engine.elements.errors import StateError
+from operators.files.bucketing_journal import PartJournal
+from operators.files.bucketing_names import BucketingNames
+from operators.files.bucketing_sink import BucketingSink
+from operators.files.compact_coordinator import CompactionStrategy
+from operators.files.compaction_operators import CompactorOperator
+from operators.files.file_committer import FileCommitter
+from operators.files.file_sink import FileSink
+from operators.files.recoverable_writer import RecoverableWriter
+from operators.files.row_formats import JsonLinesRowFormat
+from operators.table.commit_policies import PartitionCommitContext, SuccessFilePolicy
+from operators.table.compaction_operators import CompactOperator
+from operators.table.partition_messages import unit
+from operators.table.staged_sink import StagedFileSink, StagingFinalizer
+from operators.transactions.committables import CommitRequest
+from state_backends.filesystem import MemoryFileSystem
+from state_backends.operator_state import OperatorStateBackend
+from state_backends.snapshot import SnapshotOptions, run_to_completion
+from tests.operators.harness import Checkpoint, Harness
+
+VICTIM = "/victims/.letters"
+"""Hidden, so that only its place is wrong."""
+
+OUT = ["/victims/.letters", "../../victims/.letters", "b/../../../victims/.letters"]
+
+
+@pytest.fixture
+def disk() -> MemoryFileSystem:
+    """Of the sinks, which are in ``/out/rows``, and of others."""
+    fs = MemoryFileSystem()
+    for path in (VICTIM, "/victims/run-1/task-0/x", "/out/rows/part-9-9", "/out/rows/.mine"):
+        fs.make_dirs(path.rpartition("/")[0])
+        with fs.open_write(path) as file:
+            file.write(b"mine")
+    return fs
+
+
+def everything(fs: MemoryFileSystem) -> dict[str, bytes]:
+    return {path: fs.read_bytes(path) for path in fs.walk_files("/")}
+
+
+def forged(**lists: Sequence[Any]) -> Checkpoint:
+    """A checkpoint in which an operator has these lists."""
+    checkpoint, backend = Checkpoint(1), OperatorStateBackend()
+    backend.union_list_state("part-counters").update([(0, 100, [])])
+    for name, elements in lists.items():
+        backend.list_state(name.replace("_", "-")).update(list(elements))
+    resources = backend.sync_prepare_resources(1)
+    streams = checkpoint.location.stream_factory("forged")
+    snapshot = run_to_completion(backend.async_snapshot(resources, 1, 0, streams, SnapshotOptions()))
+    handle = snapshot.job_manager_state
+    assert handle is not None
+    checkpoint.operator[0] = handle
+    return checkpoint
+
+
+def refused(fs: MemoryFileSystem, act: Callable[[], object]) -> None:
+    before = everything(fs)
+    with pytest.raises(StateError, match="do not use this checkpoint"):
+        act()
+    assert everything(fs) == before
+
+
+@pytest.mark.parametrize("out", OUT)
+@pytest.mark.parametrize("size_bytes", [0, 4])
+@pytest.mark.parametrize("role", ["temporary", "target", "open part", "open part's target"])
+def test_a_file_sink(disk: MemoryFileSystem, out: str, size_bytes: int, role: str) -> None:
+    """Nothing is committed, cut, set aside or overwritten elsewhere, by either kind of sink."""
+    pending = (out, "new", size_bytes) if role in ("temporary", "open part") else (".mine", out, 4)
+    is_open = role.startswith("open")
+    bucket = ("", [] if is_open else [(1, [pending])], (*pending, 0) if is_open else None)
+
+    operator = FileSink("rows").create_operator()
+    refused(disk, lambda: Harness(operator, fs=disk, restored=forged(buckets=[bucket]), incarnation=2))
+
+    files = RecoverableWriter(disk, "/out/rows", lambda: "1")
+    request = CommitRequest(("pending", "", *pending))
+    refused(disk, lambda: FileCommitter(files).commit([request]))
+
+
+@pytest.mark.parametrize("path", [*OUT, "part-9-9"])
+def test_a_committer_deletes_hidden_files_of_its_own(disk: MemoryFileSystem, path: str) -> None:
+    """What readers see is not one of them; nor is it cut to what a committable says."""
+    files = RecoverableWriter(disk, "/out/rows", lambda: "1")
+    for committable in (("delete", "", path), ("pending", "", path, "new", 1)):
+        refused(disk, partial(FileCommitter(files).commit, [CommitRequest(committable)]))
+
+
+@pytest.mark.parametrize("out", OUT)
+def test_a_compactor_of_a_file_sink(disk: MemoryFileSystem, out: str) -> None:
+    """It reads no source elsewhere, and writes no target there."""
+    spec: Any = FileSink("rows").compacting(CompactionStrategy(checkpoints=1))
+    for names in ((out, ".new"), (".mine", out)):
+        requests = [(-1, ("", [("pending", "", *names, 4)], []))]
+        compactor = Harness(CompactorOperator(spec), fs=disk, restored=forged(requests=requests), incarnation=2)
+        refused(disk, compactor.finish)
+
+
+@pytest.mark.parametrize("bucket", ["/victims", "../../victims", ""])
+@pytest.mark.parametrize("truncate", [True, False])
+def test_a_bucketing_sink(disk: MemoryFileSystem, bucket: str, truncate: bool) -> None:
+    """Parts in progress and pending ones, cut or with a valid length, and what its journal says."""
+    names, part = BucketingNames(), "letters" if bucket else "../../victims/letters"
+    for name in ("letters", names.pending("letters"), names.in_progress("letters")):
+        with disk.open_write(f"/victims/{name}") as file:
+            file.write(b"mine")
+    sink = BucketingSink("rows", use_truncate=truncate, goes_back=False)
+    for state in ((bucket, part, 1, 0, 0, [], []), (bucket, None, -1, 0, 0, [], [(1, [part])])):
+        checkpoint = forged(bucket_states=[[state]])
+        refused(disk, partial(Harness, sink.create_operator(), fs=disk, restored=checkpoint))
+
+    journal = PartJournal(disk, "/out/rows", "op", names, subtask=0, parallelism=1, attempt="2-1")
+    journal.note(2, [(bucket, part)])
+    refused(disk, lambda: journal.go_back(1))
+
+
+def test_a_staged_sink(disk: MemoryFileSystem) -> None:
+    """Files to be moved, their names, their partitions, and the directories that are deleted in the end."""
+    staged = "/out/rows/.staging-op/run-1/task-0/f"
+    disk.make_dirs(staged.rpartition("/")[0])
+    with disk.open_write(staged) as file:
+        file.write(b"mine")
+    good = (staged, "", "f", 4)
+    files = [
+        ("/victims/run-1/task-0/x", "", "f", 4),
+        ("/out/rows/.staging-op/../../../victims/.letters", "", "f", 4),
+        ("../victims/.letters", "", "f", 4),
+        (staged, "../../victims", "f", 4),
+        (staged, "", "/victims/f", 4),
+    ]
+    plans = [([], file) for file in files]
+    plans += [([root], good) for root in ("/victims", "/", "/out/rows", "/x/.staging-x/../victims", "/out/rows/.mine")]
+    for roots, file in plans:
+        plan = (False, [file[1]], [file])
+        checkpoint = forged(staged_files=[(roots, [file], plan)])
+        finalizer = StagingFinalizer(StagedFileSink("rows")).create_operator()
+        before = everything(disk)
+        with pytest.raises(StateError, match="do not use this checkpoint"):
+            Harness(finalizer, fs=disk, restored=checkpoint)
+        note = "/out/rows/.staged-commit-op-uid"
+        assert {path: data for path, data in everything(disk).items() if path != note} == before
+        if disk.exists(note):
+            disk.delete(note)
+
+    moved = forged(staged_files=[(["/out/rows/.staging-op"], [good], (False, [""], [good]))])
+    Harness(StagingFinalizer(StagedFileSink("rows")).create_operator(), fs=disk, restored=moved)
+    assert disk.exists("/out/rows/f")
+    assert not disk.exists(staged)
+
+
+@pytest.mark.parametrize("out", OUT)
+def test_the_compaction_of_a_table(disk: MemoryFileSystem, out: str) -> None:
+    """What a unit consists of, and what is deleted when it is compacted."""
+    def operator() -> CompactOperator:
+        return CompactOperator("rows", JsonLinesRowFormat())
+
+    harness = Harness(operator(), fs=disk, restored=forged(compacted_files=[(1, [out])]), incarnation=2)
+    refused(disk, lambda: harness.complete(2))
+    for partition, name in (("", out), (out.rpartition("/")[0], ".letters")):
+        fresh = Harness(operator(), fs=disk)
+        refused(disk, partial(fresh.operator.process_batch, Batch([unit(0, partition, (name,))])))
+
+
+@pytest.mark.parametrize("partition", ["../../victims", "/victims", "d=1/../../.."])
+def test_a_partition_elsewhere_is_not_committed(disk: MemoryFileSystem, partition: str) -> None:
+    """Its pending partitions are in the state of a partition committer."""
+    context = PartitionCommitContext(disk, "/out/rows", partition, 0)
+    refused(disk, lambda: SuccessFilePolicy().commit(context))
