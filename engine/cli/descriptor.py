@@ -200,6 +200,10 @@ def _text(state: Mapping[str, Any], name: str) -> str:
     value = state[name]
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, not a text")
+    # No path has a NUL or a lone surrogate. (Bytes that are no UTF-8 come as surrogates that do encode.)
+    value.encode("utf-8", "surrogateescape")
+    if not value or "\0" in value:
+        raise ValueError(f"{name} is {value!r}, which names nothing")
     return value
 
 

@@ -88,6 +88,10 @@ WRONG = [
     ({"restore_path": "/saved"}, "restore_path and claim_mode belong together"),
     ({"claim_mode": "claim"}, "restore_path and claim_mode belong together"),
     ({"stopped_with": 5}, "stopped_with is 5, not a text"),
+    ({"output_dir": ""}, "output_dir is '', which names nothing"),
+    ({"working_dir": "/a\0b"}, "working_dir is .*, which names nothing"),
+    ({"restore_path": "/a\0b", "claim_mode": "claim"}, "restore_path is .*, which names nothing"),
+    ({"job_file": "/\ud800.py"}, "surrogates not allowed"),
 ]
 
 
