@@ -213,17 +213,19 @@ class PrintSink:
 
     def create_operator(self) -> Operator:
         """See ``Sink``."""
-        return _Print(self._write or sys.stdout.write)
+        return _Print(self._write)
 
 
 class _Print(SinkOperator):
-    def __init__(self, write: Callable[[str], Any]) -> None:
+    def __init__(self, write: Callable[[str], Any] | None) -> None:
         self._write = write
 
     def process_batch(self, batch: Batch) -> None:
         context = self.context
         prefix = f"{context.subtask + 1}> " if context.parallelism > 1 else ""
-        self._write("".join([f"{prefix}{value!r}\n" for value in batch.values]))
+        # Asked for each time: a copy of an operator cannot have a stream in it, and who runs the job may replace it.
+        write = self._write or sys.stdout.write
+        write("".join([f"{prefix}{value!r}\n" for value in batch.values]))
 
 
 class CountedRecords:

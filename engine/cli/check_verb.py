@@ -16,7 +16,7 @@ from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
 from engine.cli.run_directory import failure_directory, report_json, write_text
 from engine.cli.subjects import load_subject_and_scenario
-from engine.cli.terminal import error_console, say
+from engine.cli.terminal import error_console, job_output_dropped, say
 from engine.cli.usage import AtLeast, OneOf
 from engine.runtime.config import parse_duration_ns
 
@@ -103,7 +103,8 @@ def command(
     from engine.explore.check import CheckOrder, check
 
     console = error_console()
-    subject, scenario = load_subject_and_scenario(job_file, parse_params(params))
+    with job_output_dropped():
+        subject, scenario = load_subject_and_scenario(job_file, parse_params(params))
     order = CheckOrder(
         _case(scenario, mode, checkpoints, parse_settings(settings)),
         faults=scenario.crashes if crashes is None else crashes,
@@ -117,7 +118,8 @@ def command(
         f"weir {engine.__version__} (Python {platform.python_version()}): checking job {subject.label}, mode"
         f" {order.case.config['mode']}: every schedule, up to {_counted(order.faults, 'fault')}",
     )
-    report = check(subject, order, promise)
+    with job_output_dropped():
+        report = check(subject, order, promise)
     return _tell(subject, order, report, out=out, as_json=as_json)
 
 
@@ -161,6 +163,7 @@ def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str 
     return exit_code
 
 
+@job_output_dropped()
 def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, str]:
     """Print how the wrong ending comes about, and write it down; its token, and what replays it."""
     from engine.explore.failure_report import failure_report

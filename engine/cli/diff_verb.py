@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from engine.cli.failing import OpenedRun, open_run
+from engine.cli.terminal import job_output_dropped
 from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
@@ -35,17 +36,20 @@ The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN a
 def command(run: str, other: str | None, job: str | None, runs: int) -> int:
     """See the help text."""
     typed = ["diff", run, *([] if other is None else [other])]
-    named = open_run(run, job, typed)
-    if other is not None:
-        return _compare(named, open_run(other, job, typed))
+    with job_output_dropped():
+        named = open_run(run, job, typed)
+        compared = None if other is None else open_run(other, job, typed)
+    if compared is not None:
+        return _compare(named, compared)
     if named.violation is None:
         click.echo("unknown: the run does not fail (any more); name another one to compare it with")
         return EXIT_UNKNOWN
     click.echo(f"violated {named.violation}")
     budget = Budget(runs, WAITING.seconds)
-    bounds = shorter_bounds(named.subject, named.case, named.violation)
     judges = standard_invariants(named.promise)
-    difference = nearest_passing(named.subject, named.case, judges, budget=budget, bounds=bounds)
+    with job_output_dropped():
+        bounds = shorter_bounds(named.subject, named.case, named.violation)
+        difference = nearest_passing(named.subject, named.case, judges, budget=budget, bounds=bounds)
     if difference is None or difference.change is None:
         click.echo(f"no run that passes was found among {runs} that differ in one thing; weir shrink makes it smaller")
     else:
@@ -60,7 +64,8 @@ def _compare(one: OpenedRun, other: OpenedRun) -> int:
             f"the two runs are of different jobs ({one.subject.path} and {other.subject.path}); only runs of one job"
             " can be compared event by event"
         )
-    difference = compare_cases(one.subject, one.case, other.case)
+    with job_output_dropped():
+        difference = compare_cases(one.subject, one.case, other.case)
     click.echo(difference.describe("first", "second"))
     for name, run in (("first", one), ("second", other)):
         click.echo(f"{name}: {'no violation' if run.violation is None else run.violation}")

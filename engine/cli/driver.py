@@ -9,7 +9,6 @@ import contextlib
 import os
 import platform
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from engine.cli.options import RunOptions
 from engine.cli.places import is_url, place
 from engine.cli.run_directory import report_json, write_report
 from engine.cli.savepoint_options import SavepointWishes
-from engine.cli.terminal import error_console, progress_line, say
+from engine.cli.terminal import error_console, progress_line, say, stdout_kept_clean
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.explore.fences import fenced
 from engine.faults.plan import FaultPlan
@@ -160,7 +159,7 @@ def drive(order: RunOrder) -> int:
         raise result.error
     verdict = judge_run(result, oracle, config.protocol)
     if audit is not None:
-        with _stdout_kept_clean(order.as_json):
+        with stdout_kept_clean(order.as_json):
             audit.judge()
         verdict = audit.verdict(verdict)
     facts = RunFacts(
@@ -195,7 +194,7 @@ def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watc
     try:
         with (
             progress_line(console, lambda: watcher.started_ns) as progress,
-            _stdout_kept_clean(order.as_json),
+            stdout_kept_clean(order.as_json),
             fenced() if order.paranoid else contextlib.nullcontext(),
             survived(order),
         ):
@@ -324,13 +323,3 @@ def _trace_writer(path: str | None) -> Iterator[Sequence[Instrument]]:
         yield (writer,)
     finally:
         writer.close()
-
-
-@contextlib.contextmanager
-def _stdout_kept_clean(as_json: bool) -> Iterator[None]:
-    """With ``--json`` what the job itself prints goes to standard error: standard output holds the report only."""
-    if not as_json:
-        yield
-        return
-    with contextlib.redirect_stdout(sys.stderr):
-        yield

@@ -21,7 +21,7 @@ from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
 from engine.cli.run_directory import failure_directory, report_json, write_text
 from engine.cli.subjects import load_subject, load_subject_and_scenario
-from engine.cli.terminal import error_console, say
+from engine.cli.terminal import error_console, job_output_dropped, say
 from engine.cli.usage import AtLeast, OneOf
 from engine.elements.errors import ConfigurationError
 from engine.runtime.config import parse_duration_ns
@@ -116,7 +116,8 @@ def command(
 
     console = error_console()
     named = parse_params(params)
-    subject, scenario = load_subject_and_scenario(job_file, named)
+    with job_output_dropped():
+        subject, scenario = load_subject_and_scenario(job_file, named)
     assert subject.path is not None
     seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
     swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
@@ -135,7 +136,7 @@ def command(
             keep_going=keep_going,
             files=directory,
         )
-        with progress_of(console) as progress:
+        with progress_of(console) as progress, job_output_dropped():
             report = explore(partial(load_subject, subject.path, named), order, progress)
     return _tell(subject, report, as_json=as_json, out=out, shrink=shrink)
 
@@ -228,6 +229,7 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
     return exit_code
 
 
+@job_output_dropped()
 def _explain(
     subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool, place: str
 ) -> FailureReport | None:

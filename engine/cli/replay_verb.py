@@ -9,7 +9,7 @@ import click
 
 from engine.cli.named_run import resolve
 from engine.cli.run_directory import report_json
-from engine.cli.terminal import error_console, say
+from engine.cli.terminal import error_console, job_output_dropped, say, stdout_kept_clean
 from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.report.units import plural
@@ -49,14 +49,16 @@ def command(
     from engine.explore.codec import case_to_plain
 
     console = error_console()
-    named = resolve(text, job_file, ["replay", text])
+    with stdout_kept_clean(print_case):
+        named = resolve(text, job_file, ["replay", text])
     token, subject = named.token, named.subject
     case = token.to_case(subject)
     if print_case:
         click.echo(report_json(case_to_plain(case)))
     digests: dict[str, int] = {}
     for number in range(times):
-        finished, tape = _replay(subject, token)
+        with stdout_kept_clean(print_case):
+            finished, tape = _replay(subject, token)
         digests[tape.digest()] = digests.get(tape.digest(), 0) + 1
         if number == 0:
             first, first_tape = finished, tape
@@ -84,6 +86,7 @@ def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
     return run_case(subject, case, invariants_for(token.promise), instruments=[tape.append]), tape
 
 
+@job_output_dropped()
 def _tell_story(subject: Subject, token: Token, finished: FinishedCase) -> None:
     from engine.explore.invariants import invariants_for
     from engine.explore.story import tell

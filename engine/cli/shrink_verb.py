@@ -9,6 +9,7 @@ import shlex
 import click
 
 from engine.cli.failing import open_run
+from engine.cli.terminal import job_output_dropped
 from engine.cli.usage import AtLeast
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VIOLATED
 from engine.explore.failure_report import TEST_NAME, failure_report
@@ -44,13 +45,14 @@ def command(
 ) -> int:
     """See the help text."""
     budget = Budget(runs, parse_duration_ns(duration, "--time") / 1e9)
-    named = open_run(run, job, ["shrink", run], promise)
     report = None
-    if named.violation is not None:
-        report = failure_report(
-            named.subject, named.case, named.violation, promise=named.promise, budget=budget,
-            place=None if out is None else os.path.join(out, ""),
-        )
+    with job_output_dropped():
+        named = open_run(run, job, ["shrink", run], promise)
+        if named.violation is not None:
+            report = failure_report(
+                named.subject, named.case, named.violation, promise=named.promise, budget=budget,
+                place=None if out is None else os.path.join(out, ""),
+            )
     if report is None:
         click.echo("unknown: the run does not fail (any more), so there is nothing to shrink")
         return EXIT_UNKNOWN

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -50,6 +52,23 @@ def _broken(line: str, width: int) -> list[str]:
     return wrap(
         line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
     ) or [""]
+
+
+@contextmanager
+def stdout_kept_clean(as_json: bool) -> Iterator[None]:
+    """With ``as_json`` what the job itself prints goes to standard error: standard output holds the report only."""
+    if not as_json:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+@contextmanager
+def job_output_dropped() -> Iterator[None]:
+    """Around a search: nobody can read what a job prints in thousands of runs. ``weir replay`` shows one of them."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from engine.protocols.acking.settings import AckingSettings
 from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
-from engine.runtime.execution import Execution, ExecutionResult, Progress
+from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
 from engine.runtime.interference import ProcessDiedError
 from engine.runtime.job_state import ENDED, FAILED
 from engine.runtime.kernel import START_NS
@@ -526,20 +526,6 @@ class CheckpointTrigger:
         manager = self._manager
         if manager.coordinator.is_scheduling:
             manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
-
-
-def who_waits(manager: JobManager) -> str:
-    """What each task that has not ended does, and what it waits for."""
-    waiting = []
-    for task in manager.tasks.values():
-        if task.state not in ("finished", "canceled"):
-            blocked = [channel.name for channel in task.inputs if channel.blocked]
-            reasons = [f"{task.full_outputs} outputs full"] if task.full_outputs else []
-            reasons += [f"{', '.join(blocked)} blocked"] if blocked else []
-            waiting.append(f"{task.name} {task.state}" + (f" ({'; '.join(reasons)})" if reasons else ""))
-    pending = manager.coordinator.pending_ids
-    checkpoints = f"; checkpoints pending: {', '.join(map(str, pending))}" if pending else ""
-    return f"job manager {manager.state}{checkpoints}; {', '.join(waiting) or 'no task'}"
 
 
 def _whole(error: BaseException | None) -> str:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from state_backends.filesystem import FileSystem
 
 _PROGRESS_EVERY_EVENTS = 2_000
+_FEW = 5
+"""So many names stand in a message; of the others it has the number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -253,7 +256,7 @@ class Execution:
                 manager.failover.fail_job(str(error), error)
             manager.close()
         assert manager.state in ENDED, (
-            f"nothing is left to happen, but the job is {manager.state}: {self._who_waits()}"
+            f"nothing is left to happen, but the job is {manager.state}: {who_waits(manager)}"
         )
         self._trace(RunEnded(kernel.now_ns, manager.state))
         return self._result(started_ns)
@@ -397,14 +400,6 @@ class Execution:
             acking=None if manager.acking is None else manager.acking.statistics.copy(),
         )
 
-    def _who_waits(self) -> str:
-        return "; ".join(
-            f"{task.name} {task.state}, {task.full_outputs} full outputs, blocked "
-            f"{[channel.name for channel in task.inputs if channel.blocked]}"
-            for task in self.manager.tasks.values()
-            if task.state == "running"
-        )
-
     def _trace(self, event: TraceEvent) -> None:
         if self._instrument is not None:
             self._instrument(event)
@@ -412,6 +407,29 @@ class Execution:
     def fingerprint(self) -> object:
         """Everything that decides how the run goes on."""
         return (self.kernel.fingerprint(), self.manager.fingerprint())
+
+
+def who_waits(manager: JobManager) -> str:
+    """What the first few tasks that have not ended do, and what they wait for: those that cannot go on come first."""
+    stuck, others = [], []
+    for task in manager.tasks.values():
+        if task.state not in ("finished", "canceled"):
+            blocked = [channel.name for channel in task.inputs if channel.blocked]
+            reasons = [f"{task.full_outputs} outputs full"] if task.full_outputs else []
+            reasons += [f"{_first_few(blocked)} blocked"] if blocked else []
+            told = f"{task.name} {task.state}"
+            if reasons:
+                stuck.append(f"{told} ({'; '.join(reasons)})")
+            else:
+                others.append(told)
+    pending = manager.coordinator.pending_ids
+    checkpoints = f"; checkpoints pending: {', '.join(map(str, pending))}" if pending else ""
+    return f"job manager {manager.state}{checkpoints}; {_first_few([*stuck, *others]) or 'no task'}"
+
+
+def _first_few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
 
 
 def _joined(instruments: Sequence[Instrument]) -> Instrument | None:

@@ -40,6 +40,30 @@ def job() -> Job:
     return job
 """
 
+PRINTS = """
+from engine import CollectionSource, Job
+
+
+def shown(value):
+    print("printed on purpose", value)
+    return value
+
+
+print("printed on purpose by the file")
+job = Job("prints")
+job.source(CollectionSource([1])).map(shown).print()
+"""
+
+ROWS = """
+from engine import CollectionSource, Job
+
+job = Job("rows")
+stream = job.source(CollectionSource([1]))
+for number in range(3000):
+    stream = stream.rebalance().map(lambda value: value)
+stream.print()
+"""
+
 
 @pytest.fixture
 def small(weir: Weir) -> Weir:
@@ -100,3 +124,27 @@ def test_wrong_usage(small: Weir) -> None:
     """Unknown faults and settings are errors of the tool."""
     assert small("check", "small.py", "--faults", "meteor").exit_code == 11
     assert "a case has no setting 'no_such'" in small("check", "small.py", "--set", "no_such=1").stderr
+
+
+def test_what_the_job_prints_is_not_in_the_report(weir: Weir) -> None:
+    """A job that prints, in a function and in a sink, can be checked and searched: standard output is JSON alone."""
+    Path("prints.py").write_text(PRINTS)
+    for arguments in (("check", "--crashes", "0"), ("explore", "--runs", "2", "--fault", "none")):
+        verb, *options = arguments
+        answer = weir(verb, "prints.py", *options, "--json")
+
+        assert answer.exit_code in (0, 2), answer.stderr
+        assert answer.json()["verdict"]
+        assert "printed on purpose" not in answer.stderr
+
+
+@pytest.mark.slow
+def test_a_job_that_is_nested_too_deep_is_refused(weir: Weir) -> None:
+    """Thousands of tasks in a row, each of which refers to the next: an error that says what to do, no traceback."""
+    Path("rows.py").write_text(ROWS)
+    answer = weir("check", "rows.py", "--crashes", "0", "--checkpoints", "0")
+
+    assert answer.exit_code == 11
+    assert "error: the job is too large to be checked" in answer.stderr
+    assert "fix: check a job with fewer operators, or search this one with weir explore" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -15,6 +15,16 @@ from engine.runtime.execution import Progress
 from state_backends.sealed_json import unseal_json
 from tests.cli.conftest import BRISK, Weir
 
+LONG = """
+from engine import CollectionSource, Job
+
+job = Job("long")
+stream = job.source(CollectionSource([0, 1, 2]))
+for number in range(500):
+    stream = stream.map(lambda value: value + 1)
+stream.print()
+"""
+
 
 def test_first_line_says_what_is_needed_to_do_it_again(weir: Weir) -> None:
     """Versions, job, mode and seed stand in the first line, on standard error; standard output stays empty."""
@@ -329,3 +339,16 @@ def test_exactly_once_is_another_name_of_aligned(weir: Weir) -> None:
 
     assert answer.exit_code == 0
     assert "each a consistent cut" in answer.stderr
+
+
+def test_a_job_of_many_operators_runs_and_is_searched(weir: Weir) -> None:
+    """500 in a row, none of them behind a shuffle: each adds one to every record, and Python's stack is deep enough."""
+    (weir.directory / "long.py").write_text(LONG)
+    answer = weir("run", "long.py")
+
+    assert answer.stdout.split() == ["500", "501", "502"]
+    assert answer.exit_code == 0
+
+    searched = weir("explore", "long.py", "--runs", "1", "--fault", "none", "--json").json()
+    assert searched["coverage"]["runs"] == 1
+    assert searched["failures"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -75,6 +76,21 @@ def test_a_job_that_never_gets_past_a_record_is_cut_off() -> None:
     assert "job manager" in finished.violations[0].text
     assert 3_000 < finished.events < 10_000
     assert not finished.is_over
+
+
+def test_of_many_tasks_that_wait_the_first_few_are_named() -> None:
+    """A message that lists all of them cannot be read; their number says how many there are."""
+    def build(parallelism: int | None) -> Job:
+        job = Job("wide", parallelism=parallelism or 1)
+        job.source(SequenceSource(0, 4), name="numbers").rebalance().collect(CollectedResults(), name="out")
+        return job
+
+    finished = run_case(Subject(build), Case(config={**SETTINGS, "parallelism": 50}), bounds=Bounds(events=400))
+
+    (violation,) = finished.violations
+    assert violation.invariant == "V13"
+    assert re.search(r"; numbers\[\d\] (.*, ){4}[^,]* and 9\d more$", violation.text), violation.text
+    assert len(violation.text) < 400
 
 
 def test_virtual_time_is_bounded_too() -> None:

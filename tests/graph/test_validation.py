@@ -10,7 +10,13 @@ from hypothesis import given
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import Operator
 from engine.graph.job_graph import JobGraph, NodeRole
-from engine.graph.partitioner import BroadcastPartitioner, ForwardPartitioner, HashPartitioner, Partitioner
+from engine.graph.partitioner import (
+    BroadcastPartitioner,
+    ForwardPartitioner,
+    HashPartitioner,
+    Partitioner,
+    RescalePartitioner,
+)
 from engine.graph.validation import RULES, find_problems, validate
 from state_backends.key_groups import INT, LONG, KeyType
 from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
@@ -122,20 +128,44 @@ def test_parallelism_above_max_parallelism(max_parallelism: int | None, parallel
 
 
 def test_a_parallelism_that_is_too_high_is_told_once() -> None:
-    """Not once for each operator, and with every limit at once: whoever follows the advice is not refused again."""
-    problems = find_problems(shuffle(100_000))[:2]
+    """Not once for each operator or edge, and with every limit at once."""
+    limit, channels = find_problems(shuffles(100_000, 2))
 
-    assert "operator 'in' (and 2 more) has parallelism=100000" in problems[0]
-    assert "lower the parallelism to 1000 at most" in problems[1]
-    assert not find_problems(shuffle(1_000))
+    assert limit.startswith("operator 'in' (and 3 more) has parallelism=100000")
+    assert channels == (
+        "20,000,000,000 channels would lead from each subtask to each, 10,000,000,000 of them from the 100000 of 'in' "
+        "to the 100000 of 'behind 0'; no more than 1,000,000 can be simulated: lower the parallelism to 707 at most"
+    )
 
 
-def shuffle(parallelism: int) -> JobGraph:
-    """A source and an operator behind it, with a channel from each subtask to each, and a sink."""
+@pytest.mark.parametrize(("number", "fits"), [(1, 1_000), (2, 707), (3, 577)])
+def test_the_advice_on_parallelism_can_be_followed(number: int, fits: int) -> None:
+    """The parallelism that is advised is accepted, however many shuffles the job has, and the next one is not."""
+    (problem,) = find_problems(shuffles(20_000, number))
+
+    assert problem.endswith(f"lower the parallelism to {fits} at most")
+    assert not find_problems(shuffles(fits, number))
+    (problem,) = find_problems(shuffles(fits + 1, number))
+    assert problem.endswith(f"lower the parallelism to {fits} at most")
+
+
+def test_edges_from_subtask_to_subtask_have_few_channels() -> None:
+    """They may be as wide as there are key groups."""
     graph = JobGraph()
-    source = add_source(graph, "in", parallelism)
-    behind = add_behind(graph, source, "behind", parallelism, BroadcastPartitioner())
-    add_sink(graph, behind, parallelism=parallelism)
+    source = add_source(graph, "in", 32_768)
+    rescaled = add_behind(graph, source, "behind", 32_768, RescalePartitioner())
+    add_sink(graph, rescaled, parallelism=32_768)
+
+    assert not find_problems(graph)
+
+
+def shuffles(parallelism: int, number: int) -> JobGraph:
+    """A source, operators behind it with a channel from each subtask to each, and a sink in the chain of the last."""
+    graph = JobGraph()
+    last = add_source(graph, "in", parallelism)
+    for index in range(number):
+        last = add_behind(graph, last, f"behind {index}", parallelism, BroadcastPartitioner())
+    add_sink(graph, last, parallelism=parallelism)
     return graph
 
 
@@ -421,7 +451,8 @@ def test_every_rule_is_needed() -> None:
         add_sink(graph, head)
         return graph
 
-    makers = (empty, labels, ranges, partial(shuffle, 1_001), roles, forward, inputs, keys, cycle, feedback, iteration)
+    wide = partial(shuffles, 1_001, 1)
+    makers = (empty, labels, ranges, wide, roles, forward, inputs, keys, cycle, feedback, iteration)
     graphs = [make() for make in makers]
 
     broken = [[index for index, rule in enumerate(RULES) if list(rule(graph))] for graph in graphs]

@@ -82,3 +82,12 @@ def test_what_is_shared_is_the_same_object() -> None:
     assert copy["list"] == listed
     assert copy["list"] is not listed
     forker.close()
+
+
+def test_a_state_that_is_nested_too_deep_is_refused() -> None:
+    """Copying goes down from object to object: where that is deeper than the stack, the error says what to do."""
+    state: list[object] = []
+    for _ in range(100_000):
+        state = [state]
+    with forking(), pytest.raises(ConfigurationError, match=r"too large to be checked.*\n  fix: check a"):
+        Forker().dump(state)

@@ -456,3 +456,5 @@ def test_a_policy_whose_open_returns_nothing_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match=r"open\(\) of policy 'forgetful' returned None.*\n.*return self"):
         open_policies([Forgetful()], str, ["day"])
+    with pytest.raises(ConfigurationError, match=r"open\(\) of policy 'forgetful' returned None"):
+        Harness(PartitionCommitterOperator("table", ("d",), PartitionCommit(policies=[Forgetful()])))
