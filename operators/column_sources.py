@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from engine.elements.source import SourceContext, SplitReader
-from operators.sources import NumberedSplits, check_splits, share, split_index
+from operators.sources import NumberedSplits, check_splits, share, split_index, start_in
+from state_backends.shapes import whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +30,8 @@ class ColumnSource:
     ``columns`` is a dict of numpy arrays or lists, or a table of pyarrow; ``timestamps`` the name of the column with
     event times in ms since the epoch.
     """
+
+    position_shape = staticmethod(whole)
 
     def __init__(self, columns: Mapping[str, Any] | Any, splits: int = 1, *, timestamps: str | None = None) -> None:
         check_splits(splits)
@@ -49,7 +52,7 @@ class ColumnSource:
         index = split_index(split, "columns", self._splits, context.name)
         first, last = share(self._count, index, self._splits)
         whole = ColumnBatch(self._columns, self._count, _stamps(self._columns, self._timestamps))
-        return _RangeReader(whole.between, first if position is None else position, last)
+        return _RangeReader(whole.between, start_in(first, last, position, split, context.name), last)
 
 
 class ColumnGeneratorSource:
@@ -58,6 +61,8 @@ class ColumnGeneratorSource:
     ``make_columns`` must be a pure function of its arguments and give the same records however the range is cut; each
     split is a contiguous range.
     """
+
+    position_shape = staticmethod(whole)
 
     def __init__(
         self,
@@ -92,7 +97,7 @@ class ColumnGeneratorSource:
                 raise UserFunctionError(context.name, "make_columns", records, context.attempt, error) from error
             return ColumnBatch(columns, stop - start, _stamps(columns, self._timestamps))
 
-        return _RangeReader(read, first if position is None else position, last)
+        return _RangeReader(read, start_in(first, last, position, split, context.name), last)
 
 
 class _RangeReader:

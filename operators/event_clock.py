@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
 from engine.elements.operator import OperatorContext
+from state_backends.shapes import number
 
 _STATE = "current-watermark"
 
@@ -21,7 +22,7 @@ class EventClock:
     __slots__ = ("_state", "watermark_ms")
 
     def __init__(self, context: OperatorContext) -> None:
-        self._state = context.operator_backend().union_list_state(_STATE)
+        self._state = context.operator_backend().union_list_state(_STATE, number)
         self.watermark_ms: int = min(self._state.get(), default=MIN_TIMESTAMP_MS)
 
     def advance(self, timestamp_ms: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
+from state_backends.shapes import row, values, whole
 
 
 class Sink(Protocol):
@@ -160,7 +161,7 @@ class _TransactionalCollect(SinkOperator):
         self._pending: dict[tuple[int, int], list[Any]] = {}
 
     def initialize_state(self) -> None:
-        self._state = self.context.operator_backend().list_state("pending-records")
+        self._state = self.context.operator_backend().list_state("pending-records", row(whole, whole, values))
         context, restored_id = self.context, self.context.restored_checkpoint_id()
         if restored_id is None:
             self._results.begin(context.uid, context.subtask)
@@ -267,7 +268,7 @@ class _Count(SinkOperator):
         self._count = 0
 
     def initialize_state(self) -> None:
-        self._state = self.context.operator_backend().list_state("count")
+        self._state = self.context.operator_backend().list_state("count", whole)
         self._count = sum(self._state.get())
 
     def open(self) -> None:

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, concatenated
-from engine.elements.errors import ConfigurationError, JobChangedError
+from engine.elements.errors import ConfigurationError, JobChangedError, MalformedStateError, WeirError, shorten
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import Source, SplitReader
 from operators.source_context import CompletedPositions, OperatorSourceContext
-from operators.watermark_generators import Idleness
+from operators.watermark_generators import IDLENESS, Idleness
 from operators.watermarks import WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
+from state_backends.shapes import Shape, anything, flag, list_of, number, optional, row, text, whole
 
 DEFAULT_RECORDS_PER_TURN = 256
 
@@ -43,6 +44,12 @@ class _Saved(NamedTuple):
     idleness: tuple[bool, bool, int | None] | None
     last_watermark_ms: int
     until_next_watermark_ns: int
+
+
+def saved_shape(source: object) -> Shape:
+    """Of a split in the snapshot; a source may tell that of its positions."""
+    position = getattr(source, "position_shape", anything)
+    return row(text, optional(position), flag, whole, optional(number), optional(IDLENESS), number, whole)
 
 
 @dataclass(slots=True)
@@ -102,8 +109,8 @@ class SourceOperator(Operator):
 
     def initialize_state(self) -> None:
         backend = self.context.operator_backend()
-        self._state = backend.list_state(_STATE)
-        self._started = backend.union_list_state(_STARTED)
+        self._state = backend.list_state(_STATE, saved_shape(self._source))
+        self._started = backend.union_list_state(_STARTED, list_of(text))
 
     def open(self) -> None:
         self._begin_source()
@@ -111,6 +118,7 @@ class SourceOperator(Operator):
         saved = [_Saved(*element) for element in self._state.get()] or self._begun(ids)
         # What all subtasks of the checkpoint had read together; nothing if this operator was not in it.
         known = {split: None for known_splits in self._started.get() for split in known_splits}
+        known |= self._each_once(saved)
         refuse_changed = getattr(self._source, "refuse_changed_splits", None)
         if refuse_changed is not None:
             refuse_changed(known, ids, self._source_context)
@@ -143,6 +151,14 @@ class SourceOperator(Operator):
             for split, (position, finished) in self.begin_at.items()
             if split in mine or split not in ids
         ]
+
+    def _each_once(self, saved: list[_Saved]) -> dict[str, None]:
+        """The ids of restored splits, of which each is there once: its records would be read once more."""
+        ids = dict.fromkeys(one.id for one in saved)
+        checkpoint_id = self.context.restored_checkpoint_id()
+        if len(ids) < len(saved) and checkpoint_id is not None:
+            raise MalformedStateError(self.context.uid, checkpoint_id, "it has a split twice")
+        return ids if checkpoint_id is not None else {}
 
     def _refuse_lost(self, saved: list[_Saved], ids: Sequence[str]) -> None:
         """A split that was not read to its end and that the source does not have any more is lost input."""
@@ -310,7 +326,7 @@ class SourceOperator(Operator):
         alone = not self.takes_turns or len(self._unfinished) == 1
         reader = split.reader
         if reader is None:
-            reader = split.reader = self._source.open_split(split.id, split.position, self._source_context)
+            reader = self._open_split(split)
         batch = reader.read(room if alone else min(room, split.turn_left))
         split.available_at_ns = None
         if batch is None:
@@ -325,6 +341,18 @@ class SourceOperator(Operator):
                     self._end_turn()
             return self._stamped(split, batch)
         return batch
+
+    def _open_split(self, split: _Split) -> SplitReader:
+        """Raises :class:`MalformedStateError` when the source stumbles over the position that it has restored."""
+        checkpoint_id = self.context.restored_checkpoint_id()
+        try:
+            split.reader = self._source.open_split(split.id, split.position, self._source_context)
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            if checkpoint_id is None or split.position is None or isinstance(error, WeirError):
+                raise
+            what = f"position {shorten(split.position)} of split {split.id!r}: {type(error).__name__}: {error}"
+            raise MalformedStateError(self.context.uid, checkpoint_id, what) from error
+        return split.reader
 
     def _finish_split(self, split: _Split, reader: SplitReader, now_ns: int) -> None:
         split.position, split.finished, split.turn_left = reader.position(), True, 0

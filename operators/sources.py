@@ -12,6 +12,7 @@ from typing import Any, overload
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
 from engine.elements.source import SourceContext, SplitReader
+from state_backends.shapes import number, whole
 
 _NS_PER_S = 1_000_000_000
 
@@ -63,6 +64,21 @@ def split_index(split: str, prefix: str, count: int, source: str) -> int:
     raise JobChangedError(
         f"source {source!r} has no split {split!r}: it has {', '.join(ids[:10])}{', …' if count > 10 else ''}\n"
         "  the checkpoint was taken with another number of splits, or by another kind of source\n"
+        "  restore with the source as it was, or start without the checkpoint"
+    )
+
+
+def start_in(first: int, last: int, position: int | None, split: str, source: str) -> int:
+    """Where to begin in a split whose records have the numbers from ``first`` up to ``last``.
+
+    Raises ``JobChangedError`` for a position outside: what is read from there on would be other records.
+    """
+    if position is None:
+        return first
+    if first <= position <= last:
+        return position
+    raise JobChangedError(
+        f"source {source!r} had come to position {position} of split {split!r}, which goes from {first} to {last} now\n"
         "  restore with the source as it was, or start without the checkpoint"
     )
 
@@ -120,6 +136,8 @@ class CollectionSource:
     Raises ``ConfigurationError`` for a DataFrame or another table, and says how to get at its rows.
     """
 
+    position_shape = staticmethod(whole)
+
     def __init__(self, items: Iterable[Any], splits: int = 1) -> None:
         check_splits(splits)
         everything = _items_of(items)
@@ -139,7 +157,8 @@ class CollectionSource:
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader behind item ``position - 1`` of ``split``."""
         index = split_index(split, "collection", len(self._collections), context.name)
-        return _CollectionReader(self._collections[index], position or 0)
+        items = self._collections[index]
+        return _CollectionReader(items, start_in(0, len(items), position, split, context.name))
 
 
 class _CollectionReader:
@@ -197,6 +216,8 @@ def _next_pause(items: list[Any], start: int) -> int:
 class SequenceSource:
     """The ints ``start`` .. ``stop - 1``; each split is a contiguous range (Flink: ``NumberSequenceSource``)."""
 
+    position_shape = staticmethod(number)
+
     def __init__(self, start: int, stop: int, splits: int = 1) -> None:
         check_splits(splits)
         if type(start) is not int or type(stop) is not int or stop < start:
@@ -212,7 +233,8 @@ class SequenceSource:
         index = split_index(split, "sequence", self._splits, context.name)
         first, last = share(self._stop - self._start, index, self._splits)
         start = self._start + first
-        return _SequenceReader(start if position is None else position, self._start + last)
+        stop = self._start + last
+        return _SequenceReader(start_in(start, stop, position, split, context.name), stop)
 
 
 def share(count: int, index: int, parts: int) -> tuple[int, int]:
@@ -253,6 +275,8 @@ class GeneratorSource:
     anew and does not hurry to make up for the time it was down.
     """
 
+    position_shape = staticmethod(whole)
+
     def __init__(
         self,
         make_batch: Callable[[int, int], list[Any]],
@@ -276,7 +300,7 @@ class GeneratorSource:
         """A reader whose next record is number ``position``."""
         index = split_index(split, "generator", self._splits, context.name)
         first, last = share(self._count, index, self._splits)
-        start = first if position is None else position
+        start = start_in(first, last, position, split, context.name)
         reader = _GeneratorReader(self._make_batch, start, last, context)
         if self._rate_per_s is None:
             return reader

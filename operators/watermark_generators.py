@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
+from state_backends.shapes import flag, optional, row, whole
 
 
 class WatermarkGenerator(Protocol):
@@ -127,6 +128,10 @@ class Idleness(NamedTuple):
     idle: bool
     seen: bool
     inactive_for_ns: int | None
+
+
+IDLENESS = row(flag, flag, optional(whole))
+"""The shape of an :class:`Idleness`."""
 
 
 class IdlenessTimer:

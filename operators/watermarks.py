@@ -11,12 +11,14 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from operators.periodic_watermarks import PeriodicWatermarks
 from operators.watermark_generators import (
+    IDLENESS,
     BoundedOutOfOrdernessGenerator,
     Idleness,
     NoWatermarksGenerator,
     WatermarkGenerator,
     WatermarkMultiplexer,
 )
+from state_backends.shapes import number, optional, row, whole
 
 __all__ = [
     "BoundedOutOfOrdernessGenerator",
@@ -172,6 +174,7 @@ class WatermarkEmitter:
             self._operator.output.emit_watermark_status(True)
 
 
+_SAVED = row(number, number, whole, optional(IDLENESS))
 _INPUT = "input"
 _STATE = "watermark-generator"
 
@@ -191,7 +194,7 @@ class TimestampsAndWatermarksOperator(Operator):
         """Whether the watermark that ends the stream has passed: none may come behind it."""
 
     def initialize_state(self) -> None:
-        self._state = self.context.operator_backend().list_state(_STATE)
+        self._state = self.context.operator_backend().list_state(_STATE, _SAVED)
 
     def open(self) -> None:
         if not self._strategy.emits:

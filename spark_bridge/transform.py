@@ -30,6 +30,8 @@ from spark_bridge.batch import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
+from state_backends.shapes import number, text, values, whole
+from state_backends.shapes import row as row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,8 +150,8 @@ class SparkTransformOperator(Operator):
         """Take back the rows that were waiting."""
         backend = self.context.operator_backend()
         self._clock = EventClock(self.context)
-        self._rows_state = backend.list_state(_ROWS_STATE)
-        self._batches_state = backend.list_state(_BATCHES_STATE)
+        self._rows_state = backend.list_state(_ROWS_STATE, row_of(number, number, text, values))
+        self._batches_state = backend.list_state(_BATCHES_STATE, whole)
         for start_ms, end_ms, label, rows in self._rows_state.get():
             self._periods[start_ms] = (Period(start_ms, end_ms, label), list(rows))
         for batches in self._batches_state.get():

@@ -24,7 +24,7 @@ from state_backends.framing import FrameReader, frame, preamble
 from state_backends.full_snapshot import describe_stream
 from state_backends.handles import OperatorStateHandle, OperatorStateMode, StateOffsets, StateScope
 from state_backends.heap_states import sorted_map
-from state_backends.shapes import check_shape, list_of, of_type, one_of, row, text, whole
+from state_backends.shapes import Shape, check_shape, list_of, of_type, one_of, row, text, whole
 from state_backends.snapshot import (
     CheckpointStream,
     SnapshotOptions,
@@ -172,21 +172,23 @@ class OperatorStateBackend:
         self._states: dict[str, OperatorState] = {}
         self._declared: set[str] = set()
 
-    def list_state(self, name: str) -> OperatorListState:
+    def list_state(self, name: str, shape: Shape | None = None) -> OperatorListState:
         """The split list of that name.
 
+        :param shape: of each element; what was restored is checked before anything of it is used
+        :raises CorruptStateError: when an element was restored that does not have the shape
         :raises StateSchemaError: when the name belongs to a state of another mode
         """
-        self._declared.add(name)
-        return self._list(name, OperatorStateMode.SPLIT_DISTRIBUTE)
+        return self._declare(name, OperatorStateMode.SPLIT_DISTRIBUTE, shape)
 
-    def union_list_state(self, name: str) -> OperatorListState:
+    def union_list_state(self, name: str, shape: Shape | None = None) -> OperatorListState:
         """The union list of that name.
 
+        :param shape: of each element; what was restored is checked before anything of it is used
+        :raises CorruptStateError: when an element was restored that does not have the shape
         :raises StateSchemaError: when the name belongs to a state of another mode
         """
-        self._declared.add(name)
-        return self._list(name, OperatorStateMode.UNION)
+        return self._declare(name, OperatorStateMode.UNION, shape)
 
     def broadcast_state(self, name: str) -> OperatorBroadcastState:
         """The broadcast state of that name.
@@ -296,6 +298,13 @@ class OperatorStateBackend:
     def _broadcast(self, name: str) -> OperatorBroadcastState:
         state = self._state(name, OperatorStateMode.BROADCAST)
         assert isinstance(state, OperatorBroadcastState)
+        return state
+
+    def _declare(self, name: str, mode: OperatorStateMode, shape: Shape | None) -> OperatorListState:
+        self._declared.add(name)
+        state = self._list(name, mode)
+        if shape is not None:
+            check_shape(state.get(), list_of(shape), f"operator state {name!r}", "element")
         return state
 
     def _list(self, name: str, mode: OperatorStateMode) -> OperatorListState:

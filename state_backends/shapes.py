@@ -94,6 +94,24 @@ values = of_type("a list", list)
 """A list of the user's values."""
 
 
+def path_below(value: Any) -> None:
+    """The name of something below a directory that is known elsewhere, or ``""`` for the directory itself: a file may
+    be renamed or deleted by it."""
+    if type(value) is not str or value.startswith("/") or "\0" in value or ".." in value.split("/"):
+        raise _Misfit("a path that does not lead out of its directory", value)
+
+
+def such_that(expected: str, shape: Shape, holds: Callable[[Any], bool]) -> Shape:
+    """What has a shape and for which something holds besides; ``expected`` is how errors say so."""
+
+    def check(value: Any) -> None:
+        shape(value)
+        if not holds(value):
+            raise _Misfit(expected, value)
+
+    return check
+
+
 def one_of(*values: str) -> Shape:
     """One of some texts."""
 

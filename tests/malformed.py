@@ -23,13 +23,14 @@ def variants(plain: Any) -> Iterator[Any]:
     for other in OTHERS:
         if type(other) is not type(plain) or other != plain:
             yield other
-    if type(plain) is list:
+    if type(plain) in (list, tuple):
+        made = type(plain)
         for index, one in enumerate(plain):
             before, behind = plain[:index], plain[index + 1 :]
-            yield [*before, *behind]
-            yield [*before, one, one, *behind]
+            yield made((*before, *behind))
+            yield made((*before, one, one, *behind))
             for other in variants(one):
-                yield [*before, other, *behind]
+                yield made((*before, other, *behind))
     elif type(plain) is dict:
         for name, one in plain.items():
             yield {key: value for key, value in plain.items() if key != name}

@@ -75,6 +75,17 @@ class StateError(WeirError):
     exit_code = 15
 
 
+class MalformedStateError(StateError):
+    """What an operator, or its coordinator, finds in a checkpoint is not what it writes."""
+
+    def __init__(self, uid: str, checkpoint_id: int, what: str) -> None:
+        super().__init__(
+            f"operator {uid!r} cannot take over its state from checkpoint {checkpoint_id}: {what}\n"
+            "  the state is not what this operator writes\n"
+            "  fix: go on from another checkpoint, or give the operator another uid and let it begin anew"
+        )
+
+
 class StorageError(WeirError):
     """A storage directory is not writable, in use by another run, or holds nothing that can be restored."""
 

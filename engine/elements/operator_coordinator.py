@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.elements.errors import UserFunctionError, WeirError
+from state_backends.shapes import Shape, anything
 
 
 class SubtaskGateways(Protocol):
@@ -49,6 +50,9 @@ class OperatorCoordinator:
     """
 
     gateways: SubtaskGateways
+
+    state_shape: Shape = staticmethod(anything)
+    """Of what ``checkpoint`` returns; what a checkpoint holds is checked before ``reset_to_checkpoint`` gets it."""
 
     def start(self, gateways: SubtaskGateways) -> None:
         """Receive the way to the subtasks; they are deployed, and called ready one by one afterwards."""
@@ -95,6 +99,8 @@ class CoordinatorError(WeirError):
 
     def __init__(self, operator: str, what: str, cause: BaseException) -> None:
         self.operator = operator
+        if isinstance(cause, WeirError):
+            self.exit_code = cause.exit_code
         super().__init__(
             f"{what} of the coordinator of operator {operator!r} raised {type(cause).__name__}: {cause}\n"
             "  the whole job goes back to its newest checkpoint; fix the coordinator if it fails there again"

@@ -23,6 +23,7 @@ from engine.observe.points import AFTER, BEFORE
 from engine.runtime.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files
 from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.interference import JOB_MANAGER
+from engine.runtime.restored_channels import check_channels
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
 from state_backends.errors import CorruptStateError, StateBackendError
@@ -358,6 +359,7 @@ class CheckpointFiles:
         job = metadata.properties.get("job", self.plan.job_name)
         if checkpoint_id not in self._adopted and job != self.plan.job_name:
             raise CorruptStateError(location.metadata_path, f"is the metadata of a checkpoint of job {job!r}")
+        check_channels(metadata, self.plan, location.metadata_path)
         return metadata
 
     def _newest_usable(self, known: Collection[int] | None) -> tuple[CheckpointMetadata | None, list[str]]:

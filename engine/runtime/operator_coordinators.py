@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.checkpoint.operator_coordinators import CoordinatorGateways
-from engine.elements.errors import StateError
+from engine.elements.errors import MalformedStateError, StateError
 from engine.elements.operator_coordinator import CoordinatorError, CoordinatorFactory, OperatorCoordinator
 from state_backends.encoding import default_codec
-from state_backends.errors import StateBackendError
+from state_backends.errors import CorruptStateError, StateBackendError
+from state_backends.shapes import check_shape
 
 if TYPE_CHECKING:
     from engine.checkpoint.messages import TaskId
@@ -92,12 +93,23 @@ class CoordinatorHolder:
             self.close()
             self._guard("create_coordinator", self._make)
         if self._is_started or checkpoint_id is not None:
-            self._tell(
-                "reset_to_checkpoint",
-                lambda one: one.reset_to_checkpoint(
-                    checkpoint_id, None if state is None else default_codec().decode(state, f"state of {self._name!r}")
-                ),
-            )
+            self._tell("reset_to_checkpoint", lambda one: self._set_back(one, checkpoint_id, state))
+
+    def _set_back(self, coordinator: OperatorCoordinator, checkpoint_id: int | None, state: bytes | None) -> None:
+        """Raises :class:`MalformedStateError` when the state is not what the coordinator writes."""
+        if checkpoint_id is None or state is None:
+            coordinator.reset_to_checkpoint(checkpoint_id, None)
+            return
+        what = "state of its coordinator"
+        try:
+            plain = default_codec().decode(state, what)
+            check_shape(plain, coordinator.state_shape, what, "state")
+            coordinator.reset_to_checkpoint(checkpoint_id, plain)
+        except CorruptStateError as error:
+            raise MalformedStateError(self._uid, checkpoint_id, f"{error.path}: {error.what}") from error
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, StateBackendError) as error:
+            told = f"{what}: {type(error).__name__}: {error}"
+            raise MalformedStateError(self._uid, checkpoint_id, told) from error
 
     def _make(self) -> None:
         self._coordinator = self._create()

@@ -113,6 +113,29 @@ def restore_channels(
     return result
 
 
+def check_channels(metadata: CheckpointMetadata, plan: ExecutionPlan, path: str) -> None:
+    """Refuse records in flight between subtasks that an edge did not have.
+
+    :param path: how errors name the metadata
+    :raises CorruptStateError: when there are some
+    """
+    parallelism = {operator.uid: operator.parallelism for operator in metadata.operators}
+    edges = {edge.name: edge for edge in plan.edges}
+    for handle in metadata.channel_state():
+        for piece in handle.pieces:
+            name = piece.channel
+            edge = edges.get(name.edge)
+            if edge is None:
+                continue
+            moved = _Edge(plan, edge, parallelism).moved
+            if name.sender >= moved.old_senders or name.receiver >= moved.old_receivers:
+                raise CorruptStateError(
+                    path,
+                    f"malformed: there are records in flight on {moved.name} from subtask {name.sender} to"
+                    f" {name.receiver}, but the edge led from {moved.old_senders} to {moved.old_receivers} subtasks",
+                )
+
+
 def _read(reader: StateReader, handles: Iterable[ChannelStateHandle | None]) -> _Pieces:
     pieces: _Pieces = {}
     for handle in handles:
@@ -135,7 +158,7 @@ class _Edge:
         self._max_parallelism = target.max_parallelism
         declared = edge.partitioner.key_type if isinstance(edge.partitioner, HashPartitioner) else None
         self.key_type: KeyType | None = declared
-        self._moved = ChannelStateEdge(
+        self.moved = ChannelStateEdge(
             edge.name,
             edge.partitioner.name,
             old_parallelism.get(sender_uid, source.parallelism),
@@ -153,19 +176,11 @@ class _Edge:
         """What each new pair reads. ``causes_of``: of the records of an old pair, in their order."""
         if not pieces:
             return
-        moved = self._moved
-        for sender, receiver in pieces:
-            if sender >= moved.old_senders or receiver >= moved.old_receivers:
-                raise CorruptStateError(
-                    f"records in flight on {moved.name}",
-                    f"malformed: some are from subtask {sender} to {receiver}, but the edge led from"
-                    f" {moved.old_senders} to {moved.old_receivers} subtasks",
-                )
         self._settle_key_type(pieces.values())
         for pair, read in self._planned(pieces).items():
             batches: list[Batch] = []
             for old, columns in read:
-                filtered = needs_filter(self._moved, old[1])
+                filtered = needs_filter(self.moved, old[1])
                 whole = map(_batch, columns) if causes_of is None else _traced(columns, causes_of(old))
                 batches += [kept for one in whole if len(kept := self._kept(one, pair[1]) if filtered else one)]
             yield pair, batches
@@ -174,11 +189,11 @@ class _Edge:
         self, pieces: Mapping[tuple[int, int], list[RecordColumns]]
     ) -> Mapping[tuple[int, int], tuple[tuple[tuple[int, int], list[RecordColumns]], ...]]:
         try:
-            return plan_channel_state(self._moved, pieces)
+            return plan_channel_state(self.moved, pieces)
         except UnsupportedMappingError as error:
             if not self._edge.is_feedback:
                 raise
-            moved = self._moved
+            moved = self.moved
             raise UnsupportedMappingError(
                 f"edge {moved.name!r}: the checkpoint holds records that were on their way back to the head of an "
                 f"iteration, from {moved.old_senders} to {moved.old_receivers} subtasks, and the job now has "

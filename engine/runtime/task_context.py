@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import JobChangedError, JobGraphError
+from engine.elements.errors import JobChangedError, JobGraphError, StateError
 from engine.elements.operator import OperatorMetrics
 from engine.graph.plan import OperatorPlan
 from engine.runtime.background import Materializing, TaskExecutor
@@ -13,6 +13,7 @@ from engine.runtime.operator_coordinators import OperatorEvent, plain_copy
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.restored_state import RestoredOperator
 from engine.runtime.shared_files import SharedStreams
+from state_backends.errors import StateSchemaError
 from state_backends.key_groups import key_group_range_for_index
 from state_backends.keyed_backend import KeyedStateBackend
 from state_backends.operator_state import OperatorStateBackend
@@ -198,7 +199,13 @@ class TaskOperatorContext:
             if self._restored is None or not self._restored.operator:
                 self.operator = OperatorStateBackend()
             else:
-                self.operator = self._restore_operator_backend(self._restored)
+                try:
+                    self.operator = self._restore_operator_backend(self._restored)
+                except StateSchemaError as error:
+                    raise StateError(
+                        f"operator {self.uid!r} cannot take over its state from checkpoint"
+                        f" {self._restored_checkpoint_id}: {error}"
+                    ) from error
         return self.operator
 
     def refuse_unclaimed_state(self) -> None:

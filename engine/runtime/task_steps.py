@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.elements.errors import StateError, WeirError
+from engine.elements.errors import MalformedStateError, WeirError
 from engine.runtime.interference import ZOMBIE
-from state_backends.errors import StateBackendError
+from state_backends.errors import CorruptStateError, StateBackendError
 
 if TYPE_CHECKING:
     from engine.checkpoint.instructions import (
@@ -60,22 +60,20 @@ class TaskSteps:
     def initialize(self, operator: Operator) -> None:
         """Have an operator take over its state.
 
-        Raises :class:`engine.elements.errors.StateError` when an operator stumbles over what it has restored.
+        Raises :class:`engine.elements.errors.MalformedStateError` when it is not what the operator writes.
         """
         try:
             operator.initialize_state()
-        except (WeirError, StateBackendError):
-            raise
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, CorruptStateError) as error:
             checkpoint_id = operator.context.restored_checkpoint_id()
-            if checkpoint_id is None:
+            if checkpoint_id is None or isinstance(error, WeirError):
                 raise
-            raise StateError(
-                f"operator {operator.context.uid!r} cannot take over its state from checkpoint {checkpoint_id}:"
-                f" {type(error).__name__}: {error}\n"
-                "  the state is not what this operator writes\n"
-                "  fix: go on from another checkpoint, or give the operator another uid and let it begin anew"
-            ) from error
+            if isinstance(error, StateBackendError) and not isinstance(error, CorruptStateError):
+                raise
+            what = f"{type(error).__name__}: {error}"
+            if isinstance(error, CorruptStateError):
+                what = f"{error.path}: {error.what}"
+            raise MalformedStateError(operator.context.uid, checkpoint_id, what) from error
 
     def prepare_operator(self, operator: Operator, checkpoint_id: int) -> None:
         """Have an operator send what belongs ahead of a barrier."""

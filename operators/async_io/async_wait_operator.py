@@ -33,6 +33,7 @@ from operators.async_io.async_function import (
     FixedLatency,
 )
 from operators.async_io.element_queue import ElementQueue, Entry
+from state_backends.shapes import anything, number, optional, row
 
 if TYPE_CHECKING:
     from engine.observe.provenance import Lineage
@@ -83,7 +84,7 @@ class AsyncWaitOperator(Operator):
         self._has_ended = False
 
     def initialize_state(self) -> None:
-        self._state = self.context.operator_backend().list_state(_STATE)
+        self._state = self.context.operator_backend().list_state(_STATE, row(anything, optional(number)))
 
     def open(self) -> None:
         for value, timestamp_ms in self._state.get():

@@ -47,6 +47,7 @@ from operators.transactions.two_phase_commit import (
     TwoPhaseCommitSinkOperator,
     check_timeouts,
 )
+from state_backends.shapes import row, such_that, text
 
 
 class DatabaseSink(TableSink):
@@ -162,6 +163,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
     """A transaction is ``(its name as text,)``."""
 
     spends_per_batch = True
+    transaction_shape = staticmethod(row(such_that("the name of a transaction", text, TransactionName.is_one)))
 
     def __init__(self, spec: DatabaseSink) -> None:
         super().__init__(

@@ -89,6 +89,14 @@ class TransactionName(NamedTuple):
         return f"{writer}/{subtask}/{epoch}/{incarnation}.{attempt}/{number}"
 
     @classmethod
+    def is_one(cls, text: str) -> bool:
+        """Whether :meth:`parse` can read a text."""
+        try:
+            return str(cls.parse(text)) == text
+        except ValueError:
+            return False
+
+    @classmethod
     def parse(cls, text: str) -> TransactionName:
         """The reverse of ``str``. Raises :class:`ValueError`."""
         writer, subtask, epoch, run, number = text.rsplit("/", 4)

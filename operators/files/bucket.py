@@ -28,6 +28,7 @@ from operators.files.part_files import PartEncoder, PartFile, Rows
 from operators.files.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
 from operators.files.rolling_policies import EventRule, OnCheckpointRollingPolicy, RollingPolicy
 from operators.table.partition_path import partition_path
+from state_backends.shapes import list_of, number, optional, path_below, row, whole
 
 __all__ = [
     "Bucket", "BucketState", "BucketsListener", "OnCheckpointRollingPolicy", "PartNames", "PartSettings",
@@ -114,6 +115,16 @@ class BucketState(NamedTuple):
     bucket_id: str
     booked: list[tuple[int, list[tuple[str, str, int]]]]
     in_progress: tuple[str, str, int, int] | None = None
+
+
+_FILE = row(path_below, path_below, whole)
+
+BUCKET_STATE = row(
+    path_below,
+    list_of(row(whole, list_of(_FILE))),
+    more=(optional(row(path_below, path_below, whole, number)),),
+)
+"""The shape of a :class:`BucketState`. (In checkpoints of older versions buckets had no open parts.)"""
 
 
 class Bucket:

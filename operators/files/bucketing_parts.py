@@ -39,12 +39,23 @@ from operators.files.late_truncation import LateTruncations
 from operators.files.path_inside import path_inside
 from operators.files.valid_length import has_valid_length, write_valid_length
 from state_backends.filesystem import FileSystem, WritableFile
+from state_backends.shapes import list_of, number, optional, path_below, row, such_that, whole
 
 _COPY_BYTES = 1 << 20
 
 BucketSnapshot = tuple[Any, ...]
 """State of one bucket: its id, part in progress or ``None``, its valid length, times of the last write and of creation
 in ms, pending parts, pending parts of each checkpoint."""
+
+
+_NAMES = list_of(path_below)
+
+BUCKET_SNAPSHOT = such_that(
+    "a bucket with a length of its part if it has one",
+    row(path_below, optional(path_below), number, number, number, _NAMES, list_of(row(whole, _NAMES))),
+    lambda bucket: (bucket[1] is None) == (bucket[2] == -1) and bucket[2] >= -1,
+)
+"""Its shape."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from engine.elements.operator import Operator
 from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssigner, FunctionBucketAssigner
 from operators.files.bucketing_journal import PartJournal
 from operators.files.bucketing_names import FINISHED, BucketingNames
-from operators.files.bucketing_parts import BucketingParts
+from operators.files.bucketing_parts import BUCKET_SNAPSHOT, BucketingParts
 from operators.files.file_sink import checked_format
 from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.lost_files import report_lost_files
@@ -38,6 +38,7 @@ from operators.files.valid_length import read_valid_length
 from operators.sinks import SinkOperator
 from operators.table.partition_path import escape_path_name
 from state_backends.filesystem import FileSystem
+from state_backends.shapes import list_of
 
 DEFAULT_BATCH_SIZE_BYTES = 384 * 1024 * 1024
 DEFAULT_INACTIVE_CHECK_INTERVAL_MS = 60_000
@@ -186,7 +187,7 @@ class _BucketingSinkOperator(SinkOperator):
                 parallelism=context.parallelism,
                 attempt=f"{context.incarnation}-{context.attempt}",
             )
-        self._state = context.operator_backend().list_state("bucket-states")
+        self._state = context.operator_backend().list_state("bucket-states", list_of(BUCKET_SNAPSHOT))
         with self._storage_errors():
             self._delete_scratch()
             if self._journal is not None:

@@ -20,15 +20,20 @@ from typing import Any
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import OperatorContext
-from operators.files.bucket import BucketState
+from operators.files.bucket import BUCKET_STATE, BucketState
 from operators.files.compact_coordinator import CompactionStrategy
 from operators.files.compaction_operators import CompactCoordinatorOperator, CompactorOperator
-from operators.files.directory_reconciliation import PART_COUNTERS, DirectoryReconciliation, RestoredCounters
-from operators.files.file_committer import PENDING, FileCommitter, delete
+from operators.files.directory_reconciliation import (
+    COUNTER_STATE,
+    PART_COUNTERS,
+    DirectoryReconciliation,
+    RestoredCounters,
+)
+from operators.files.file_committer import COMMITTABLE_SHAPE, PENDING, FileCommitter, delete
 from operators.files.file_merging import merge_of
 from operators.files.file_sink import FileSink
 from operators.files.file_writer import FileWriter
-from operators.files.instance_reconciliation import InstanceReconciliation, RestoredInstances
+from operators.files.instance_reconciliation import INSTANCE_STATE, InstanceReconciliation, RestoredInstances
 from operators.files.lost_files import report_lost_files
 from operators.files.part_files import PartEncoder, RecordError
 from operators.files.recoverable_writer import RecoverableWriter
@@ -52,6 +57,8 @@ class CommittingFileSink(CommittingSink, FileSink):
 
     name = FileSink.name
     writer_state = "buckets"
+    writer_state_shape = staticmethod(BUCKET_STATE)
+    committable_shape = staticmethod(COMMITTABLE_SHAPE)
 
     def __init__(
         self, spec: FileSink, compaction: CompactionStrategy | None = None, compaction_ns_per_byte: int = 0
@@ -143,7 +150,7 @@ class FileSinkWriter(SinkWriter):
             suffix=spec.suffix,
             hidden=spec.compaction is not None,
         )
-        self._instances = context.operator_backend().union_list_state("writers")
+        self._instances = context.operator_backend().union_list_state("writers", INSTANCE_STATE)
         states = [BucketState(*state) for state in restored]
         self._directory = InstanceReconciliation(
             self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
@@ -171,7 +178,7 @@ class FileSinkWriter(SinkWriter):
         context, spec, backend = self._context, self._spec, self._context.operator_backend()
         if PART_COUNTERS not in backend.state_names():
             return 0
-        counters = backend.union_list_state(PART_COUNTERS)
+        counters = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
         restored = RestoredCounters(counters.get())
         # The next checkpoint is one of ours. Each subtask would carry all of it along, and the next read it from each.
         counters.clear()

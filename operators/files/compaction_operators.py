@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
 from operators.files.compact_coordinator import CompactCoordinator, CompactionRequest, as_request
-from operators.files.compactor import Compactor
-from operators.files.file_committer import FileCommittable, pending_file
+from operators.files.compactor import REQUEST_STATE, Compactor
+from operators.files.file_committer import COMMITTABLE_SHAPE, FileCommittable, pending_file
 from operators.files.file_merging import merge_of
-from operators.files.instance_reconciliation import InstanceReconciliation, RestoredInstances
+from operators.files.instance_reconciliation import INSTANCE_STATE, InstanceReconciliation, RestoredInstances
 from operators.files.recoverable_writer import PendingFile, RecoverableWriter
 from operators.files.storage_problems import storage_problems
 from operators.files.unique_names import UniqueNames
@@ -48,7 +48,7 @@ class CompactCoordinatorOperator(SinkOperator):
 
     def initialize_state(self) -> None:
         """What was not fired goes through the strategy of today."""
-        self._state = self.context.operator_backend().list_state("committables")
+        self._state = self.context.operator_backend().list_state("committables", COMMITTABLE_SHAPE)
         self._fired = self._machine.restore([tuple(one) for one in self._state.get()])
 
     def process_batch(self, batch: Batch) -> None:
@@ -116,8 +116,8 @@ class CompactorOperator(SinkOperator):
             self._names,
             replaces=not context.checkpointing_enabled,
         )
-        self._state = backend.list_state("requests")
-        self._instances = backend.union_list_state("compactors")
+        self._state = backend.list_state("requests", REQUEST_STATE)
+        self._instances = backend.union_list_state("compactors", INSTANCE_STATE)
         self._last_checkpoint_id = context.restored_checkpoint_id() or 0
         self._machine.restore(self._state.get())
         if context.checkpointing_enabled:

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from operators.files.compact_coordinator import CompactionRequest, as_request
-from operators.files.file_committer import FileCommittable, delete
+from operators.files.file_committer import COMMITTABLE_SHAPE, PENDING, FileCommittable, delete
+from state_backends.shapes import list_of, number, path_below, row, such_that
 
 PREFIX = "compacted-"
 
@@ -35,6 +36,15 @@ Compaction = Callable[[str, str, list[FileCommittable]], FileCommittable]
 
 CompactorState = tuple[Any, ...]
 """``(checkpoint, request)``"""
+
+
+_PENDING_FILE = such_that("a pending file", COMMITTABLE_SHAPE, lambda value: value[0] == PENDING)
+
+REQUEST_STATE = row(
+    such_that("a checkpoint", number, lambda known: known >= SUBMITTED),
+    row(path_below, list_of(_PENDING_FILE), list_of(COMMITTABLE_SHAPE)),
+)
+"""Its shape."""
 
 
 def compacted_path(source: str) -> str:

@@ -31,12 +31,17 @@ from operators.files.bucket import Bucket, BucketState
 from operators.files.open_part_fence import OpenPartFence
 from operators.files.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.unique_names import attempt_of
+from state_backends.shapes import list_of, path_below, row, whole
 
 PART_COUNTERS = "part-counters"
 """The union list in which subtasks file theirs."""
 
 CounterState = tuple[int, int, list[tuple[str, int]]]
 """Subtask, its greatest counter, and the buckets whose own next counter is lower."""
+
+
+COUNTER_STATE = row(whole, whole, more=(list_of(row(path_below, whole)),))
+"""Its shape. (Checkpoints of older versions do not say which buckets lag.)"""
 
 
 def counter_state(subtask: int, max_part_counter: int, buckets: Iterable[Bucket]) -> CounterState:

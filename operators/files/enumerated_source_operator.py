@@ -33,7 +33,7 @@ from operators.files.split_coordinator import (
     FileSplitCoordinator,
     plain_splits,
 )
-from operators.source_operator import SourceOperator, _Saved, _Split
+from operators.source_operator import SourceOperator, _Saved, _Split, saved_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,12 +106,14 @@ class EnumeratedSourceOperator(SourceOperator):
         self._is_asking = self._ends = False
 
     def initialize_state(self) -> None:
-        self._state = self.context.operator_backend().list_state(_STATE)
+        self._state = self.context.operator_backend().list_state(_STATE, saved_shape(self._source))
 
     def open(self) -> None:
         self._begin_source()
         saved = [_Saved(*element) for element in self._state.get()]
-        self._splits = [_Split(one.id, one.position) for one in saved if one.id != _NO_SPLIT]
+        restored = [one for one in saved if one.id != _NO_SPLIT]
+        self._each_once(restored)
+        self._splits = [_Split(one.id, one.position) for one in restored]
         self._unfinished = list(self._splits)
         if self._strategy is not None and self._strategy.emits:
             self._open_watermarks(self._strategy, saved)
@@ -185,7 +187,8 @@ class EnumeratedSourceOperator(SourceOperator):
         while self._unfinished:
             split = self._unfinished[0]
             if split.reader is None:
-                split.reader = self._source.open_split(split.id, split.position, self._source_context)
+                self._open_split(split)
+            assert split.reader is not None
             ready = getattr(split.reader, "ready", None)
             if ready is None:
                 return records

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from engine.elements.errors import StorageError
 from operators.files.recoverable_writer import PendingFile, ResumeHandle
 from operators.transactions.committables import CommitRequest
+from state_backends.shapes import path_below, row, such_that, tagged, whole
 
 PENDING, CLEAN_UP, DELETE = "pending", "clean-up", "delete"
 """The first field of a committable."""
@@ -27,6 +28,19 @@ PENDING, CLEAN_UP, DELETE = "pending", "clean-up", "delete"
 FileCommittable = tuple[Any, ...]
 """``(PENDING | CLEAN_UP, bucket, temporary, target, size_bytes)`` or ``(DELETE, bucket, path)``; paths are relative to
 the sink's directory."""
+
+
+COMMITTABLE_SHAPE = such_that(
+    "a committable of files",
+    tagged(
+        {
+            PENDING: row(path_below, path_below, path_below, whole),
+            CLEAN_UP: row(path_below, path_below, path_below, whole),
+            DELETE: row(path_below, path_below),
+        }
+    ),
+    lambda value: value[0] in (PENDING, CLEAN_UP, DELETE),
+)
 
 
 def pending_file(bucket_id: str, file: PendingFile) -> FileCommittable:

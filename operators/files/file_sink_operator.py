@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import StorageError
-from operators.files.bucket import BucketsListener, BucketState, PartNames
+from operators.files.bucket import BUCKET_STATE, BucketsListener, BucketState, PartNames
 from operators.files.buckets import Buckets
 from operators.files.directory_reconciliation import (
+    COUNTER_STATE,
     PART_COUNTERS,
     DirectoryReconciliation,
     RestoredCounters,
@@ -66,8 +67,8 @@ class FileSinkOperator(SinkOperator):
             replaces=not context.checkpointing_enabled,
             resumes=spec.resumes,
         )
-        self._bucket_state = backend.list_state("buckets")
-        self._counter_state = backend.union_list_state(PART_COUNTERS)
+        self._bucket_state = backend.list_state("buckets", BUCKET_STATE)
+        self._counter_state = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
         counters = RestoredCounters(self._counter_state.get())
         states = [BucketState(*state) for state in self._bucket_state.get()]
         names = PartNames(spec.prefix, spec.suffix, context.subtask)

@@ -37,6 +37,7 @@ from operators.files.file_splits import (
 from operators.files.line_reader import LineReader, OnMalformed
 from operators.files.split_assigner import ASSIGNERS
 from operators.files.stream_formats import StreamFormat, StreamFormatReader, is_stream_format
+from state_backends.shapes import Shape, anything, number, positive, row, whole
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -262,6 +263,14 @@ class FileSource:
         if is_stream_format(format):
             return StreamFormatReader(file, split, format, position, context)
         return LineReader(file, split, format, position, self._on_malformed, context)
+
+    @property
+    def position_shape(self) -> Shape:
+        """Of what its readers say they have come to."""
+        if isinstance(self._format, BulkInputFormat):
+            return getattr(self._format, "position_shape", anything)
+        # Offset and records behind it; or offset, line, and checksum of what is before it, which older versions lack.
+        return row(number, whole) if is_stream_format(self._format) else row(whole, positive, more=(whole,))
 
     # --- with an enumerator -------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from operators.files.compactor import PREFIX
 from operators.files.open_part_fence import OpenPartFence
 from operators.files.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.unique_names import UNIQUE_NAME_PATTERN
+from state_backends.shapes import list_of, row, text, whole
 
 Attempt = tuple[int, int]
 """Incarnation and attempt."""
@@ -43,6 +44,11 @@ def parts_of(unique: str) -> tuple[Attempt, int, int]:
     """Who has given a unique name: the attempt, the subtask, and how many it had given before."""
     incarnation, high, low, subtask, number = unique.split("-")
     return (int(incarnation, 16), int(high + low, 16)), int(subtask, 16), int(number, 16)
+
+
+INSTANCE_STATE = row(whole, whole, whole, whole, list_of(row(text, whole)))
+"""The shape of what a subtask files: itself, incarnation, attempt, names given, and those in use with their next
+counters."""
 
 
 class RestoredInstances:

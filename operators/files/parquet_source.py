@@ -23,6 +23,7 @@ from engine.elements.errors import ConfigurationError, MissingDependencyError, S
 from engine.elements.source import SourceContext
 from operators.files.compressed_files import CorruptFileError
 from operators.files.file_splits import SplitRange, position_behind
+from state_backends.shapes import number, row, whole
 
 _FOOTER_TAIL = 8
 """Length of the metadata, and ``PAR1``."""
@@ -76,6 +77,8 @@ class ParquetInputFormat:
         self.record = record
         self.timestamps = timestamps
         self.types = dict(types or {})
+
+    position_shape = staticmethod(row(number, whole, whole))
 
     def cut(self, file: BinaryIO, path: str, split_bytes: int) -> list[tuple[int, int | None]]:
         """Ranges of row groups, of at least ``split_bytes`` bytes each but for the last."""
@@ -170,7 +173,14 @@ class ParquetSplitReader:
                 "another one\n  put the old file back, or start without the checkpoint"
             )
         if offset >= 0:
-            self._group, self._row = offsets.index(offset), records
+            group = offsets.index(offset)
+            if records > self._groups[group].rows:
+                raise StateError(
+                    f"file {self._path!r} of source {self._context.name!r}: the checkpoint says that {records} records"
+                    f" of a row group were read which has {self._groups[group].rows}\n"
+                    "  go on from another checkpoint, or start without one"
+                )
+            self._group, self._row = group, records
 
     def ready(self) -> int:
         """How many records are sure to come next, at least one before the end of the split."""

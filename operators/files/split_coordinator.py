@@ -31,6 +31,7 @@ from operators.files.split_enumerator import (
     StaticFileSplitEnumerator,
     restored,
 )
+from state_backends.shapes import list_of, nothing, optional, row, text, whole
 
 REQUEST, LISTED, DISCOVERED = "request", "listed", "discovered"
 LIST, SPLIT, NO_MORE_SPLITS = "list", "split", "no more splits"
@@ -51,6 +52,8 @@ def splits_from(plain: Iterable[Any]) -> list[FileSourceSplit]:
 
 class FileSplitCoordinator(OperatorCoordinator):
     """Answers the readers of one source."""
+
+    state_shape = staticmethod(optional(row(list_of(row(text, text, whole, whole, nothing)), optional(list_of(text)))))
 
     def __init__(self, create_assigner: Callable[[], SplitAssigner], *, is_continuous: bool) -> None:
         self._create_assigner = create_assigner

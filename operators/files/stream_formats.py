@@ -104,7 +104,7 @@ class StreamFormatReader:
 
     def _fetch(self) -> None:
         """Read the next batch, which is empty at the end."""
-        self._batch_start = self._guarded(self._reader.position) or self.position()
+        self._batch_start = self._guarded(self._reader.position) or CheckpointedPosition(*self.position())
         self._ready, self._emitted = [], 0
         fetched_to = self._file.tell() + self._fetch_bytes
         while (record := self._guarded(self._reader.read)) is not None:
@@ -124,9 +124,9 @@ class StreamFormatReader:
             name, attempt = self._context.name, self._context.attempt
             raise UserFunctionError(name, "the format's reader", self._split.path, attempt, error) from error
 
-    def position(self) -> CheckpointedPosition:
-        """See :class:`engine.elements.source.SplitReader`."""
-        return position_behind(*self._batch_start, self._emitted - 1)
+    def position(self) -> tuple[int, int]:
+        """See :class:`engine.elements.source.SplitReader`. A plain tuple, as state holds it."""
+        return (*position_behind(*self._batch_start, self._emitted - 1),)
 
     def available_at_ns(self, now_ns: int) -> int:
         """There is always something, up to the end."""

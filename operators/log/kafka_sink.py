@@ -29,6 +29,8 @@ from operators.log.kafka_client import check_settings, client_library, kafka_err
 from operators.log.kafka_publisher import Deliveries, OutRecord, Publisher
 from operators.log.log_sink import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE
 from operators.sinks import SinkOperator
+from state_backends.shapes import binary, list_of, optional, row, whole
+from state_backends.shapes import number as any_number
 
 Encode = Callable[[Any], bytes | None]
 
@@ -157,6 +159,11 @@ class _PlainKafkaSink(_KafkaSinkOperator):
         self._deliveries.wait()
 
 
+_RECORD = row(optional(binary), optional(binary), any_number, any_number)
+_PENDING = row(whole, list_of(row(whole, list_of(_RECORD))))
+"""Of what one subtask has pending: itself, and by checkpoint its records."""
+
+
 class _TransactionalKafkaSink(_KafkaSinkOperator):
     def __init__(self, spec: KafkaSink) -> None:
         super().__init__(spec)
@@ -167,7 +174,7 @@ class _TransactionalKafkaSink(_KafkaSinkOperator):
         """By subtask, of this one and of those whose records it has restored."""
 
     def initialize_state(self) -> None:
-        self._state = self.context.operator_backend().union_list_state("pending-records")
+        self._state = self.context.operator_backend().union_list_state("pending-records", _PENDING)
         mine, parallelism = self.context.subtask, self.context.parallelism
         restored = {subtask: dict(pending) for subtask, pending in self._state.get()}
         for subtask in dict.fromkeys([mine, *(one for one in sorted(restored) if one % parallelism == mine)]):

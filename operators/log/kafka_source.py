@@ -24,6 +24,7 @@ from operators.log.consumer_groups import COMMITS_FAILED, COMMITS_SUCCEEDED
 from operators.log.kafka_client import check_settings, client_library, kafka_errors, translated
 from operators.log.log_source import EARLIEST, check_offsets, check_start
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED
+from state_backends.shapes import optional, row, whole
 
 _GROUP = "weir-source"
 """The client wants one; nothing is committed to this one."""
@@ -90,6 +91,8 @@ class KafkaSource:
 
     gained_position = (None, None)
     """Of partitions that the topic has gained since the job began: nothing in them has been read."""
+
+    position_shape = staticmethod(row(optional(whole), optional(whole)))
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""

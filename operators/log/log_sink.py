@@ -56,6 +56,7 @@ from operators.transactions.two_phase_commit import (
     check_timeouts,
 )
 from state_backends.filesystem import FileSystem
+from state_backends.shapes import row, text, whole
 
 __all__ = ["AT_LEAST_ONCE", "DELIVERIES", "EXACTLY_ONCE", "NONE", "LogSink", "TransactionalLogSink"]
 
@@ -210,6 +211,8 @@ class LogSink:
 
 class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     """A transaction is ``(transactional id, epoch)``."""
+
+    transaction_shape = staticmethod(row(text, whole))
 
     def __init__(self, spec: LogSink) -> None:
         super().__init__(

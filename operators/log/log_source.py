@@ -30,6 +30,7 @@ from operators.log.disk_log import DiskLog, check_log_path
 from operators.log.log_reader import Extent, PartitionReader, extent_of
 from operators.log.topics import check_topic_name, partition_directory, partitions_of, topics_of
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, OffsetOutOfRangeError
+from state_backends.shapes import optional, row, whole
 
 EARLIEST, LATEST = "earliest", "latest"
 DEFAULT_POLL_MS = 100
@@ -80,6 +81,8 @@ class LogSource:
         self._start_at_ms = start_at_ms
         self._is_bounded, self._poll_ns = bounded, poll_ms * 1_000_000
 
+    position_shape = staticmethod(row(optional(whole), optional(whole), optional(whole)))
+
     gained_position = (None, None, None)
     """Of partitions that the topic has gained since the job began: nothing in them has been read."""
 
@@ -123,6 +126,16 @@ class LogSource:
             end = readable if self._is_bounded else None
         else:
             offset, crc, end = position
+            if self._is_bounded:
+                # Else a job that waits for what will never come would wait for ever.
+                extent = extent_of(files, directory, where)
+                if end is None:
+                    end = extent.stable if self._isolation == READ_COMMITTED else extent.end
+                elif end > extent.end:
+                    raise DataLossError(
+                        f"source {context.name!r} cannot go on: {where} was to be read up to offset {end}, and has"
+                        f" {extent.end}\n  put the log back, or start the job anew in another storage directory"
+                    )
         try:
             reader = PartitionReader(files, directory, where, offset, crc=crc, isolation=self._isolation)
         except OffsetOutOfRangeError as error:

@@ -22,7 +22,9 @@ from operators.files.unique_names import UniqueNames, attempt_of
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import END_MARKER, END_OF_CHECKPOINT, FILE, UNIT, announcement, end_marker, unit
 from operators.table.table_compaction import (
+    COMPACTED_FILES,
     COMPACTED_PREFIX,
+    FILES_TO_COMPACT,
     CompactCoordinator,
     CompactionUnit,
     Compactor,
@@ -48,7 +50,7 @@ class CompactCoordinatorOperator(Operator):
 
     def initialize_state(self) -> None:
         """See ``Operator``."""
-        self._state = self.context.operator_backend().list_state("files-to-compact")
+        self._state = self.context.operator_backend().list_state("files-to-compact", FILES_TO_COMPACT)
         self._machine.restore(self._state.get(), self.context.restored_checkpoint_id())
 
     def process_batch(self, batch: Batch) -> None:
@@ -96,7 +98,7 @@ class CompactOperator(Operator):
         self._machine = Compactor(context.subtask, context.parallelism)
         self._fs = context.file_system()
         self._directory = context.resolve_path(self._path)
-        self._state = context.operator_backend().list_state("compacted-files")
+        self._state = context.operator_backend().list_state("compacted-files", COMPACTED_FILES)
         self._machine.restore(self._state.get())
         self._unique = UniqueNames(context.incarnation, context.attempt, context.subtask)
         if not context.subtask:

@@ -69,14 +69,14 @@ class PartitionCommitterOperator(SinkOperator):
         self._columns = tuple(columns)
         self._commit = commit
         trigger = commit.settings.create(columns)
-        self._state_names = trigger.state_names
+        self._state_shapes = trigger.state_shapes
         self._machine = PartitionCommitter(trigger)
 
     def initialize_state(self) -> None:
         """The policies are opened first: a table that does not fit is an error before the first record."""
         context, backend = self.context, self.context.operator_backend()
         self._policies = open_policies(self._commit.policies, context.resolve_path, self._columns)
-        self._lists = {name: backend.list_state(name) for name in self._state_names}
+        self._lists = {name: backend.list_state(name, shape) for name, shape in self._state_shapes.items()}
         self._machine.restore({name: list(state.get()) for name, state in self._lists.items()})
 
     def process_batch(self, batch: Batch) -> None:

@@ -17,7 +17,7 @@ Both comparisons are strict.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
@@ -30,6 +30,7 @@ from operators.table.partition_time import (
     local_to_epoch_ms,
     time_zone,
 )
+from state_backends.shapes import Shape, number, path_below, row, whole
 
 PROCESS_TIME, PARTITION_TIME = "process-time", "partition-time"
 TRIGGERS = (PROCESS_TIME, PARTITION_TIME)
@@ -91,10 +92,14 @@ class PartitionTimePredicate:
         return watermark_ms > self.partition_time_ms(partition) + self._delay_ms
 
 
+_PENDING_WITH_TIME, _PENDING, _WATERMARKS = "pending-partitions-with-time", "pending-partitions", "watermarks"
+
+
 class CommitTrigger(Protocol):
     """What a committer asks; its state is plain values, by the name of the list that holds it."""
 
-    state_names: tuple[str, ...]
+    state_shapes: Mapping[str, Shape]
+    """By name of a list: the shape of its elements."""
 
     def add(self, partition: str, now_ms: int) -> None:
         """A writer has announced ``partition``."""
@@ -121,7 +126,7 @@ class CommitTrigger(Protocol):
 class ProcessTimeTrigger:
     """See the rules of the module."""
 
-    state_names: tuple[str, ...] = ("pending-partitions-with-time",)
+    state_shapes: Mapping[str, Shape] = {_PENDING_WITH_TIME: row(path_below, number)}
 
     def __init__(self, delay_ms: int) -> None:
         self._predicate = ProcessTimePredicate(delay_ms)
@@ -133,11 +138,11 @@ class ProcessTimeTrigger:
 
     def snapshot(self, checkpoint_id: int, watermark_ms: int) -> dict[str, list[Any]]:
         """See ``CommitTrigger``."""
-        return {self.state_names[0]: list(self._created_ms.items())}
+        return {_PENDING_WITH_TIME: list(self._created_ms.items())}
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
         """See ``CommitTrigger``. Delays do not start again."""
-        self._created_ms = dict(lists.get(self.state_names[0], ()))
+        self._created_ms = dict(lists.get(_PENDING_WITH_TIME, ()))
 
     def take_committable(self, checkpoint_id: int, now_ms: int) -> list[str]:
         """See ``CommitTrigger``."""
@@ -163,7 +168,7 @@ class ProcessTimeTrigger:
 class PartitionTimeTrigger:
     """See the rules of the module."""
 
-    state_names: tuple[str, ...] = ("pending-partitions", "watermarks")
+    state_shapes: Mapping[str, Shape] = {_PENDING: path_below, _WATERMARKS: row(whole, number)}
 
     def __init__(self, predicate: PartitionTimePredicate) -> None:
         self._predicate = predicate
@@ -178,14 +183,14 @@ class PartitionTimeTrigger:
         """See ``CommitTrigger``."""
         self._watermarks[checkpoint_id] = watermark_ms
         return {
-            self.state_names[0]: list(self._pending),
-            self.state_names[1]: sorted(self._watermarks.items()),
+            _PENDING: list(self._pending),
+            _WATERMARKS: sorted(self._watermarks.items()),
         }
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
         """See ``CommitTrigger``."""
-        self._pending = dict.fromkeys(lists.get(self.state_names[0], ()))
-        self._watermarks = dict(lists.get(self.state_names[1], ()))
+        self._pending = dict.fromkeys(lists.get(_PENDING, ()))
+        self._watermarks = dict(lists.get(_WATERMARKS, ()))
 
     def take_committable(self, checkpoint_id: int, now_ms: int) -> list[str]:
         """See ``CommitTrigger``."""

@@ -51,6 +51,7 @@ from operators.table.staging import (
 from operators.table.staging_writers import NoPartitionError, PartitionColumns, StagingWriter
 from state_backends.filesystem import FileSystem, write_atomically
 from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
+from state_backends.shapes import flag, list_of, optional, path_below, row, text, whole
 
 _ROOT, _FILE = "root", "file"
 """Kinds of messages to the finalizer: a staging directory to delete in the end, and a staged file."""
@@ -246,6 +247,11 @@ class _StagingWriterOperator(Operator):
         return None if self._writer is None else self._writer.fingerprint()
 
 
+_STAGED = row(text, path_below, path_below, whole)
+_STATE = row(list_of(text), list_of(_STAGED), optional(row(flag, list_of(path_below), list_of(_STAGED))))
+"""Roots, files, and the plan."""
+
+
 class _FinalizerOperator(SinkOperator):
     """``_planned_in`` is the first checkpoint that has the plan; with it the plan may be carried out."""
 
@@ -270,7 +276,7 @@ class _FinalizerOperator(SinkOperator):
             spec.partition_by,
         )
         self._committer = StagingCommitter(self._fs, self._table, spec.partition_by, policies)
-        self._state = context.operator_backend().list_state("staged-files")
+        self._state = context.operator_backend().list_state("staged-files", _STATE)
         for roots, files, plan in self._state.get():
             self._roots.update(dict.fromkeys(roots))
             self._files.update((file[0], StagedFile(*file)) for file in files)

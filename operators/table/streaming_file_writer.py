@@ -31,6 +31,7 @@ from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import Message, announcement, end_of_checkpoint, written_file
 from operators.table.partitioning import without
 from operators.table.table_compaction import COMPACTED_PREFIX, UNCOMPACTED_PREFIX
+from state_backends.shapes import path_below
 
 if TYPE_CHECKING:
     from operators.table.partitioned_file_sink import WriterSpec
@@ -58,7 +59,8 @@ class StreamingFileWriterOperator(FileSinkOperator):
         super().initialize_state()
         if self._table.makes_up_for_lost_announcements and self.context.restored_checkpoint_id() is not None:
             # Without a restore there is nothing in it.
-            self._unannounced = self.context.operator_backend().list_state("unannounced-partitions")
+            backend = self.context.operator_backend()
+            self._unannounced = backend.list_state("unannounced-partitions", path_below)
             self._books.restore(self._unannounced.get())
             for bucket in self._opened().active.values():
                 if bucket.part is not None:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from engine.elements.errors import ConfigurationError
 from operators.files.bin_packing import pack
 from operators.table.partition_committer import END_OF_INPUT, TaskTracker
+from state_backends.shapes import list_of, path_below, positive, row, whole
 
 UNCOMPACTED_PREFIX, COMPACTED_PREFIX = ".uncompacted-", "compacted-"
 
@@ -137,6 +138,11 @@ def _units(target_bytes: int, files: list[WrittenFile]) -> tuple[CompactionUnit,
         CompactionUnit(number, partition, tuple(file.name for file in packed))
         for number, (partition, packed) in enumerate(bins)
     )
+
+
+FILES_TO_COMPACT = row(whole, positive, list_of(row(whole, path_below, path_below, whole)))
+COMPACTED_FILES = row(whole, list_of(path_below))
+"""The shapes of an element of the coordinator's state, and of a compactor's."""
 
 
 class Compactor:

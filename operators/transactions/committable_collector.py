@@ -23,12 +23,18 @@ from operators.transactions.committables import (
     Message,
     SubtaskCommittables,
 )
+from state_backends.shapes import Shape, list_of, number, positive, row, whole
 
 RESTORED = -1
 """The subtask under which whole books are filed after a restore."""
 
 BookState = tuple[Any, ...]
 """``(checkpoint, subtask, subtasks, expected, drained, failed, [(payload, retries), ...])``"""
+
+
+def book_shape(committable: Shape) -> Shape:
+    """Of a book with committables of this shape."""
+    return row(whole, number, positive, whole, whole, whole, list_of(row(committable, whole)))
 
 
 class CommittableCollector:

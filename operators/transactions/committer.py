@@ -20,9 +20,11 @@ from engine.elements.errors import WeirError
 from engine.elements.operator import Operator, OperatorContext
 from operators.sinks import SinkOperator
 from operators.transactions.commit_rules import CommitRules
+from operators.transactions.committable_collector import book_shape
 from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary
 from operators.transactions.committer_machine import Committed, Committer, CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
+from state_backends.shapes import Shape
 
 
 class CommitterFactory(Protocol):
@@ -31,6 +33,10 @@ class CommitterFactory(Protocol):
     @property
     def rules(self) -> CommitRules:
         """By which they go."""
+
+    @property
+    def committable_shape(self) -> Shape:
+        """Of what its writers hand out."""
 
     def create_committer(self, context: OperatorContext) -> Committer:
         """A committer for one subtask."""
@@ -61,8 +67,9 @@ class _CommittingOperator(SinkOperator):
 
     _machine: CommitterMachine | GlobalCommitterMachine
 
-    def __init__(self, rules: CommitRules, create: Callable[[OperatorContext], Committer]) -> None:
-        self._rules = rules
+    def __init__(self, sink: CommitterFactory, create: Callable[[OperatorContext], Committer]) -> None:
+        self._rules = sink.rules
+        self._committable_shape = sink.committable_shape
         self._create = create
         self._committer: Committer | None = None
 
@@ -72,7 +79,7 @@ class _CommittingOperator(SinkOperator):
     def initialize_state(self) -> None:
         """Commit what the restored checkpoint covers."""
         context = self.context
-        self._state = context.operator_backend().list_state("committables")
+        self._state = context.operator_backend().list_state("committables", book_shape(self._committable_shape))
         self._committer = self._create(context)
         self._machine = self._create_machine(_Guarded(self._committer, self))
         restored_id = context.restored_checkpoint_id()
@@ -121,7 +128,7 @@ class CommitterOperator(_CommittingOperator):
     """The committer of one subtask. ``emits``: whether it tells the operators behind what it has committed."""
 
     def __init__(self, sink: CommitterFactory, *, emits: bool = False) -> None:
-        super().__init__(sink.rules, sink.create_committer)
+        super().__init__(sink, sink.create_committer)
         self._emits = emits
         self._finished = False
         self._untold: list[Any] = []
@@ -204,7 +211,7 @@ class GlobalCommitterOperator(_CommittingOperator):
     """The one committer behind all subtasks. ``commit_on_input``: these are committers, not writers."""
 
     def __init__(self, sink: CommitterFactory, *, commit_on_input: bool) -> None:
-        super().__init__(sink.rules, sink.create_global_committer)
+        super().__init__(sink, sink.create_global_committer)
         self._commit_on_input = commit_on_input
 
     def _create_machine(self, committer: Committer) -> GlobalCommitterMachine:

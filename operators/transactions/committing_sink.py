@@ -27,6 +27,7 @@ from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committables import END_OF_INPUT, messages, summary
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator
 from operators.transactions.committer_machine import Committer
+from state_backends.shapes import Shape, anything
 
 
 class WriteError(Exception):
@@ -86,6 +87,12 @@ class CommittingSink:
 
     writer_state = "writer"
     """Under which name the writers' state is filed."""
+
+    writer_state_shape: Shape = staticmethod(anything)
+    """Of each value in the writers' state; what a checkpoint holds is checked before a writer gets it."""
+
+    committable_shape: Shape = staticmethod(anything)
+    """Of what writers hand out; the same."""
 
     def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
         """A writer for one subtask. ``restored``: what writers' snapshots held, as it was dealt out."""
@@ -172,7 +179,8 @@ class WriterOperator(SinkOperator):
     def initialize_state(self) -> None:
         """The writer goes on from what was restored."""
         context = self.context
-        self._state = context.operator_backend().list_state(self._sink.writer_state)
+        sink = self._sink
+        self._state = context.operator_backend().list_state(sink.writer_state, sink.writer_state_shape)
         self._last_checkpoint_id = context.restored_checkpoint_id() or 0
         self._writer = self._sink.create_writer(context, self._state.get())
 

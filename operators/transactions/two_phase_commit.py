@@ -40,6 +40,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError
 from operators.sinks import SinkOperator
+from state_backends.shapes import Shape, anything, list_of, number, optional, row, whole
 
 Transaction = tuple[Any, ...]
 """Names a transaction in the other system: a tuple of plain values, which goes into the state."""
@@ -76,6 +77,9 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self._pending: list[tuple[int, Transaction, int]] = []
         """By checkpoint, in the order of pre-commits."""
         self._finished = False
+
+    transaction_shape: Shape = staticmethod(list_of(anything))
+    """Of a transaction in the state."""
 
     # --- the other system ---------------------------------------------------------------------------------
 
@@ -119,8 +123,10 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
     def initialize_state(self) -> None:
         """Everything of earlier attempts is decided here, before the first transaction of this one."""
         backend = self.context.operator_backend()
-        self._state = backend.list_state("transactions")
-        self._everybodys = backend.union_list_state("pre-committed-transactions")
+        one = self.transaction_shape
+        state_shape = row(optional(row(one, number)), list_of(row(whole, one, number)))
+        self._state = backend.list_state("transactions", state_shape)
+        self._everybodys = backend.union_list_state("pre-committed-transactions", one)
         for current, pending in self._state.get():
             for checkpoint_id, transaction, begun_ns in pending:
                 self._recover_and_commit(checkpoint_id, tuple(transaction), begun_ns)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine.elements.errors import StateError
+from engine.elements.errors import StateError, StorageError
+from engine.graph.job import Job
+from engine.runtime.acking import OFFSETS_FILE_NAME, AckingRun
+from engine.runtime.config import RunConfig
+from engine.runtime.kernel import Kernel
 from engine.runtime.task_steps import TaskSteps
 from operators.log.consumer_groups import GROUPS_DIRECTORY, committed_offset
 from operators.log.topics import _topic_file, partitions_of, write_topic
+from operators.log.transaction_journal import TransactionJournal
 from operators.log.transaction_log import LogCorruptError
-from state_backends.errors import StateSchemaError
+from operators.sinks import CollectedResults, CollectSink
+from operators.sources import SequenceSource
+from state_backends.checkpoint_metadata import SubtaskSnapshot
+from state_backends.errors import StateBackendError, StateSchemaError
 from state_backends.filesystem import MemoryFileSystem
 from state_backends.framing import seal
+from state_backends.handles import FileStateHandle, StateScope
+from state_backends.local_state_store import LOCAL_STATE_FILE_NAME, LocalStateStore, LocalTaskState
+from state_backends.storage import CheckpointStorage
 from tests.malformed import framed_variants, packed
+from tests.operators.log.test_disk_recovery import begun, opened
 
 
 def restoring(checkpoint_id: int | None) -> Any:
@@ -36,6 +49,84 @@ def test_an_operator_that_stumbles_over_its_state_is_told_apart_from_a_bug() -> 
         TaskSteps.initialize(object(), restoring(None))  # type: ignore[arg-type]
 
 
+def refused_of(fs: MemoryFileSystem, path: str, read: Callable[[], Any], kinds: Any) -> float:
+    """Which part of all variants of a file is refused with an error of these kinds; any other error is raised."""
+    refused = 0
+    others = list(framed_variants(fs.read_bytes(path)))
+    for data in others:
+        fs.delete(path)
+        with fs.open_write(path) as file:
+            file.write(data)
+        try:
+            read()
+        except kinds:
+            refused += 1
+    return refused / len(others)
+
+
+def test_offsets_of_acked_sources_are_checked() -> None:
+    """Whatever is in the file of a run with record acking: without it the job would begin again."""
+    job = Job("acked")
+    job.source(SequenceSource(0, 9), name="numbers", uid="numbers").sink(CollectSink(CollectedResults()), name="out")
+    fs = MemoryFileSystem()
+    storage = CheckpointStorage(fs, "/state", "acked")
+
+    def acking() -> AckingRun:
+        return AckingRun(
+            job.plan(),
+            RunConfig(mode="acking"),
+            kernel=Kernel(),
+            storage=storage,
+            instrument=None,
+            note=lambda text: None,
+            tasks=lambda name: None,
+        )
+
+    acking().commit("numbers", {"sequence-0-of-1": (5, False)})
+    path = f"{storage.job_dir}/{OFFSETS_FILE_NAME}"
+    assert refused_of(fs, path, lambda: acking().begin(restore=True), StorageError) > 0.6
+
+
+def test_the_snapshot_of_a_transaction_journal_is_checked() -> None:
+    """Whatever is in it: names, their outcomes and the points of partitions."""
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    producer = begun(log)
+    log.append(producer, "t", 0, ["x"], 0, 0)
+    log.prepare(producer, 0, 1)
+    log.commit(producer, 0, 1)
+    log.close()
+    path = "/log/transactions/snapshot"
+
+    def read() -> None:
+        TransactionJournal(fs, "/log", segment_bytes=1 << 20, never_syncs=True).recover()
+
+    assert refused_of(fs, path, read, (LogCorruptError, StateSchemaError)) > 0.6
+
+
+def test_local_snapshots_are_checked() -> None:
+    """Whatever is in one: it is removed, said to be unreadable, and checkpoint storage is read."""
+    fs = MemoryFileSystem()
+    stream = FileStateHandle("x", StateScope.EXCLUSIVE, 3, 7)
+    state = LocalTaskState({"out": SubtaskSnapshot()}, {stream: stream})
+    assert LocalStateStore(fs, "/local", lambda what, error: None).store(1, state)
+    path = f"/local/chk-1/{LOCAL_STATE_FILE_NAME}"
+    whole = fs.read_bytes(path)
+    others = list(framed_variants(whole))
+    told = 0
+    for data in others:
+        with fs.open_write(path) as file:
+            file.write(data)
+        problems: list[Exception] = []
+        store = LocalStateStore(fs, "/local", lambda what, error: problems.append(error))  # noqa: B023 - called at once
+        if store.retrieve(1) is None and problems:
+            assert not fs.exists(path)
+            assert isinstance(problems[0], StateBackendError)
+            told += 1
+        fs.make_dirs("/local/chk-1")
+    assert told > 0.7 * len(others)
+
+
 def test_offsets_of_groups_and_topics_are_checked() -> None:
     """Whatever is in the two files beside the records of a log."""
     fs = MemoryFileSystem()
@@ -49,14 +140,4 @@ def test_offsets_of_groups_and_topics_are_checked() -> None:
         (_topic_file("/log", "t"), lambda: partitions_of(fs, "/log", "t")),
         (offset, lambda: committed_offset(fs, "/log", "t", 0, "g")),
     ):
-        refused = 0
-        others = list(framed_variants(fs.read_bytes(path)))
-        for data in others:
-            fs.delete(path)
-            with fs.open_write(path) as file:
-                file.write(data)
-            try:
-                read()
-            except (LogCorruptError, StateSchemaError):
-                refused += 1
-        assert refused > 0.7 * len(others)
+        assert refused_of(fs, path, read, (LogCorruptError, StateSchemaError)) > 0.7

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import msgpack
 import pytest
 
 from engine.checkpoint.restart import NoRestart
@@ -19,8 +20,9 @@ from state_backends.channel_state import read_channel_state
 from state_backends.checkpoint_metadata import CheckpointMetadata, SubtaskSnapshot
 from state_backends.errors import StateBackendError, StateSchemaError
 from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.framing import PREAMBLE_BYTES, frame
 from state_backends.handles import ByteStreamStateHandle, ChannelStateHandle, ChannelStatePiece, FileStateHandle
-from tests.malformed import framed_variants
+from tests.malformed import framed_variants, frames_of, packed
 from tests.scenarios.recorded_runs import DIRECTORY, NAME, OUT, committed, expected, recorded_job, storage_on
 from tests.scenarios.test_crash_damage_backends import copied, put
 from tests.state_backends.test_channel_state import Substitute
@@ -118,10 +120,10 @@ def test_every_damaged_byte_is_found_and_the_older_checkpoint_is_used() -> None:
 Change = Callable[[ChannelStateHandle], ChannelStateHandle]
 
 
-def with_handles(files: FileSystem, change: Change, *, inlined: bytes | None = None) -> None:
-    """Write the newest metadata anew, with its first handle of records in flight changed and every checksum right."""
+def with_handles(files: FileSystem, change: Change, *, inlined: bytes | None = None, at: int = 0) -> None:
+    """Write the newest metadata anew, with one handle of records in flight changed and every checksum right."""
     _, newer, metadata = newest()
-    first = next(metadata.channel_state())
+    first = list(metadata.channel_state())[at]
     changed = change(first)
     if inlined is not None:
         changed = replace(changed, stream=ByteStreamStateHandle(inlined))
@@ -174,6 +176,27 @@ def test_a_handle_that_means_other_records_is_refused(name: str) -> None:
     older, newer, _ = newest()
     files = copied(left())
     with_handles(files, WRONG_HANDLES[name])
+    check_goes_back(files, older, newer)
+
+
+@pytest.mark.parametrize("far", ["sender", "receiver"])
+def test_records_between_subtasks_that_an_edge_did_not_have_are_refused(far: str) -> None:
+    """Metadata and file agree, and the edge was narrower: the job goes back."""
+    older, newer, _ = newest()
+    inputs = [one.input_channels for operator in newest()[2].operators for one in operator.subtasks.values()]
+    at, (path, handle) = next(
+        (at, one) for at, one in enumerate(pieces()) if (one[1] in inputs) == (far == "sender")
+    )
+    data = left()[path]
+    (kind, tag, header), *others = frames_of(data)
+    plain = msgpack.unpackb(header, strict_map_key=False)
+    plain[0][1 if far == "sender" else 2] = 7
+    changed = data[:PREAMBLE_BYTES] + b"".join(frame(*one) for one in ((kind, tag, packed(plain)), *others))
+    files = copied(left())
+    put(files, path, changed)
+    moved = changed_piece(channel=handle.pieces[0].channel._replace(**{far: 7}))
+    with_handles(files, lambda old: with_checksum_of(changed, moved(old)), at=at)
+    assert list(storage_on(files).location(newer).verify().channel_state())
     check_goes_back(files, older, newer)
 
 
