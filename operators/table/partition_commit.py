@@ -25,9 +25,11 @@ from operators.table.commit_policies import (
 )
 from operators.table.partition_committer import PartitionCommitter
 from operators.table.partition_messages import ANNOUNCEMENT
+from operators.table.partition_path import PartitionPathError, partition_values
 from operators.table.partition_time import PartitionTimeExtractor
 from operators.table.partition_triggers import PARTITION_TIME, PROCESS_TIME, TriggerSettings
 from state_backends.filesystem import FileSystem
+from state_backends.shapes import path_below, such_that
 
 
 class PartitionCommit:
@@ -69,8 +71,16 @@ class PartitionCommitterOperator(SinkOperator):
         self._columns = tuple(columns)
         self._commit = commit
         trigger = commit.settings.create(columns)
-        self._state_shapes = trigger.state_shapes
+        partition = such_that("the path of a partition", path_below, self._is_partition)
+        self._state_shapes = trigger.state_shapes(partition)
         self._machine = PartitionCommitter(trigger)
+
+    def _is_partition(self, path: str) -> bool:
+        try:
+            partition_values(path, self._columns)
+        except PartitionPathError:
+            return False
+        return True
 
     def initialize_state(self) -> None:
         """The policies are opened first: a table that does not fit is an error before the first record."""

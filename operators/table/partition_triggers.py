@@ -30,7 +30,7 @@ from operators.table.partition_time import (
     local_to_epoch_ms,
     time_zone,
 )
-from state_backends.shapes import Shape, number, path_below, row, whole
+from state_backends.shapes import Shape, number, row, whole
 
 PROCESS_TIME, PARTITION_TIME = "process-time", "partition-time"
 TRIGGERS = (PROCESS_TIME, PARTITION_TIME)
@@ -98,8 +98,8 @@ _PENDING_WITH_TIME, _PENDING, _WATERMARKS = "pending-partitions-with-time", "pen
 class CommitTrigger(Protocol):
     """What a committer asks; its state is plain values, by the name of the list that holds it."""
 
-    state_shapes: Mapping[str, Shape]
-    """By name of a list: the shape of its elements."""
+    def state_shapes(self, partition: Shape) -> Mapping[str, Shape]:
+        """By name of a list: the shape of its elements, ``partition`` being that of the path of one."""
 
     def add(self, partition: str, now_ms: int) -> None:
         """A writer has announced ``partition``."""
@@ -126,11 +126,13 @@ class CommitTrigger(Protocol):
 class ProcessTimeTrigger:
     """See the rules of the module."""
 
-    state_shapes: Mapping[str, Shape] = {_PENDING_WITH_TIME: row(path_below, number)}
-
     def __init__(self, delay_ms: int) -> None:
         self._predicate = ProcessTimePredicate(delay_ms)
         self._created_ms: dict[str, int] = {}
+
+    def state_shapes(self, partition: Shape) -> Mapping[str, Shape]:
+        """See ``CommitTrigger``."""
+        return {_PENDING_WITH_TIME: row(partition, number)}
 
     def add(self, partition: str, now_ms: int) -> None:
         """See ``CommitTrigger``. The first time counts."""
@@ -168,12 +170,14 @@ class ProcessTimeTrigger:
 class PartitionTimeTrigger:
     """See the rules of the module."""
 
-    state_shapes: Mapping[str, Shape] = {_PENDING: path_below, _WATERMARKS: row(whole, number)}
-
     def __init__(self, predicate: PartitionTimePredicate) -> None:
         self._predicate = predicate
         self._pending: dict[str, None] = {}
         self._watermarks: dict[int, int] = {}
+
+    def state_shapes(self, partition: Shape) -> Mapping[str, Shape]:
+        """See ``CommitTrigger``."""
+        return {_PENDING: partition, _WATERMARKS: row(whole, number)}
 
     def add(self, partition: str, now_ms: int) -> None:
         """See ``CommitTrigger``."""
