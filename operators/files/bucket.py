@@ -121,7 +121,7 @@ _FILE = row(path_below, path_below, whole)
 
 BUCKET_STATE = row(
     path_below,
-    list_of(row(whole, list_of(_FILE))),
+    list_of(row(number, list_of(_FILE))),
     more=(optional(row(path_below, path_below, whole, number)),),
 )
 """The shape of a :class:`BucketState`. (In checkpoints of older versions buckets had no open parts.)"""
