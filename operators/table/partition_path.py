@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from engine.elements.errors import WeirError
+
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 """What stands in a path for a value that is null or empty."""
 
@@ -23,7 +25,7 @@ _CODE = re.compile("%([0-9A-Fa-f]{2})")
 _KEY_AND_VALUE = re.compile("([^/]+)=([^/]+)")
 
 
-class PartitionPathError(ValueError):
+class PartitionPathError(WeirError, ValueError):
     """No directory can be named after this."""
 
 
