@@ -38,6 +38,7 @@ EXIT_CODES = """\
 15 state: cannot be read or written  21 an external system has lost what was to be committed
 22 a user's function made a call that no replay repeats (--paranoid)
 23 a sink has committed more than what the job would go on from
+24 the state of an operator is not what the operator writes
 130 interrupted (Ctrl-C)             143 terminated (SIGTERM)"""
 
 

@@ -78,6 +78,8 @@ class StateError(WeirError):
 class MalformedStateError(StateError):
     """What an operator, or its coordinator, finds in a checkpoint is not what it writes."""
 
+    exit_code = 24
+
     def __init__(self, uid: str, checkpoint_id: int, what: str) -> None:
         super().__init__(
             f"operator {uid!r} cannot take over its state from checkpoint {checkpoint_id}: {what}\n"
