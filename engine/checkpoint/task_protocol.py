@@ -4,7 +4,7 @@ Theory of operation (Flink: ``SubtaskCheckpointCoordinatorImpl`` and the notific
 --------------------------------------------------------------------------------------------------------------
 * Ids grow: a snapshot whose id is not above the last one is refused, silently.
 * A barrier goes on in its own form: one that had to be aligned on an edge that no barrier may overtake records on is
-  unaligned, and so a priority event, or timeoutable again behind the task.
+  unaligned, and so a priority event, or timeoutable again after the task.
 * An abort notification that overtakes its barrier is remembered. The barrier then takes no snapshot: a cancel marker
   goes downstream instead, so that nobody there waits for it, and the note is consumed. At most ``max_recorded_aborts``
   notes are kept, the oldest goes first; an id more than that many below the highest noted one counts as aborted too.

@@ -101,7 +101,7 @@ def _surviving(options: RunOptions) -> RunOptions:
 
 
 def _somebody(order: RunOrder) -> str:
-    """The subtask to kill in an example: one behind the sources, if there is any."""
+    """The subtask to kill in an example: one after the sources, if there is any."""
     vertices = order.loaded.job.plan().vertices
     inner = [vertex for vertex in vertices if not vertex.is_source]
     return f"{(inner or list(vertices))[0].operators[0].name}[0]"

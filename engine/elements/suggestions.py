@@ -1,4 +1,4 @@
-"""What somebody may have meant who typed a name that does not exist."""
+"""Suggests a name for one that was typed and does not exist, if one is close to it."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ An edge is chained when all of this holds (Flink: ``StreamingJobGraphGenerator.i
 1. its partitioner is forward (so never across ``key_by``);
 2. the operator behind it has exactly one input edge (so never a feedback edge: the head of an iteration has two);
 3. both sides have the same parallelism and the same max parallelism;
-4. the operator before it is not ``NEVER`` chained, and the one behind it is ``ALWAYS``;
-5. from the head of the chain to the operator behind it are at most :data:`LONGEST_CHAIN` operators, or else that one
+4. the operator before it is not ``NEVER`` chained, and the one after it is ``ALWAYS``;
+5. from the head of the chain to the operator after it are at most :data:`LONGEST_CHAIN` operators, or else that one
    begins a task of its own: each calls the next, and Python's stack is not deep (Flink has no such rule).
 
 By rule 2 a chain is a tree that is entered at its head only; that is why merging chains cannot make a cycle.

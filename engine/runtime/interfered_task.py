@@ -246,7 +246,7 @@ class InterferedTask(DisturbedTask):
         if self.pause is not None:
             self.pause.hold(self, "go_on", rest)
         else:
-            # Not behind what waits for a record: it belongs to a step that was begun before.
+            # It does not wait for the record in service: it belongs to a step that began before that.
             self.carry_out(rest)
 
     def notify_rest(self, notification: Notification, first: int) -> None:

@@ -6,7 +6,7 @@ Theory of operation.
   itself again; between two elements everything else of the same instant may happen.
 * Mail (triggers, notifications, timers) comes as kernel events, and is handled between two records, as priority
   events are: the record in service is completed first, whether its time is charged by the cost model or spent by an
-  operator. What is planned behind it is given up, so a *slice* is cut at exactly the right record, whatever the batch
+  operator. What is planned after it is given up, so a *slice* is cut at exactly the right record, whatever the batch
   size. Only death does not wait.
 * An element is started only while every output has credit; priority events are the exception.
 * A failed, cancelled or finished task ignores whatever is still on its way to it: that is the fence between

@@ -1,7 +1,7 @@
 """Names of files in state, and where they may lead: nowhere out of the directory that they belong to.
 
-A checkpoint may come from somebody else, and its checksums say that it is whole, not that it is honest. So whoever
-commits, moves, cuts or deletes a file that state names makes its path here
+A checkpoint may come from anywhere, and its checksums say that it is whole, not that it is honest. Code that commits,
+moves, cuts or deletes a file that state names therefore makes its path here
 (:mod:`state_backends.file_places` does the same for the files of checkpoints).
 """
 

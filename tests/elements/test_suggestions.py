@@ -1,4 +1,4 @@
-"""What somebody may have meant."""
+"""A suggestion is made only when it is close to what was typed."""
 
 from __future__ import annotations
 
