@@ -59,11 +59,11 @@ Mail = tuple[str, tuple[Any, ...]]
 KILL = "kill"
 """The only mail that does not wait for a record."""
 
+CREATED, RUNNING, FINISHED, FAILED, CANCELED = "created", "running", "finished", "failed", "canceled"
+
+
 def _mail_argument(argument: object) -> object:
     return barrier_fingerprint(argument) if isinstance(argument, CheckpointBarrier) else str(argument)
-
-
-CREATED, RUNNING, FINISHED, FAILED, CANCELED = "created", "running", "finished", "failed", "canceled"
 
 
 class Task(TaskSteps):
@@ -492,7 +492,7 @@ class Task(TaskSteps):
         now = self.kernel.now_ns
         if self._slice_records:
             return now + (self._slice_start_ns - now) % self.record_cost_ns
-        return max(self._spent_until_ns, now)
+        return self.busy_until_ns
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
@@ -626,6 +626,7 @@ class Task(TaskSteps):
             self.is_stopping,
             self.end.fingerprint(),
             self.full_outputs,
+            self.takes_single_records,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
             [(operation, *map(_mail_argument, arguments)) for operation, arguments in self._mail],
             (max(0, self._resting_until_ns - now), max(0, self._spent_until_ns - now)),

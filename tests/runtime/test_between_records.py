@@ -19,7 +19,7 @@ from engine.runtime.kernel import START_NS
 from operators.sources import SequenceSource
 from state_backends.filesystem import MemoryFileSystem
 from tests.runtime.in_flight import TriggerAt
-from tests.runtime.support import US, Trace, storage_in
+from tests.runtime.support import US, Trace, execution, storage_in
 
 SERVICE_NS = 7 * US
 BATCH = 64
@@ -91,13 +91,13 @@ def serve(
         cost=CostModel(source_record_ns=0, record_ns=SERVICE_NS if by_model else 0),
     )
     files = MemoryFileSystem()
-    execution = Execution(
+    made = Execution(
         job.plan(), config, storage=storage_in(files, job.name, config), file_system=files, instruments=[trace]
     )
     if kill_ns is not None:
-        execution.kill("service", kill_ns)
-    TriggerAt(execution, list(at_ns))
-    execution.run()
+        made.kill("service", kill_ns)
+    TriggerAt(made, list(at_ns))
+    made.run()
     states = [one for one in trace.of(TaskState) if one.task.startswith("service")]
     died = [one.time_ns - START_NS for one in states if one.state == "failed"]
     return Served(notes, died, trace.events[-1].time_ns - START_NS)
@@ -151,3 +151,15 @@ def test_barriers_do_not_make_a_service_slower(charged_by: str) -> None:
 
     assert len(often.notes) > 100
     assert often.ended_ns == serve(charged_by, []).ended_ns == RECORDS * SERVICE_NS
+
+
+def test_that_a_task_takes_single_records_is_part_of_what_tells_its_states_apart() -> None:
+    """It decides how the task goes on, so a search must not take such a task for one that takes batches."""
+    made = execution(Job("small").source(SequenceSource(0, 3)).rebalance().collect([]))
+    made.run()
+    task = next(iter(made.manager.tasks.values()))
+
+    before = task.fingerprint()
+    task.takes_single_records = not task.takes_single_records
+
+    assert task.fingerprint() != before
