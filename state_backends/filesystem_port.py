@@ -18,6 +18,7 @@ from __future__ import annotations
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import BinaryIO, Protocol, runtime_checkable
 
@@ -215,11 +216,18 @@ def write_atomically(fs: FileSystem, path: str, data: bytes) -> None:
     fsync could leave an empty file under the final name after a crash, and without the last step the
     name itself may be lost.
 
-    :raises OSError: when a step fails; a step before the rename leaves at most the temporary file
+    :raises OSError: when a step fails; the temporary file stays only if it cannot be deleted either
     """
     temporary = path + TEMPORARY_SUFFIX
-    with fs.open_write(temporary) as file:
-        file.write(data)
-        file.fsync()
-    fs.rename(temporary, path)
+    try:
+        with fs.open_write(temporary) as file:
+            file.write(data)
+            file.fsync()
+        fs.rename(temporary, path)
+    except OSError:
+        # The job may go on and finish, and then no later start deletes what lies here.
+        with suppress(OSError):
+            if fs.exists(temporary):
+                fs.delete(temporary)
+        raise
     fs.fsync_dir(posixpath.dirname(path) or ".")

@@ -53,7 +53,7 @@ def test_reduction_loses_no_ending_of_larger_jobs(subject: Subject, order: Check
     """The same with thousands of states."""
     reduced, _ = outcomes(subject, order)
     whole, slow = outcomes(
-        subject, CheckOrder(order.case, order.faults, order.kinds, order.victims, seconds=200, reduction=False)
+        subject, CheckOrder(order.case, order.faults, order.kinds, order.victims, seconds=3_600, reduction=False)
     )
     assert slow.found.is_complete
     assert reduced == whole
