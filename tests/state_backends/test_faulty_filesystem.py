@@ -172,7 +172,7 @@ def test_atomic_writing_that_fails_leaves_no_temporary_file(kind: FaultKind, ope
     if kind is FaultKind.TORN_WRITE and operation != "write":
         pytest.skip("only a write is torn")
     fs = faulty(FaultRule(kind, operation, at_call=1))
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="/d/a"):
         write_atomically(fs, "/d/a", b"new")
 
     assert fs.list_dir("/d") == ["a"]
