@@ -19,6 +19,7 @@ from engine.report.units import NOTHING, format_count, plural
 if TYPE_CHECKING:
     from engine.explore.campaign import CampaignReport, Failure
     from engine.explore.coverage import Coverage
+    from engine.explore.references import Reference
     from engine.explore.subject import Subject
 
 SCHEMA = "weir-explore-1"
@@ -84,6 +85,7 @@ def summary_line(report: CampaignReport) -> str:
         "crash_points": f"{struck}/{reachable}",
         "sometimes": f"{happened}/{len(coverage.applied)}",
         "failures": len(report.failures),
+        "reference": "none" if report.reference is None else "+".join(report.reference.kinds).replace(" ", "-"),
         "verdict": report.verdict[0],
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
@@ -146,10 +148,22 @@ def report_plain(
         },
         "seconds": round(report.seconds, 3),
         "coverage": report.coverage.as_plain(),
-        "order_dependent": report.order_dependent,
+        "reference": reference_plain(report.reference),
         "failures": [_failure(one, token) for one, token in zip(report.failures, tokens, strict=True)],
         "written": list(written),
         "verdict": {"name": name, "reason": reason, "exit_code": exit_code},
+    }
+
+
+def reference_plain(reference: Reference | None) -> dict[str, Any] | None:
+    """What output was judged by: in a few words, by sink, why not by the second opinion, how it depends on order."""
+    if reference is None:
+        return None
+    return {
+        "judged_by": reference.judged_by,
+        "sinks": dict(reference.judges),
+        "not_evaluated": dict(reference.not_evaluated),
+        "order_dependent": reference.order_dependent,
     }
 
 

@@ -259,8 +259,8 @@ def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
     """The token of a failed run: its seed, and what could be drawn."""
     from engine.explore.token import Drawn, Token
 
-    drawn = Drawn(failure.seed, order.swarm)
-    return Token.of(subject, drawn, promise=order.promise, digest=failure.digest)
+    run = Drawn(failure.seed, order.swarm) if failure.drawn else failure.case
+    return Token.of(subject, run, promise=order.promise, digest=failure.digest)
 
 
 def _next_command(subject: Subject, report: CampaignReport) -> str:
@@ -270,6 +270,4 @@ def _next_command(subject: Subject, report: CampaignReport) -> str:
     for name, value in subject.params.items():
         command += ["--param", f"{name}={value}"]
     runs = report.coverage.runs * 10
-    if report.verdict[0] == "unknown" and report.order_dependent is not None:
-        return shlex.join([*command, "--promise", "none"])
     return shlex.join([*command, "--runs", str(runs), "--seed", f"{report.order.seed}-2"])

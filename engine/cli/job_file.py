@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from engine.elements.errors import JobFileError, WeirError
 from engine.elements.suggestions import nearest
 
 if TYPE_CHECKING:
+    from engine.explore.expected import Expected
     from engine.graph.job import Job
 
 _TEMPLATE = """\
@@ -47,6 +49,8 @@ class LoadedJob:
     params: Mapping[str, str]
     content: bytes
     scenario: object = field(default_factory=dict)
+    expected: Expected | None = None
+    """Of the file, where it was loaded to be searched."""
 
 
 def load_job(path: str, params: Mapping[str, str], parallelism: int | None = None) -> LoadedJob:
@@ -88,7 +92,7 @@ def load_builder(
         with parallelism_override(parallelism):
             return _build(module, absolute, params, parallelism)
 
-    return build, LoadedJob(build(None), absolute, params, content, scenario)
+    return build, LoadedJob(build(None), absolute, params, content, scenario, _expected(module, absolute, params))
 
 
 def _absolute(path: str) -> str:
@@ -164,6 +168,28 @@ def _build(module: ModuleType, path: str, params: Mapping[str, str], parallelism
             "  fix: end the function with `return job`"
         )
     return built
+
+
+def _expected(module: ModuleType, path: str, params: Mapping[str, str]) -> Expected | None:
+    """The file's ``expected()``, with those parameters of the job that it names."""
+    from engine.explore.expected import Expected
+
+    defined = getattr(module, "expected", None)
+    if defined is None:
+        return None
+    if not callable(defined):
+        raise JobFileError(
+            f"{path}: its `expected` is a {type(defined).__name__}, and must be a function that returns rows by sink"
+        )
+    named = _parameters(defined)
+    given = {name: value for name, value in params.items() if name in named}
+    for name, one in named.items():
+        if one.default is one.empty and one.kind is not one.VAR_KEYWORD and name not in (*given, "inputs"):
+            raise JobFileError(
+                f"{path}: expected() needs {name!r}, which is neither `inputs` nor a parameter that job() was given\n"
+                f"  fix: give {name!r} a default, or --param {name}=VALUE"
+            )
+    return Expected(partial(defined, **given), "inputs" in named, path)
 
 
 def _no_job(module: ModuleType, defined: object) -> str:

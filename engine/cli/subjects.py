@@ -26,5 +26,12 @@ def load_subject_and_scenario(
     """The same, and what the file says about how the job is to be searched."""
     build, loaded = load_builder(path, params, check)
     digest = digest_of_job_file(loaded.content)
-    subject = Subject(build, label=loaded.job.name, path=loaded.path, params=loaded.params, job_digest=digest)
+    subject = Subject(
+        build,
+        label=loaded.job.name,
+        path=loaded.path,
+        params=loaded.params,
+        job_digest=digest,
+        expected=loaded.expected,
+    )
     return subject, read_scenario(loaded.scenario, loaded.path)

@@ -24,6 +24,7 @@ from engine.explore.coverage import Coverage
 from engine.explore.files import RootedFileSystem
 from engine.explore.invariant import Violation
 from engine.explore.invariants import Footprint, invariants_for, sometimes
+from engine.explore.references import RUNS, calm_cases
 from engine.explore.runner import Bounds, FinishedCase, run_case
 from engine.explore.subject import World
 from engine.explore.swarm import Swarm, draw_case
@@ -34,6 +35,7 @@ from state_backends.filesystem import LocalFileSystem
 if TYPE_CHECKING:
     from engine.explore.case import Case
     from engine.explore.invariant import Invariant
+    from engine.explore.references import Reference
     from engine.explore.subject import Subject
     from engine.explore.swarm import Measure
 
@@ -75,6 +77,8 @@ class Failure:
     violations: tuple[Violation, ...]
     digest: str
     replayed: int = 0
+    drawn: bool = True
+    """Whether the case is the one that its seed stands for; otherwise it is one without faults, made beforehand."""
 
     @property
     def violation(self) -> Violation:
@@ -100,7 +104,8 @@ class CampaignReport:
     coverage: Coverage
     failures: list[Failure]
     seconds: float
-    order_dependent: str | None = None
+    reference: Reference | None = None
+    """What output was judged by; ``None``: nothing was promised."""
 
     @property
     def verdict(self) -> tuple[str, str, int]:
@@ -111,17 +116,18 @@ class CampaignReport:
         unknown = self._why_unknown()
         if unknown is not None:
             return "unknown", unknown, EXIT_UNKNOWN
-        return "valid", f"{self.coverage.runs} runs, and none violates anything", EXIT_VALID
+        judged = ""
+        if self.reference is not None and self.reference.order_dependent is not None:
+            judged = (
+                "; the job's output depends on the order in which records meet"
+                f" ({self.reference.order_dependent}), so that the ledger judged it: nothing is lost or applied twice"
+            )
+        return "valid", f"{self.coverage.runs} runs, and none violates anything{judged}", EXIT_VALID
 
     def _why_unknown(self) -> str | None:
         coverage = self.coverage
         if not coverage.runs:
             return "no run was made"
-        if self.order_dependent is not None and self.order.promise != "none":
-            return (
-                "no run violates anything, but the job's output depends on the order in which records meet, so that"
-                f" it was compared with nothing ({self.order_dependent})"
-            )
         if coverage.vacuous:
             return f"no run violates anything, but none {_listed(coverage.vacuous)}"
         return None
@@ -143,12 +149,11 @@ def explore(
     started = clock()
     subject = load()
     explorer = Explorer(subject, order)
-    if order.promise != "none":
-        # Before anything else: a job that fails by itself is told so, and not as the first of a thousand failures.
-        dependent = subject.reference().order_dependent
-    else:
-        dependent = None
-    coverage, failures = Coverage(), []
+    # Before anything else: a job that fails by itself is told so, and not as the first of a thousand failures.
+    reference = subject.reference() if order.promise != "none" else None
+    coverage, failures = Coverage(), explorer.calm(reference)
+    if failures and not order.keep_going:
+        return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, reference)
     for chunk in _chunks(load, explorer, order, lambda: clock() - started):
         coverage.merge(chunk.coverage)
         failures += chunk.failures
@@ -156,7 +161,7 @@ def explore(
             progress(coverage, clock() - started)
         if chunk.failures and not order.keep_going:
             break
-    return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, dependent)
+    return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, reference)
 
 
 def _chunks(
@@ -197,6 +202,19 @@ class Explorer:
         self.measure = subject.measure()
         self._files = None if order.files is None else LocalFileSystem()
 
+    def calm(self, reference: Reference | None) -> list[Failure]:
+        """Those of the runs without faults that do not commit what they must: the engine is wrong by itself. Where the
+        reference is such runs, there is nothing that they could be compared with."""
+        failures = []
+        if reference is not None and set(reference.judges.values()) != {RUNS}:
+            for number, case in enumerate(calm_cases(self._subject)):
+                made = self._made(case, number, whole=True)
+                if made.finished.violations:
+                    failures.append(self._failure(number, f"without-faults/{number}", case, made, drawn=False))
+                    if not self._order.keep_going:
+                        break
+        return failures
+
     def chunk(self, first: int, count: int) -> Chunk:
         """Make some runs in a row; unless the campaign goes on behind failures, the first one ends them."""
         chunk = Chunk(first)
@@ -220,13 +238,27 @@ class Explorer:
             violations += _differences(made, self._made(case, number, whole=True))
         if not violations:
             return None
+        return self._failure(number, seed, case, made, violations)
+
+    def _failure(
+        self,
+        number: int,
+        seed: str,
+        case: Case,
+        made: _Made,
+        violations: list[Violation] | None = None,
+        *,
+        drawn: bool = True,
+    ) -> Failure:
+        violations = list(made.finished.violations) if violations is None else violations
         if made.footprint is None:
             made = self._made(case, number, whole=True)
         replays = [self._made(case, number, whole=True) for _ in range(REPLAYS)]
         others = [replay for replay in replays if replay.footprint != made.footprint]
         if others and violations[0].invariant != DETERMINISM:
             violations += _differences(made, others[0])
-        return Failure(number, seed, case, tuple(map(_portable, violations)), made.digest, REPLAYS - len(others))
+        portable = tuple(map(_portable, violations))
+        return Failure(number, seed, case, portable, made.digest, REPLAYS - len(others), drawn)
 
     def _made(self, case: Case, number: int, *, whole: bool = False) -> _Made:
         tape, invariants = TraceTape(), invariants_for(self._order.promise)

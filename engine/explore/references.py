@@ -1,36 +1,70 @@
-"""What a job commits when nothing goes wrong: the reference that the output of runs with faults is judged by.
+"""What a job must commit: the reference that the output of its runs is judged by, those without faults included.
 
-The reference is one run, first come, first served. Whether one run can speak for all is found out by a few more, under
-other schedules, batch sizes, costs and parallelisms: if they commit other rows, the job depends on the order in which
-its records meet, and no single reference exists.
+It comes from the best of these that can speak for a sink:
+
+1. ``expected()`` of the job file (:mod:`engine.explore.expected`);
+2. the *second opinion* (:mod:`engine.explore.opinion`), which evaluates the job without the engine;
+3. a few runs without faults, under several schedules, batch sizes, costs and parallelisms.
+
+When the second opinion in one order differs from that in another, or one of those runs from another, the job depends on
+the order in which its records meet: no rows can be its reference. Then the effect ledger judges (:func:`ledger_for`):
+nothing lost, nothing applied twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, RANDOM, Case, Ranges, Setting
+from engine.explore.opinion import Opinion, read_records, second_opinion, text_of
 from engine.explore.reference import compare_outputs
 from engine.explore.runner import CUT_OFF, Bounds, FinishedCase, run_case
 
 if TYPE_CHECKING:
-    from engine.explore.subject import Subject
+    from engine.explore.subject import Subject, World
     from engine.faults.injector import FaultInjector
+    from engine.graph.plan import ExecutionPlan
 
 Output = Mapping[str, list[str]]
+
+EXPECTED, OPINION, RUNS, LEDGER = "expected()", "second opinion", "runs without faults", "ledger"
+"""What output is judged by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``rows``: by partition, of the first run without faults; ``order_dependent``: how another one differed, ``None``
-    when all agree; ``endings``: the different outputs that were seen, the first one first."""
+    """``rows``: by partition; ``order_dependent``: how another order differs, ``None`` when all agree; ``endings``: the
+    different outputs that were seen, the first one first; ``judges``: by uid of a sink, what its rows come from;
+    ``not_evaluated``: by uid, why the second opinion cannot say them."""
 
     rows: Output
     order_dependent: str | None = None
     endings: tuple[Output, ...] = ()
+    judges: Mapping[str, str] = field(default_factory=dict)
+    not_evaluated: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What output is judged by."""
+        if self.order_dependent is not None:
+            return (LEDGER,)
+        return tuple(kind for kind in (EXPECTED, OPINION, RUNS) if kind in self.judges.values()) or (RUNS,)
+
+    @property
+    def judged_by(self) -> str:
+        """The same for people: sink by sink, where it is not the same for all."""
+        if len(self.kinds) == 1:
+            return self.kinds[0]
+        sinks = {kind: ", ".join(uid for uid, one in self.judges.items() if one == kind) for kind in self.kinds}
+        return "; ".join(f"{kind} for {sinks[kind]}" for kind in self.kinds)
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether all rows come from elsewhere than runs of the engine."""
+        return self.order_dependent is None and bool(self.judges) and RUNS not in self.judges.values()
 
 
 _BOUNDS = Bounds(attempts=2)
@@ -58,29 +92,87 @@ class References:
         key = tuple(sorted((dropped or {}).items()))
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._whole() if not key else self._part(dict(key))
+            known = self._known[key] = self._made(dict(key))
         return known
 
-    def _whole(self) -> Reference:
-        first = self._output(Case(scheduler=FIFO))
-        endings: list[Output] = [first]
-        reason = None
-        for number, settings in enumerate(_others(self._subject)):
-            case = Case(seed=f"reference/{number}", config=settings, scheduler=RANDOM)
-            output = self._output(case)
+    def _made(self, dropped: Mapping[str, Ranges]) -> Reference:
+        # A job that fails by itself is told so, with its own error, before anything else.
+        first = None if dropped else self._output(Case(scheduler=FIFO))
+        world, plans = self._plans()
+        sinks = [*world.sinks, *world.file_outputs, *world.announcers]
+        said = self._said(plans[0], world, dropped)
+        judges = {uid: EXPECTED for uid in sinks if any(name.partition("/")[0] == uid for name in said)}
+        opinion = self._opinion(plans, world, [uid for uid in sinks if uid not in judges], dropped)
+        judges |= {uid: RUNS if uid in opinion.unknown else OPINION for uid in sinks if uid not in judges}
+        if RUNS not in judges.values():
+            endings = [{**ending, **said} for ending in opinion.endings]
+            return Reference(endings[0], opinion.dependent, tuple(endings), judges)
+        runs = self._runs(first, dropped, [uid for uid, judge in judges.items() if judge == RUNS])
+        endings = [{**ending, **said, **run} for ending in opinion.endings for run in runs.endings]
+        dependent = opinion.dependent or runs.order_dependent
+        return Reference(endings[0], dependent, tuple(endings), judges, opinion.unknown)
+
+    def _plans(self) -> tuple[World, list[ExecutionPlan]]:
+        """The job in a world of its own, and with another parallelism if it can have one."""
+        from engine.explore.subject import World
+
+        world, subject = World(), self._subject
+        plans = [subject.in_world(subject.plan(), world)]
+        if subject.is_scalable:
+            plans.append(subject.in_world(subject.plan(_ANOTHER), World()))
+        return world, plans
+
+    def _said(
+        self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges]
+    ) -> dict[str, list[str]]:
+        """What ``expected()`` says, as readers see it."""
+        expected = self._subject.expected
+        if expected is None or (dropped and not expected.takes_inputs):
+            return {}
+        said: dict[str, list[Any]] = expected.rows(read_records(plan, world.files, dropped))
+        known = [*world.sinks, *world.file_outputs, *world.announcers]
+        for name in said:
+            if name.partition("/")[0] not in known:
+                raise ConfigurationError(
+                    f"{expected.path}: expected() speaks of {name!r}, and the job has no such sink\n"
+                    f"  fix: name one of {', '.join(known)}"
+                )
+        return {
+            name: [row if isinstance(row, str) else text_of(plan, name.partition("/")[0], row) for row in rows]
+            for name, rows in said.items()
+        }
+
+    def _opinion(
+        self, plans: Sequence[ExecutionPlan], world: World, sinks: Sequence[str], dropped: Mapping[str, Ranges]
+    ) -> Opinion:
+        if not sinks:
+            return Opinion(({},))
+        try:
+            return second_opinion(plans, world.files, sinks, dropped)
+        except Exception as error:
+            # The engine has run the same functions. Whatever it is, it is no opinion.
+            return Opinion(({},), dict.fromkeys(sinks, f"evaluating it raised {type(error).__name__}: {error}"))
+
+    def _runs(self, first: Output | None, dropped: Mapping[str, Ranges], sinks: Sequence[str]) -> Reference:
+        """What runs without faults say of some sinks."""
+        rows = _of(self._output(Case(scheduler=FIFO, dropped=dropped)) if first is None else first, sinks)
+        endings, reason = [rows], None
+        if dropped:
+            # A job that does not depend on the order with all of its input does not with less.
+            return Reference(rows, self.of().order_dependent, (rows,))
+        for case in calm_cases(self._subject)[1:]:
+            output = _of(self._output(case), sinks)
             if all(not compare_outputs(ending, output).equal for ending in endings):
                 endings.append(output)
-                reason = reason or _difference(first, output)
-        return Reference(first, reason, tuple(endings))
-
-    def _part(self, dropped: Mapping[str, Ranges]) -> Reference:
-        """Of part of the input. A job that does not depend on the order with all of it does not with less."""
-        whole = self.of()
-        rows = self._output(Case(scheduler=FIFO, dropped=dropped))
-        return Reference(rows, whole.order_dependent, (rows,))
+                reason = reason or _difference(rows, output)
+        return Reference(rows, reason, tuple(endings))
 
     def _output(self, case: Case) -> Output:
         return undisturbed(self._subject, case).committed
+
+
+def _of(output: Output, sinks: Sequence[str]) -> dict[str, list[str]]:
+    return {name: rows for name, rows in output.items() if name.partition("/")[0] in sinks}
 
 
 def undisturbed(
@@ -110,12 +202,24 @@ def undisturbed(
     ) from finished.error
 
 
-def _others(subject: Subject) -> list[dict[str, Setting]]:
-    another = 3 if subject.is_scalable else None
-    return [
+_ANOTHER = 3
+"""A parallelism that a job which can be scaled must be right with, too."""
+
+
+def calm_cases(subject: Subject) -> list[Case]:
+    """Runs without faults: first come, first served; and under other schedules, settings and parallelisms."""
+    another = _ANOTHER if subject.is_scalable else None
+    others: list[dict[str, Setting]] = [
         {"batch_size": 1},
         {"batch_size": 3, "cost.record_ns": 700, "cost.link_latency_ns": 2_500, "checkpoint_interval": "20us"},
         {"batch_size": 2, "cost.link_latency_ns": 300, "parallelism": another, "checkpoint_interval": "50us"},
+    ]
+    return [
+        Case(scheduler=FIFO),
+        *(
+            Case(seed=f"reference/{number}", config=settings, scheduler=RANDOM)
+            for number, settings in enumerate(others)
+        ),
     ]
 
 

@@ -214,7 +214,8 @@ def run_case(
     """Run a case to its end and judge it.
 
     ``world`` is one of the caller's, to be looked at afterwards; ``interference`` and ``choices`` take the place of
-    those that the case asks for; ``provenance`` is told what caused what, in all processes.
+    those that the case asks for; ``provenance`` is told what caused what, in all processes. Without one, a ledger
+    judges output that has no reference, if V1 is among the invariants.
 
     :raises ConfigurationError: when the case asks for something that makes no sense
     """
@@ -222,6 +223,13 @@ def run_case(
         choices = choices_of(case)
     if interference is None and (case.faults or case.mix.per_million):
         interference = FaultInjector(case.faults, case.mix, choices)
+    if provenance is None and invariants:
+        # Not at the top: what is lost and what is doubled is found out by runs.
+        from engine.explore.ledger.judge import ledger_for
+
+        ledger = ledger_for(subject, case, run_config(case), invariants)
+        if ledger is not None:
+            invariants, provenance = [*invariants, ledger], ledger.ledger
     run = _CaseRun(
         subject,
         case,

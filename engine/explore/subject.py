@@ -32,6 +32,8 @@ from operators.table.partition_commit import PartitionCommitterSpec
 from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:
+    from engine.explore.expected import Expected
+    from engine.explore.ledger.reference import Reference as Effects
     from engine.explore.references import Reference, References
     from engine.explore.swarm import Measure
     from engine.graph.job import Job
@@ -114,14 +116,19 @@ class Subject:
         path: str | None = None,
         params: Mapping[str, str] | None = None,
         job_digest: str = "",
+        expected: Expected | None = None,
     ) -> None:
         """``build(parallelism)`` makes the job, ``None`` = with its own parallelism; ``path`` and ``params`` say which
-        file it comes from, for tokens and commands, ``job_digest`` what was in that file when it was loaded."""
+        file it comes from, for tokens and commands, ``job_digest`` what was in that file when it was loaded, and
+        ``expected`` what it says that the job commits."""
         self.label, self.path, self.params, self.job_digest = label, path, dict(params or {}), job_digest
+        self.expected = expected
         self._build = build
         self._plans: dict[int | None, ExecutionPlan] = {}
         self._references: References | None = None
         self._measure: Measure | None = None
+        self.effects: dict[Any, Effects] = {}
+        """By parallelism and what is left out of the input: what each record has effects on without faults."""
         self._inputs: dict[tuple[str, ...], dict[str, bytes]] = {}
         """By the paths of a source: its files, as they were when the first case began."""
 
@@ -198,7 +205,7 @@ class Subject:
         return [vertex.parallelism for vertex in one.vertices] != [vertex.parallelism for vertex in two.vertices]
 
     def reference(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
-        """What the job commits when nothing goes wrong, made once for each input.
+        """What the job must commit, made once for each input.
 
         Raises :class:`engine.elements.errors.ConfigurationError` when it does not end even then.
         """

@@ -140,13 +140,16 @@ def test_what_never_happened_makes_a_campaign_vacuous() -> None:
     assert report.coverage.vacuous
 
 
-def test_a_job_that_depends_on_the_order_is_not_called_valid() -> None:
-    """Its output is compared with nothing; whoever knows that asks for no promise."""
-    order = replace(ORDER, runs=2, swarm=Swarm(kinds=()))
-    report = explore(order_dependent_subject, order)
-    assert report.verdict[0] == "unknown"
-    assert "depends on the order" in report.verdict[1]
-    assert explore(order_dependent_subject, replace(order, promise="none")).order_dependent is None
+def test_a_job_that_depends_on_the_order_is_judged_by_the_ledger() -> None:
+    """No rows can be compared, and the verdict says what was."""
+    report = explore(order_dependent_subject, replace(ORDER, runs=60))
+    name, reason, _ = report.verdict
+    assert name == "valid"
+    assert "depends on the order" in reason
+    assert "the ledger judged it: nothing is lost or applied twice" in reason
+    assert report.reference is not None
+    assert report.reference.judged_by == "ledger"
+    assert explore(order_dependent_subject, replace(ORDER, runs=2, promise="none")).reference is None
 
 
 def test_a_job_that_fails_by_itself_is_not_searched() -> None:

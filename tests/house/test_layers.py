@@ -20,6 +20,7 @@ VIOLATIONS = {
     "Layers: an arrow may only point down": ("engine/graph/bad.py", "def f():\n    import engine.runtime\n"),
     "state_backends knows nothing of the engine": ("state_backends/bad.py", "import engine.elements\n"),
     "The runtime imports no instrument": ("engine/runtime/bad.py", "import engine.observe.trace\n"),
+    "The second opinion is not the engine": ("engine/explore/opinion/bad.py", "import engine.checkpoint\n"),
     "Only spark_bridge imports Spark": ("operators/bad.py", "import pyspark.sql\n"),
     "No package imports tests, examples or benchmarks": ("engine/cli/bad.py", "import examples.demo\n"),
 }
@@ -27,7 +28,9 @@ VIOLATIONS = {
 
 def _copy_of_the_house(directory: Path) -> None:
     """Empty packages under the names of the real rooms, with the project's own contracts."""
-    modules = [*ROOMS, "engine.observe.trace", "engine.observe.metrics", "engine.observe.cut_oracle"]
+    observers = [f"engine.observe.{name}" for name in ("trace", "metrics", "cut_oracle")]
+    explore = [f"engine.explore.{name}" for name in ("opinion", "runner", "subject", "references")]
+    modules = [*ROOMS, *observers, *explore]
     for module in modules:
         folder = directory / module.replace(".", "/")
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,14 @@
+"""A second opinion on a job: what it commits, worked out without the engine.
+
+:func:`second_opinion` evaluates a plan record by record, from the meaning that the pages under ``docs/`` give to each
+operator. It runs the functions of the user and none of the engine's windows, timers, joins, states, patterns, sinks,
+channels or checkpoints. So a mistake of those shows as a difference.
+
+A job is evaluated in several orders. Only when these disagree does its output depend on the order of its records.
+"""
+
+from __future__ import annotations
+
+from engine.explore.opinion.opinion import ORDERS, Opinion, read_records, second_opinion, text_of
+
+__all__ = ["ORDERS", "Opinion", "read_records", "second_opinion", "text_of"]

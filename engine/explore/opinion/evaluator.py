@@ -1,0 +1,432 @@
+"""Evaluates a job: hands the elements of its sources through its operators, one at a time, in one order.
+
+No task, no batch, no buffer of bounded size, no barrier and no failure: a channel is a list. At every moment some
+channels have elements; the :class:`engine.explore.opinion.elements.Order` says whose first one is handled next.
+
+Rules.
+
+* A channel keeps the order of its elements (docs/architecture.md). Nothing else orders them, but for pauses of sources.
+* The watermark of a subtask is the least of its channels that are not idle, of both inputs together; it never falls.
+* Watermarks do not travel on feedback edges. The head of a loop sees the end of its input only when nothing is under
+  way any more (docs/iterations.md).
+* What an operator makes of its records may be unknown here (:class:`NotModelled`). Then so is everything after it, and
+  the rest of the job is evaluated without.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from engine.elements.errors import ConfigurationError
+from engine.explore.opinion import columns, functions, joins, outputs, patterns, ranking, windows
+from engine.explore.opinion.elements import Element, Mark, NotModelled, Order, Record, Spec, Step
+from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
+from engine.graph.channels import connections
+from operators.source_operator import SourceOperator, source_of
+from state_backends.key_groups import key_group_for, operator_index_for_key_group
+
+if TYPE_CHECKING:
+    from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
+    from state_backends.filesystem import FileSystem
+
+STEPS: Mapping[str, Callable[[Spec], Step]] = {
+    **functions.STEPS,
+    **windows.STEPS,
+    **joins.STEPS,
+    **ranking.STEPS,
+    **patterns.STEPS,
+    **columns.STEPS,
+}
+
+MOST_ELEMENTS = 5_000_000
+"""Handled in one evaluation: a loop that never ends must not keep it."""
+
+Place = tuple[int, int]
+"""Vertex and position of an operator."""
+
+
+def read_inputs(
+    plan: ExecutionPlan, files: FileSystem, dropped: Mapping[str, Ranges]
+) -> tuple[dict[Place, Input], dict[Place, str]]:
+    """What every source reads, and why some cannot be read here. ``dropped``: by ``uid/split``."""
+    found: dict[Place, Input] = {}
+    unknown: dict[Place, str] = {}
+    for vertex in plan.vertices:
+        if vertex.is_source:
+            operator, at = vertex.operators[0], (vertex.index, 0)
+            prefix = f"{operator.uid}/"
+            mine = {name.removeprefix(prefix): out for name, out in dropped.items() if name.startswith(prefix)}
+            try:
+                found[at] = _read(operator, files, mine)
+            except NotModelled as reason:
+                unknown[at] = f"source {operator.name!r}: {reason}"
+    return found, unknown
+
+
+def _read(operator: OperatorPlan, files: FileSystem, dropped: Mapping[str, Ranges]) -> Input:
+    factory: Any = operator.factory
+    source = source_of(factory)
+    if source is None:
+        raise NotModelled("its operator is of a kind that is not known")
+    if isinstance(factory, partial):
+        given = _given(SourceOperator, factory)
+        read = Input(given.get("watermark_strategy"), given.get("records_per_turn", 256))
+    else:
+        read = Input(factory.watermarks, given_out=True)
+        if getattr(factory.source, "monitor_interval_ms", None) is not None:
+            raise NotModelled("it looks for new files for ever")
+    return read_source(read, source, operator.name, files, dropped)
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """``rows``: by sink, what it was given; ``unknown``: by sink, why that is not known."""
+
+    rows: dict[str, outputs.Rows] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
+def evaluate(
+    plan: ExecutionPlan, inputs: Mapping[Place, Input], unknown: dict[Place, str], order: Order
+) -> Evaluated:
+    """What the job commits when its records are handled in this order. ``unknown`` operators are left out; those that
+    turn out to be are added.
+
+    Raises whatever a function of the user raises.
+    """
+    while True:
+        evaluation = _Evaluation(plan, inputs, unknown, order)
+        try:
+            return evaluation.run()
+        except NotModelled as reason:
+            at = evaluation.place
+            operator = plan.vertices[at[0]].operators[at[1]]
+            assert at not in unknown, at
+            unknown[at] = f"operator {operator.name!r}: {reason}"
+
+
+class _Channel:
+    def __init__(self, number: int, receiver: _Subtask, which: int, *, is_feedback: bool) -> None:
+        self.number, self.receiver, self.which, self.is_feedback = number, receiver, which, is_feedback
+        self.elements: deque[Element] = deque()
+        self.handled = 0
+        self.watermark_ms, self.idle = MIN_TIMESTAMP_MS, False
+
+
+class _Subtask:
+    """The chain of one vertex in one subtask: its head is told of records and watermarks."""
+
+    def __init__(self, vertex: int, depth: int) -> None:
+        self.vertex, self.depth = vertex, depth
+        self.head: Step
+        self.channels: list[_Channel] = []
+        self.is_loop_head = False
+        self._idle = False
+
+    def take(self, channel: _Channel, element: Element) -> None:
+        """Handle one element of a channel."""
+        if isinstance(element, Record):
+            self.head.take(element, channel.which)
+            return
+        if element.idle is None:
+            channel.watermark_ms = max(channel.watermark_ms, element.ms)
+        else:
+            channel.idle = element.idle
+        self.settle(element.at_ms)
+
+    def settle(self, at_ms: int, *, ends: bool = False) -> None:
+        """Send on what the channels have come to together."""
+        forward = [channel for channel in self.channels if not channel.is_feedback]
+        active = [channel.watermark_ms for channel in forward if not channel.idle]
+        if active and (min(active) < MAX_TIMESTAMP_MS or not self.is_loop_head or ends):
+            self.head.take_mark(Mark(min(active), at_ms))
+        if (not active) != self._idle:
+            self._idle = not active
+            self.head.take_mark(Mark(at_ms=at_ms, idle=self._idle))
+
+
+class _Source(Step):
+    """The head of a chain that has no input: it passes its elements on, with their timestamps."""
+
+    def on_record(self, record: Record, which: int) -> None:
+        self.emit(record.value, record.stamp)
+
+
+class _Evaluation:
+    def __init__(
+        self, plan: ExecutionPlan, inputs: Mapping[Place, Input], unknown: Mapping[Place, str], order: Order
+    ) -> None:
+        self._plan, self._inputs, self._order = plan, inputs, order
+        self.place: Place = (0, 0)
+        """The operator that is made or runs."""
+        self._unknown = _closure(plan, unknown)
+        self._ready: list[tuple[Any, ...]] = []
+        self._channels: list[_Channel] = []
+        self._noise = order.mixed
+        self._depths = _depths(plan)
+        self._sinks: dict[Place, list[outputs.Sink]] = {}
+
+    def run(self) -> Evaluated:
+        """Evaluate."""
+        subtasks = {
+            (vertex.index, number): _Subtask(vertex.index, self._depths[vertex.index])
+            for vertex in self._plan.vertices
+            for number in range(vertex.parallelism)
+        }
+        channels = {edge.index: self._channels_of(edge, subtasks) for edge in self._plan.edges}
+        for vertex in self._plan.vertices:
+            for number in range(vertex.parallelism):
+                self._chain(vertex, number, subtasks[vertex.index, number], channels)
+        for vertex in self._plan.vertices:
+            if vertex.is_source and (vertex.index, 0) not in self._unknown:
+                self._feed(vertex, subtasks)
+        self._handle_all(subtasks)
+        return self._result()
+
+    # --- the graph ----------------------------------------------------------------------------------------
+
+    def _channels_of(
+        self, edge: EdgePlan, subtasks: Mapping[tuple[int, int], _Subtask]
+    ) -> dict[tuple[int, int], _Channel]:
+        """By sender and receiver; those of an operator that is not known send nothing."""
+        if (edge.source_vertex, edge.source_position) in self._unknown or (edge.target_vertex, 0) in self._unknown:
+            return {}
+        senders = self._plan.vertices[edge.source_vertex].parallelism
+        receivers = self._plan.vertices[edge.target_vertex].parallelism
+        found = {}
+        for sender in range(senders):
+            for receiver in connections(edge.partitioner.pointwise, senders, receivers)[sender]:
+                target = subtasks[edge.target_vertex, receiver]
+                channel = self._new_channel(target, edge.target_input, is_feedback=edge.is_feedback)
+                target.is_loop_head |= edge.is_feedback
+                found[sender, receiver] = channel
+        return found
+
+    def _new_channel(self, target: _Subtask, which: int, *, is_feedback: bool = False) -> _Channel:
+        channel = _Channel(len(self._channels), target, which, is_feedback=is_feedback)
+        self._channels.append(channel)
+        target.channels.append(channel)
+        return channel
+
+    def _chain(
+        self,
+        vertex: VertexPlan,
+        number: int,
+        subtask: _Subtask,
+        channels: Mapping[int, Mapping[tuple[int, int], _Channel]],
+    ) -> None:
+        """Make the steps of a chain, the last one first, each with where it sends to."""
+        steps: dict[int, Step] = {}
+        for operator in reversed(vertex.operators):
+            self.place = (vertex.index, operator.position)
+            if self.place in self._unknown:
+                continue
+            step = steps[operator.position] = self._step(vertex, operator, number)
+            for tag, position in operator.chained_outputs:
+                if position in steps:
+                    behind, place = steps[position], (vertex.index, position)
+                    step.outlet.records.setdefault(tag, []).append(partial(self._call, place, behind.take))
+                    step.outlet.marks.append(partial(self._call, place, behind.take_mark))
+            for tag, index in operator.edge_outputs:
+                self._connect(step, tag, self._plan.edges[index], number, channels[index])
+        if 0 in steps:
+            subtask.head = steps[0]
+
+    def _call(self, place: Place, handle: Callable[[Any], None], element: Element) -> None:
+        before, self.place = self.place, place
+        handle(element)
+        self.place = before
+
+    def _step(self, vertex: VertexPlan, operator: OperatorPlan, number: int) -> Step:
+        spec = _spec(vertex, operator, number, self._order)
+        if vertex.is_source and operator.position == 0:
+            return _Source(spec)
+        if spec.owner is not None:
+            sink = outputs.sink_of(spec)
+            self._sinks.setdefault((vertex.index, operator.position), []).append(sink)
+            return sink
+        if spec.kind not in STEPS:
+            raise NotModelled(f"what {spec.kind} makes of its records is known to its own code only")
+        return STEPS[spec.kind](spec)
+
+    def _connect(
+        self,
+        step: Step,
+        tag: str | None,
+        edge: EdgePlan,
+        sender: int,
+        channels: Mapping[tuple[int, int], _Channel],
+    ) -> None:
+        mine = [channel for (one, _), channel in channels.items() if one == sender]
+        if not mine:
+            return
+        route = _route(edge, self._plan.vertices[edge.target_vertex], len(mine))
+
+        def send(record: Record) -> None:
+            record, targets = route(record)
+            for target in targets:
+                self._put(mine[target], record)
+
+        def send_mark(mark: Mark) -> None:
+            for channel in mine:
+                self._put(channel, mark)
+
+        step.outlet.records.setdefault(tag, []).append(send)
+        if not edge.is_feedback:
+            step.outlet.marks.append(send_mark)
+
+    def _feed(self, vertex: VertexPlan, subtasks: Mapping[tuple[int, int], _Subtask]) -> None:
+        self.place = (vertex.index, 0)
+        read = self._inputs[self.place]
+        for number in range(vertex.parallelism):
+            subtask = subtasks[vertex.index, number]
+            channel = self._new_channel(subtask, 0)
+            for element in SubtaskInput(read, number, vertex.parallelism, self._order).elements:
+                self._put(channel, element)
+            if number == 0:
+                for tag, record in read.aside:
+                    subtask.head.emit(record.value, record.stamp, tag)
+
+    # --- one element after the other ----------------------------------------------------------------------
+
+    def _put(self, channel: _Channel, element: Element) -> None:
+        channel.elements.append(element)
+        if len(channel.elements) == 1:
+            heappush(self._ready, (*self._rank(channel), channel.number))
+
+    def _rank(self, channel: _Channel) -> tuple[int, ...]:
+        """What decides which channel comes next: the pauses of sources before all else, then the order."""
+        order, number = self._order, channel.number
+        if order.mixed:
+            # Lehmer's generator: the same numbers everywhere.
+            self._noise = self._noise * 48_271 % 2_147_483_647
+            return channel.elements[0].at_ms, self._noise
+        depth = -channel.receiver.depth if order.deep else channel.receiver.depth
+        turn = channel.handled if order.in_turn else 0
+        return channel.elements[0].at_ms, depth, turn, -number if order.last else number
+
+    def _handle_all(self, subtasks: Mapping[tuple[int, int], _Subtask]) -> None:
+        handled = 0
+        while True:
+            while self._ready:
+                channel = self._channels[heappop(self._ready)[-1]]
+                element = channel.elements.popleft()
+                if isinstance(element, Record):
+                    channel.handled += 1
+                if channel.elements:
+                    heappush(self._ready, (*self._rank(channel), channel.number))
+                self.place = (channel.receiver.vertex, 0)
+                channel.receiver.take(channel, element)
+                handled += 1
+                if handled > MOST_ELEMENTS:
+                    raise NotModelled(f"more than {MOST_ELEMENTS:,} elements were handled, and the job has not ended")
+            for subtask in subtasks.values():
+                if subtask.is_loop_head and (subtask.vertex, 0) not in self._unknown:
+                    # Nothing is under way any more: the end of data goes round.
+                    self.place = (subtask.vertex, 0)
+                    subtask.settle(0, ends=True)
+            if not self._ready:
+                return
+
+    def _result(self) -> Evaluated:
+        found = Evaluated()
+        for vertex, operator in self._plan.operators():
+            at = (vertex.index, operator.position)
+            if at in self._unknown:
+                found.unknown[operator.uid] = self._unknown[at]
+            elif at in self._sinks:
+                self.place = at
+                found.rows[operator.uid] = outputs.rows_of(self._sinks[at])
+        return found
+
+
+def _spec(vertex: VertexPlan, operator: OperatorPlan, subtask: int, order: Order) -> Spec:
+    """The operator as the job has declared it: found on what makes it, a ``partial`` or a bound method."""
+    factory: Any = operator.factory
+    kind = getattr(factory, "func", factory)
+    name = f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', type(kind).__qualname__)}"
+    given = {**_given(kind, factory), "max_parallelism": vertex.max_parallelism}
+    owner = getattr(factory, "__self__", None)
+    return Spec(operator.uid, name, given, subtask, vertex.parallelism, order, operator.keyed, owner)
+
+
+def sink_named(plan: ExecutionPlan, uid: str) -> outputs.Sink:
+    """The sink with this uid. Raises :class:`ConfigurationError` when how it writes is not known here."""
+    vertex, operator = next(one for one in plan.operators() if one[1].uid == uid)
+    try:
+        return outputs.sink_of(_spec(vertex, operator, 0, Order("")))
+    except NotModelled as reason:
+        raise ConfigurationError(
+            f"expected() gives records for sink {uid!r}: {reason}\n  fix: give rows as texts, as readers see them"
+        ) from None
+
+
+def _closure(plan: ExecutionPlan, unknown: Mapping[Place, str]) -> dict[Place, str]:
+    """Those that are not known, and all after them, each with the reason."""
+    found = dict(unknown)
+    waiting = list(unknown)
+    while waiting:
+        at = waiting.pop()
+        operator = plan.vertices[at[0]].operators[at[1]]
+        behind = [(at[0], position) for _, position in operator.chained_outputs]
+        behind += [(plan.edges[index].target_vertex, 0) for _, index in operator.edge_outputs]
+        for one in behind:
+            if one not in found:
+                found[one] = found[at]
+                waiting.append(one)
+    return found
+
+
+def _depths(plan: ExecutionPlan) -> dict[int, int]:
+    """How far each vertex is from the sources, feedback aside."""
+    depths = dict.fromkeys(range(len(plan.vertices)), 0)
+    for _ in plan.vertices:
+        for edge in plan.edges:
+            if not edge.is_feedback:
+                depths[edge.target_vertex] = max(depths[edge.target_vertex], depths[edge.source_vertex] + 1)
+    return depths
+
+
+def _given(kind: Any, factory: Any) -> dict[str, Any]:
+    """What a class was given, by the names of its parameters."""
+    if not isinstance(factory, partial):
+        return {}
+    return dict(inspect.signature(kind).bind_partial(*factory.args, **factory.keywords).arguments)
+
+
+def _route(
+    edge: EdgePlan, target: VertexPlan, channels: int
+) -> Callable[[Record], tuple[Record, list[int]]]:
+    """To which of its channels a sender gives a record; behind ``key_by`` the record gets its key."""
+    partitioner: Any = edge.partitioner
+    if partitioner.name == "hash":
+        select = partitioner.value
+
+        def by_key(record: Record) -> tuple[Record, list[int]]:
+            key = partitioner.key(record.value)
+            value = record.value if select is None else select(record.value)
+            group = key_group_for(key, target.max_parallelism, partitioner.key_type)
+            owner = operator_index_for_key_group(target.max_parallelism, channels, group)
+            return record._replace(key=key, value=value), [owner]
+
+        return by_key
+    if partitioner.name == "broadcast":
+        return lambda record: (record, list(range(channels)))
+    if partitioner.name == "custom":
+        return lambda record: (record, [partitioner.choose(record.value, channels)])
+    if partitioner.name == "global":
+        return lambda record: (record, [0])
+    turns = _turns(channels)
+    return lambda record: (record, [next(turns)])
+
+
+def _turns(channels: int) -> Iterator[int]:
+    while True:
+        yield from range(channels)

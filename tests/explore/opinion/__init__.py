@@ -1,0 +1,1 @@
+"""Tests of the second opinion: what a job commits, worked out without the engine."""
