@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,14 @@ from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
 from engine.cli.run_directory import failure_directory, report_json, write_text
 from engine.cli.subjects import load_subject_and_scenario
-from engine.cli.terminal import error_console, job_output_dropped, say
+from engine.cli.terminal import error_console, job_output_dropped, progress_of, say
 from engine.cli.usage import AtLeast, OneOf
+from engine.report.units import format_count
 from engine.runtime.config import parse_duration_ns
 
 if TYPE_CHECKING:
     from engine.explore.case import Case, Setting
-    from engine.explore.check import CheckOrder, CheckReport
+    from engine.explore.check import CheckOrder, CheckReport, Found
     from engine.explore.scenario import Scenario
     from engine.explore.subject import Subject
     from engine.explore.token import Token
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 _HELP = """Try every schedule and every crash of the job that JOB defines, and judge how each of them ends.
 
 For jobs of a few records: the number of schedules grows with each. What a job file says in SCENARIO holds unless an
-option says otherwise. The first wrong ending that is reported is a shortest one.
+option says otherwise. The wrong ending that is told has the fewest faults.
 
 \b
 Examples:
@@ -40,7 +42,7 @@ Examples:
   weir check counting.py --promise at-least-once --json
 """
 
-DEFAULT_STATES, DEFAULT_TIME = 200_000, "60s"
+DEFAULT_PROMISE, DEFAULT_STATES, DEFAULT_TIME = "exactly-once", 200_000, "60s"
 _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
 """Everything happens at one instant and record by record, so that every order is a schedule."""
 
@@ -51,7 +53,7 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
 @click.option(
     "--promise",
     type=OneOf(["exactly-once", "at-least-once", "at-most-once", "none"]),
-    default="exactly-once",
+    default=DEFAULT_PROMISE,
     show_default=True,
     help="What the output is judged by.",
 )
@@ -74,9 +76,20 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
     " [default: crash]",
 )
 @click.option(
-    "--max-states", type=AtLeast(1), default=DEFAULT_STATES, show_default=True, help="Give up then."
+    "--max-states",
+    type=AtLeast(1),
+    default=DEFAULT_STATES,
+    show_default=True,
+    help="Stop the search when it has kept so many states.",
 )
-@click.option("--time", "duration", metavar="TIME", default=DEFAULT_TIME, show_default=True, help="Give up then.")
+@click.option(
+    "--time",
+    "duration",
+    metavar="TIME",
+    default=DEFAULT_TIME,
+    show_default=True,
+    help="Stop the search after this long by the wall clock.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option("--no-reduction", is_flag=True, help="Branch at every event, whether it makes a difference or not.")
@@ -118,9 +131,38 @@ def command(
         f"weir {engine.__version__} (Python {platform.python_version()}): checking job {subject.label}, mode"
         f" {order.case.config['mode']}: every schedule, up to {_counted(order.faults, 'fault')}",
     )
-    with job_output_dropped():
-        report = check(subject, order, promise)
-    return _tell(subject, order, report, out=out, as_json=as_json)
+
+    def how_far(found: Found) -> str:
+        return _how_far(found, order)
+
+    with progress_of(console, how_far) as progress, job_output_dropped():
+        report = check(subject, order, promise, progress)
+    given = _given(promise, checkpoints, kinds, settings, reduction=not no_reduction)
+    return _tell(subject, order, report, given, out=out, as_json=as_json)
+
+
+def _how_far(found: Found, order: CheckOrder) -> str:
+    """What a search has done, and how far it is on its way to the bound that it reaches first."""
+    states, seconds = found.states / order.max_states, found.seconds / order.seconds
+    bound = f"{seconds:.0%} of {order.seconds:g} s"
+    if states > seconds:
+        bound = f"{states:.0%} of {format_count(order.max_states)} states"
+    return (
+        f"{format_count(found.states)} states, {format_count(found.transitions)} passed, {format_count(found.frontier)}"
+        f" to try, {_counted(found.struck, 'fault')}; {found.seconds:.0f} s; {bound}"
+    )
+
+
+def _given(
+    promise: str, checkpoints: int | None, kinds: Sequence[str], settings: Sequence[str], *, reduction: bool
+) -> list[str]:
+    """The options that a further search of the same job needs, besides its bounds."""
+    given = [] if promise == DEFAULT_PROMISE else ["--promise", promise]
+    given += [] if checkpoints is None else ["--checkpoints", str(checkpoints)]
+    for option, values in (("--faults", kinds), ("--set", settings)):
+        for value in values:
+            given += [option, value]
+    return given + ([] if reduction else ["--no-reduction"])
 
 
 def _case(
@@ -135,17 +177,26 @@ def _case(
     return replace(case, config=config, checkpoints=(0,) * (1 if number is None else number))
 
 
-def _tell(subject: Subject, order: CheckOrder, report: CheckReport, *, out: str | None, as_json: bool) -> int:
+def _tell(
+    subject: Subject,
+    order: CheckOrder,
+    report: CheckReport,
+    given: Sequence[str],
+    *,
+    out: str | None,
+    as_json: bool,
+) -> int:
     console, found = error_console(), report.found
     name, reason, exit_code = report.verdict
-    token, following = None, _next(subject, order, report)
+    token, following = None, _next(subject, order, report, given)
     if report.witness is not None:
         token, following = _explain(subject, report, failure_directory(subject.label, out))
     seconds = max(found.seconds, 1e-9)
     say(
         console,
         f"states={found.states} transitions={found.transitions} kept={found.states / max(1, found.transitions):.3f}"
-        f" faults_tried={found.struck} endings={len(found.endings)} outputs_without_faults={report.outputs}"
+        f" faults_tried={found.struck} frontier={found.frontier} endings={len(found.endings)}"
+        f" outputs_without_faults={report.outputs}"
         f" seconds={found.seconds:.2f} states_per_s={found.states / seconds:.0f}"
         f" transitions_per_s={found.transitions / seconds:.0f}",
     )
@@ -174,7 +225,9 @@ def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, 
     console = error_console()
     assert report.witness is not None
     assert report.wrong is not None
-    explained = failure_report(subject, report.witness, promise=report.promise, budget=WAITING, place=place)
+    explained = failure_report(
+        subject, report.witness, report.meant, promise=report.promise, budget=WAITING, place=place
+    )
     if explained is not None:
         say(console, explained.text)
         explained.write(place)
@@ -189,14 +242,22 @@ def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, 
     return token, token.command("replay", subject, write_token(place, 1, token))
 
 
-def _next(subject: Subject, order: CheckOrder, report: CheckReport) -> str:
+def _next(subject: Subject, order: CheckOrder, report: CheckReport, given: Sequence[str]) -> str:
+    """The same search with one more fault, or with more room below the bound that has stopped it."""
+    from engine.explore.check import STATES
+
     assert subject.path is not None
     command = ["weir", "check", subject.path, "--mode", str(order.case.config["mode"])]
     for name, value in subject.params.items():
         command += ["--param", f"{name}={value}"]
+    command += given
     if report.found.is_complete:
         return shlex.join([*command, "--crashes", str(order.faults + 1)])
-    return shlex.join([*command, "--time", "10m", "--max-states", str(order.max_states * 10)])
+    is_time = report.found.stopped_by != STATES
+    bounds = ["--time", f"{order.seconds * (10 if is_time else 1):g}s"]
+    if not is_time or order.max_states != DEFAULT_STATES:
+        bounds += ["--max-states", str(order.max_states * (1 if is_time else 10))]
+    return shlex.join([*command, "--crashes", str(order.faults), *bounds])
 
 
 def _counted(number: int, what: str) -> str:

@@ -1,18 +1,13 @@
-"""What ``weir explore`` shows: progress, coverage, and the summary in one line."""
+"""What ``weir explore`` shows: how far it is, coverage, and the summary in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import Progress as ProgressBar
-from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 
 import engine
-from engine.cli.terminal import say
 from engine.observe.points import POINTS
 from engine.report.units import NOTHING, format_count, plural
 
@@ -24,33 +19,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "weir-explore-1"
 
-_SAY_EVERY_SECONDS = 10
 
-
-@contextmanager
-def progress_of(console: Console) -> Iterator[Callable[[Coverage, float], None]]:
-    """Gives the function that is told how far a search is: a line that changes, or one now and then in a log."""
-    if not console.is_terminal:
-        told = [0.0]
-
-        def tell(coverage: Coverage, seconds: float) -> None:
-            if seconds - told[0] >= _SAY_EVERY_SECONDS:
-                told[0] = seconds
-                say(console, _how_far(coverage, seconds))
-
-        yield tell
-        return
-    with ProgressBar(SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console,
-                     transient=True) as bar:  # fmt: skip
-        line = bar.add_task("starting", total=None)
-
-        def show(coverage: Coverage, seconds: float) -> None:
-            bar.update(line, description=_how_far(coverage, seconds))
-
-        yield show
-
-
-def _how_far(coverage: Coverage, seconds: float) -> str:
+def how_far(coverage: Coverage, seconds: float) -> str:
+    """What a search has seen so far, in a line."""
     struck, reachable = coverage.crash_points
     return (
         f"{plural(coverage.runs, 'run')} in {seconds:.0f} s ({_per_second(coverage.runs, seconds)}/s),"

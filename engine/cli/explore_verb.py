@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 import engine
-from engine.cli.explore_text import coverage_table, progress_of, report_plain, sometimes_table, summary_line
+from engine.cli.explore_text import coverage_table, how_far, report_plain, sometimes_table, summary_line
 from engine.cli.named_run import write_token
 from engine.cli.options import modes as mode_names
 from engine.cli.options import parse_params
 from engine.cli.run_directory import failure_directory, report_json, write_text
 from engine.cli.subjects import load_subject, load_subject_and_scenario
-from engine.cli.terminal import error_console, job_output_dropped, say
+from engine.cli.terminal import error_console, job_output_dropped, progress_of, say
 from engine.cli.usage import AtLeast, OneOf
 from engine.elements.errors import ConfigurationError
 from engine.runtime.config import parse_duration_ns
@@ -136,7 +136,7 @@ def command(
             keep_going=keep_going,
             files=directory,
         )
-        with progress_of(console) as progress, job_output_dropped():
+        with progress_of(console, how_far) as progress, job_output_dropped():
             report = explore(partial(load_subject, subject.path, named), order, progress)
     return _tell(subject, report, as_json=as_json, out=out, shrink=shrink)
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, ParamSpec
 
 from rich.console import Console
 from rich.progress import Progress as ProgressBar
@@ -18,6 +19,11 @@ from engine.report.units import format_count, format_ns
 
 if TYPE_CHECKING:
     from engine.runtime.execution import Progress
+
+_Seen = ParamSpec("_Seen")
+
+_SHOW_EVERY_SECONDS, _SAY_EVERY_SECONDS = 0.1, 10.0
+"""How often the line of a search changes on a terminal, and how often a log gets another one."""
 
 _WIDTH_WITHOUT_TERMINAL = 170
 """Tables in log files are not folded to the 80 columns that rich assumes."""
@@ -69,6 +75,41 @@ def job_output_dropped() -> Iterator[None]:
     """Around a search: nobody can read what a job prints in thousands of runs. ``weir replay`` shows one of them."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
+
+
+@contextmanager
+def progress_of(console: Console, how_far: Callable[_Seen, str]) -> Iterator[Callable[_Seen, None]]:
+    """Show how far a search is: a line that changes, or one now and then in a log.
+
+    Gives the function that the search tells what it has seen. It may be called as often as the search likes: most calls
+    only look at the clock. ``how_far`` makes the line of it.
+    """
+    told = monotonic()
+
+    def told_within(seconds: float) -> bool:
+        nonlocal told
+        now = monotonic()
+        is_soon = now - told < seconds
+        told = told if is_soon else now
+        return is_soon
+
+    if not console.is_terminal:
+
+        def tell(*args: _Seen.args, **kwargs: _Seen.kwargs) -> None:
+            if not told_within(_SAY_EVERY_SECONDS):
+                say(console, how_far(*args, **kwargs))
+
+        yield tell
+        return
+    with ProgressBar(SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console,
+                     transient=True) as bar:  # fmt: skip
+        line = bar.add_task("starting", total=None)
+
+        def show(*args: _Seen.args, **kwargs: _Seen.kwargs) -> None:
+            if not told_within(_SHOW_EVERY_SECONDS):
+                bar.update(line, description=how_far(*args, **kwargs))
+
+        yield show
 
 
 @contextmanager

@@ -229,6 +229,11 @@ class _Teller:
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
         self._ends: dict[int, tuple[str, str]] = {}
+        self._read_so_far: set[tuple[str, str, int]] = set()
+        self._barriers: dict[int, int] = {}
+        """By channel: the checkpoint whose barrier its receiver has taken, and which it has no snapshot of yet."""
+        self._snapshots: dict[str, int] = {}
+        self._given_up: set[int] = set()
         self._steps: list[Step] = []
         self._incarnation = 1
         self._attempts = 0
@@ -312,6 +317,7 @@ class _Teller:
 
     def _attempt_started(self, event: AttemptStarted) -> Iterator[_Saying]:
         self._attempts += 1
+        self._barriers, self._snapshots, self._given_up = {}, {}, set()
         if event.restored_checkpoint is not None:
             yield _Saying(
                 MANAGER, f"attempt {event.attempt} starts from checkpoint {event.restored_checkpoint}", RESTORE
@@ -339,7 +345,11 @@ class _Teller:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _read(self, entry: RecordsRead) -> Iterator[_Saying]:
-        shown = [f"#{number} = {_value(one)}" for number, one in zip(entry.numbers, entry.values, strict=True)]
+        shown = []
+        for number, one in zip(entry.numbers, entry.values, strict=True):
+            record = (entry.uid, entry.split, number)
+            shown.append(f"#{number} = {_value(one)}{' (again)' if record in self._read_so_far else ''}")
+            self._read_so_far.add(record)
         yield _Saying(entry.task, f"reads {_listed(shown)} of {entry.split}", RECORD)
 
     def _handled(self, entry: RecordsHandled) -> Iterator[_Saying]:
@@ -349,7 +359,10 @@ class _Teller:
             return
         sender, _ = self._ends[entry.taken.channel]
         arrow = self._arrow(entry.taken, shown)
-        yield _Saying(entry.task, f"takes {shown} from {sender}", RECORD, taken=arrow)
+        barrier = self._barriers.get(entry.taken.channel)
+        # The sender has sent this after its snapshot, and the snapshot of the task will hold it.
+        early = "" if barrier is None else f", from behind barrier {barrier}"
+        yield _Saying(entry.task, f"takes {shown} from {sender}{early}", RECORD, taken=arrow)
 
     def _send(self, event: Send) -> Iterator[_Saying]:
         sender, receiver = self._ends[event.channel]
@@ -367,6 +380,9 @@ class _Teller:
         sender, receiver = self._ends[event.channel]
         if event.kind == _BARRIER:
             arrow = self._arrow(event, f"barrier {event.detail}")
+            assert event.detail is not None, "a barrier has the number of its checkpoint"
+            if event.detail > self._snapshots.get(receiver, 0) and event.detail not in self._given_up:
+                self._barriers[event.channel] = event.detail
             yield _Saying(receiver, f"takes barrier {event.detail} from", BARRIER, sender, taken=arrow)
         elif self._is_watermark(event):
             yield _Saying(receiver, f"takes watermark {event.detail} from {sender}", RECORD)
@@ -394,6 +410,8 @@ class _Teller:
         yield _Saying(MANAGER, f"triggers checkpoint {event.checkpoint_id}", TRIGGER)
 
     def _snapshot(self, event: SnapshotTaken) -> Iterator[_Saying]:
+        self._snapshots[event.task] = event.checkpoint_id
+        self._barriers = {one: at for one, at in self._barriers.items() if self._ends[one][1] != event.task}
         yield _Saying(event.task, "takes its snapshot of", SNAPSHOT, f"checkpoint {event.checkpoint_id}")
 
     def _acknowledged(self, event: SnapshotAcknowledged) -> Iterator[_Saying]:
@@ -403,12 +421,14 @@ class _Teller:
         yield _Saying(MANAGER, f"checkpoint {event.checkpoint_id} is complete", COMPLETE)
 
     def _aborted(self, event: CheckpointAborted) -> Iterator[_Saying]:
+        self._given_up.add(event.checkpoint_id)
+        self._barriers = {one: at for one, at in self._barriers.items() if at != event.checkpoint_id}
         yield _Saying(MANAGER, f"checkpoint {event.checkpoint_id} is given up ({event.reason})", ABORT)
 
     def _cut(self, event: CheckpointCut) -> Iterator[_Saying]:
         for channel, sent, received in event.differences:
             sender, receiver = self._ends[channel]
-            text = f"{sender} has sent {sent} to {receiver}, which has taken {received}"
+            text = f"{sender} has sent {sent} records to {receiver}, which has taken {received}"
             yield _Saying(MANAGER, f"in checkpoint {event.checkpoint_id}, {text}", COMPLETE)
 
     def _captured(self, event: RecordsCaptured) -> Iterator[_Saying]:

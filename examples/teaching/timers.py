@@ -1,24 +1,41 @@
 """Timers: they are state like any other, and belong to a key.
 
 Each key remembers how many records it has seen, and has set a timer for event time 100: then it says how many. The
-timer is in the snapshot. After a restore it is still set, or fires if the watermark has passed it; what it has emitted
-before the checkpoint it does not emit again, and what it has emitted behind it, it does.
+timer is in the snapshot. After a restore it is still set, or fires if the watermark has passed it. A row that was
+emitted before the checkpoint is not emitted again; a row that was emitted after the checkpoint is.
+
+What if an operator keeps the due times itself, in an attribute? No checkpoint stores an attribute. After a restore the
+counts are there, but the operator does not know that anything is due: the timer is lost, and with it a row.
 
 Event time advances by watermarks, which no checkpoint stores: sources say them again. A timer must not fire while a
-record that belongs before it is still to come. With two sources that is the *slower* one's business: the watermark of a
-task is the minimum over its channels.
+record that belongs before it is still to come. With two sources the *slower* one decides: the watermark of a task is
+the minimum over its channels.
 
 Try every schedule, every crash::
 
     weir check examples/teaching/timers.py --mode aligned
     weir check examples/teaching/timers.py --mode unaligned
+    weir check examples/teaching/timers.py --mode aligned --param timers=forgotten
+
+All endings of the first two are correct. The third tells the shortest way to a lost timer: a record sets it, the
+checkpoint holds the count, the crash takes the timer, and the row of that key never comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine import CollectionSource, Job, KeyedProcessContext, KeyedProcessFunction, WatermarkStrategy
+from engine import (
+    Batch,
+    CollectionSource,
+    ConfigurationError,
+    Job,
+    KeyedProcessContext,
+    KeyedProcessFunction,
+    Operator,
+    ValueStateDescriptor,
+    WatermarkStrategy,
+)
 from operators.log.log_sink import LogSink
 
 SCENARIO = {
@@ -56,8 +73,41 @@ class SayHowMany(KeyedProcessFunction):
         return ((ctx.current_key, self._seen.get()),)
 
 
-def job() -> Job:
-    """Two sources of two readings each; two tasks with timers; rows ``(key, how many)``."""
+class SaysFromMemory(Operator):
+    """The mistake: the count of a key is in state, and when it is due is in an attribute."""
+
+    def initialize_state(self) -> None:
+        """The counts are restored; nothing restores what is due."""
+        self._keyed = self.context.keyed_backend()
+        self._seen = self._keyed.value_state(ValueStateDescriptor("seen", 0))
+        self._due_ms: dict[str, int] = {}
+
+    def process_batch(self, batch: Batch) -> None:
+        """Count, and remember when the key is due."""
+        for key, time_ms in batch.values:
+            if time_ms <= DUE_MS:
+                self._keyed.set_current_key(key)
+                self._seen.update(self._seen.get() + 1)
+                self._due_ms[key] = DUE_MS
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Say the keys that are due."""
+        for key in [key for key, due_ms in self._due_ms.items() if due_ms <= timestamp_ms]:
+            del self._due_ms[key]
+            self._keyed.set_current_key(key)
+            self.output.emit(Batch([(key, self._seen.get())]))
+        self.output.emit_watermark(timestamp_ms)
+
+    def fingerprint(self) -> object:
+        """What no state tells of this operator."""
+        return list(self._due_ms.items())
+
+
+def job(timers: str = "kept") -> Job:
+    """Two sources of two readings each; two tasks with timers; rows ``(key, how many)``. ``timers``: ``kept`` in state,
+    or ``forgotten``."""
+    if timers not in ("kept", "forgotten"):
+        raise ConfigurationError(f"timers is {timers!r}; it must be 'kept' or 'forgotten'")
     made = Job("timers", parallelism=2, max_parallelism=8)
     times = WatermarkStrategy.for_monotonous_timestamps(lambda reading: reading[1])
     left = made.source(
@@ -66,5 +116,9 @@ def job() -> Job:
     right = made.source(
         CollectionSource([("a", 60), ("b", 90)]), watermarks=times, name="right", uid="right", parallelism=1
     )
-    said = left.union(right).key_by(lambda reading: reading[0]).process(SayHowMany, name="say", uid="say")
+    readings = left.union(right).key_by(lambda reading: reading[0])
+    if timers == "kept":
+        said = readings.process(SayHowMany, name="say", uid="say")
+    else:
+        said = readings.via(SaysFromMemory, name="say", uid="say")
     return said.sink(LogSink("rows"), name="out", uid="out", parallelism=1, chain=False)

@@ -77,7 +77,7 @@ def test_a_correct_job(small: Weir) -> None:
     answer = small("check", "small.py", "--crashes", "0", "--json")
     assert answer.exit_code == 0, answer.stderr
     assert "the one ending is exactly-once" in answer.stderr
-    assert re.search(r"states=\d+ transitions=\d+ kept=0\.\d+ faults_tried=0 endings=1", answer.stderr)
+    assert re.search(r"states=\d+ transitions=\d+ kept=0\.\d+ faults_tried=0 frontier=0 endings=1", answer.stderr)
     assert answer.json()["verdict"] == "valid"
     assert answer.json()["endings"][0]["committed"] == {"out": ["(0, 1)", "(0, 2)"]}
     assert answer.json()["token"] is None
@@ -111,13 +111,29 @@ def test_one_search_two_judgements(small: Weir) -> None:
 
 
 def test_the_weaker_promise_holds(small: Weir) -> None:
-    """What a mode promises is no violation; a search that is given up is exit code 2."""
+    """What a mode promises is no violation."""
     options = ("--mode", "at-least-once", "--promise", "at-least-once", "--crashes", "0")
     answer = small("check", "small.py", *options)
     assert answer.exit_code == 0, answer.stderr
-    answer = small("check", "small.py", "--max-states", "3")
+
+
+def test_a_bound_is_named_and_raised(small: Weir) -> None:
+    """A search that is given up is exit code 2. It says which bound it was, and the command that raises it, with all
+    that was asked for."""
+    asked = ("--crashes", "0", "--checkpoints", "2", "--set", "parallelism=1", "--param", "records=2")
+    answer = small("check", "small.py", *asked, "--promise", "at-least-once", "--max-states", "3")
     assert answer.exit_code == 2
-    assert "a bound was reached" in answer.stderr
+    assert "unknown: the search stopped at its bound of 3 states (--max-states): " in answer.last_line
+    assert answer.last_line.endswith(
+        "small.py --mode aligned --param records=2 --promise at-least-once --checkpoints 2 --set parallelism=1"
+        " --crashes 0 --time 60s --max-states 30"
+    )
+    answer = small("check", "small.py", "--time", "1ms", "--faults", "lose", "--no-reduction")
+    assert answer.exit_code == 2
+    assert "unknown: the search stopped at its bound of 0.001 s (--time)" in answer.last_line
+    assert answer.last_line.endswith(
+        "small.py --mode aligned --faults lose --no-reduction --crashes 1 --time 0.01s"
+    )
 
 
 def test_wrong_usage(small: Weir) -> None:

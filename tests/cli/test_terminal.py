@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engine.cli.terminal import say
+from engine.cli.terminal import progress_of, say
 from tests.house.project import ROOT
 
 COLUMNS = 80
@@ -52,6 +52,32 @@ def test_a_log_keeps_lines_whole() -> None:
     assert _said(f"{LONG}Next: {COMMAND}", terminal=False) == [f"{LONG}Next: {COMMAND}"]
 
 
+def test_progress_is_a_line_that_changes_on_a_terminal_and_a_line_now_and_then_in_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often a search tells how far it is, the text is made ten times a second, or once in ten seconds."""
+    made: list[int] = []
+    for terminal, expected in ((True, [0, 10, 20]), (False, [0])):
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=COLUMNS, no_color=True)
+        now = [1_000.0]
+        monkeypatch.setattr("engine.cli.terminal.monotonic", lambda now=now: now[0])
+        made.clear()
+
+        def how_far(number: int) -> str:
+            made.append(number)
+            return f"{number} [of] 30"
+
+        with progress_of(console, how_far) as progress:
+            progress(-1)
+            now[0] += 10.05
+            for number in range(30):
+                progress(number)
+                now[0] += 0.0101
+        assert made == expected
+        assert isinstance(console.file, io.StringIO)
+        assert ("0 [of] 30\n" in console.file.getvalue().splitlines(keepends=True)) is not terminal
+
+
 def _on_a_terminal(arguments: list[str], directory: Path) -> list[str]:
     """The lines that a command leaves on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
@@ -79,13 +105,14 @@ def _on_a_terminal(arguments: list[str], directory: Path) -> list[str]:
         ["run", "wordcount.py", "--checkpoint-interval", "2ms", "--kill", "count[0]@3ms"],
         ["explore", "wordcount.py", "--runs", "5", "--param", "repeat=2"],
         ["explore", "visits.py", "--fault", "crash"],
+        ["check", "two_phase_commit.py", "--param", "commit=barrier"],
     ],
-    ids=["run", "explore", "failure"],
+    ids=["run", "explore", "failure", "check"],
 )
 def test_a_verb_fits_eighty_columns(arguments: list[str], tmp_path: Path) -> None:
     """Nothing but a command to type is wider, and no table is cut."""
-    for name in ("wordcount.py", "visits.py"):
-        (tmp_path / name).write_text((ROOT / "examples" / name).read_text("utf-8"), "utf-8")
+    for name in ("wordcount.py", "visits.py", "teaching/two_phase_commit.py"):
+        (tmp_path / Path(name).name).write_text((ROOT / "examples" / name).read_text("utf-8"), "utf-8")
     lines = _on_a_terminal(arguments, tmp_path)
 
     assert len(lines) > 20

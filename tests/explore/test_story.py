@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from engine.explore.case import FIFO, Case
+from engine.cli.subjects import load_subject_and_scenario
+from engine.explore.case import FIFO, Case, Setting
 from engine.explore.runner import run_case
 from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Step, Story, story_of, tell
 from engine.explore.subject import Subject
@@ -20,6 +21,7 @@ from engine.observe.events import Send
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.failing_job import KEYS, SPLITS, subject
+from tests.house.project import ROOT
 
 _SMALL = Case(
     scheduler=FIFO,
@@ -32,6 +34,11 @@ _SMALL = Case(
 
 def _told(case: Case = _SMALL) -> Story:
     return tell(subject(), case)[0]
+
+
+def _whole(story: Story) -> str:
+    """What each step says, with none left out."""
+    return "\n".join(step.text for step in story.steps)
 
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", "at-least-once"])
@@ -94,6 +101,74 @@ def test_the_story_of_a_small_run() -> None:
         "the job is finished",
     ):
         assert said in text
+
+
+def _lines_of_counting(fault: str) -> list[str]:
+    """A run of the teaching job whose counter takes a record too early, with this fault: what each step says."""
+    counting, scenario = load_subject_and_scenario(str(ROOT / "examples/teaching/counting.py"), {})
+    case = replace(
+        scenario.case("at-least-once", checkpoint_interval=None),
+        scheduler=FIFO,
+        schedule={1: 2, 2: 2, 4: 1},
+        faults=(parse_fault(fault),),
+        dropped={"left/sequence-0-of-1": ((1, 2),)},
+        checkpoints=(0,),
+    )
+    return [re.sub(r"^\s*\d+\s+\S+\s+", "", line) for line in tell(counting, case)[0].lines()]
+
+
+def test_the_barriers_of_an_attempt_end_with_it() -> None:
+    """A counter that is restarted between two barriers begins again with channels in which no barrier stands."""
+    text = "\n".join(_lines_of_counting("crash:process@before:ack.send#1"))
+
+    before, _, after = text.partition("attempt 1 starts from the beginning")
+    assert "takes barrier 1 from right[0]" in before
+    assert "takes barrier 1 from left[0]" not in before
+    assert "takes ('b', 1) from right[0], sends" in after
+    assert "from behind barrier" not in after
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned", "aligned-timeout"])
+def test_no_record_comes_from_behind_a_barrier_in_modes_that_count_once(mode: str) -> None:
+    """Where a task takes its snapshot at the first barrier, later barriers have nothing in front of that snapshot."""
+    config: dict[str, Setting] = {"mode": mode, "checkpoint_interval": "3us", "batch_size": 2, "cost.record_ns": 900}
+    for seed in range(5):
+        text = _whole(_told(Case(seed=str(seed), config=config)))
+        assert "takes barrier 1 from" in text
+        assert "from behind barrier" not in text
+
+
+def test_an_aborted_checkpoint_has_no_snapshot_to_be_in_front_of() -> None:
+    """Records behind the barriers of a checkpoint that is given up are told of like all others from then on."""
+    standard, scenario = load_subject_and_scenario(str(ROOT / "examples/standard_scenario.py"), {})
+    late = {"cost.slow_links.second": 50_000, "checkpoint_timeout_ns": 20_000, "tolerable_failures": 99}
+    text = _whole(tell(standard, scenario.case("at-least-once", **late))[0])
+
+    given_up = re.findall(r"checkpoint (\d+) is given up", text)
+    assert len(given_up) > 2
+    told = [re.search(rf"from behind barrier {one}\b", text) for one in given_up]
+    assert any(told)
+    for number in given_up:
+        after = text.partition(f"checkpoint {number} is given up")[2]
+        assert not re.search(rf"from behind barrier {number}\b", after), number
+
+
+def test_a_record_that_is_counted_twice_is_told_from_its_barrier_to_its_second_reading() -> None:
+    """It is taken from behind the barrier of one input, is in the snapshot, and is read again after the restore."""
+    lines = _lines_of_counting("crash:process@after:manifest.rename#1")
+
+    at = 0
+    for said in (
+        "count[0]: takes barrier 1 from right[0]",
+        "count[0]: takes ('b', 1) from right[0], from behind barrier 1, sends ('b', 1) to out[0]",
+        "count[0]: takes barrier 1 from left[0], sends barrier 1 to out[0], takes its snapshot of checkpoint 1",
+        "job manager: attempt 1 starts from checkpoint 1",
+        "right[0]: reads #1 = 1 (again) of sequence-0-of-1, sends ('b', 1) to count[0]",
+        "count[0]: takes ('b', 1) from right[0], sends ('b', 2) to out[0]",
+        "count[0]: takes barrier 2 from left[0]",
+    ):
+        assert said in lines[at:], (said, lines[at:])
+        at = lines.index(said, at) + 1
 
 
 def test_the_story_is_the_same_each_time() -> None:

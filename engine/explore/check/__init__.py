@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from engine.explore.check.report import CheckReport, check
-from engine.explore.check.search import CheckOrder, Ending, Found
+from engine.explore.check.search import STATES, CheckOrder, Ending, Found
 
-__all__ = ["CheckOrder", "CheckReport", "Ending", "Found", "check"]
+__all__ = ["STATES", "CheckOrder", "CheckReport", "Ending", "Found", "check"]

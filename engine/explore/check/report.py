@@ -7,20 +7,22 @@ there are several such endings, and each of them is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.case import FIFO, Case
 from engine.explore.check.machine import Machine
-from engine.explore.check.search import FINISHED, CheckOrder, Ending, Found, Search, Step
+from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, Ending, Found, Search, Step
 from engine.explore.invariants import invariants_for, promise_of
 from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
+from engine.explore.invariants.output import PromisedOutput
 from engine.explore.reference import compare_outputs
 from engine.explore.runner import run_case, run_config
 
 if TYPE_CHECKING:
+    from engine.explore.invariant import Violation
     from engine.explore.runner import FinishedCase
     from engine.explore.subject import Subject
 
@@ -43,8 +45,8 @@ def keeps(promise: str, reference: Rows, committed: Rows) -> bool:
 class CheckReport:
     """What came of a check.
 
-    ``promise``      what endings were judged by; ``wrong``: the first that does not keep it (fewest faults, then fewest
-                     events), ``None`` = all do;
+    ``promise``      what endings were judged by; ``wrong``: the one to tell of those that do not keep it (see
+                     :func:`check`), ``None`` = all do;
     ``own_promise``  what the mode promises; ``own_wrong``: the first that does not keep even that;
     ``outputs``      how many different outputs there are without faults;
     ``witness``      the case that ends in ``wrong``, run and confirmed; ``confirmed``: what came of that run;
@@ -70,12 +72,30 @@ class CheckReport:
         if self.invariants:
             return "violated", self.invariants[0], EXIT_VIOLATED
         if not self.found.is_complete:
-            return "unknown", "the search was given up before its end: a bound was reached", EXIT_UNKNOWN
+            return "unknown", self._how_far(), EXIT_UNKNOWN
         endings = len(self.found.endings)
         if not endings:
             return "violated", "the job never ends: it restarts for ever, even when nothing goes wrong", EXIT_VIOLATED
         are = "the one ending is" if endings == 1 else f"all {endings} endings are"
         return "valid", f"{are} {self.promise}", EXIT_VALID
+
+    def _how_far(self) -> str:
+        found, order = self.found, self.order
+        bound = f"{order.max_states:,} states (--max-states)"
+        if found.stopped_by != STATES:
+            bound = f"{order.seconds:g} s (--time)"
+        return (
+            f"the search stopped at its bound of {bound}: {found.states:,} states kept, {found.transitions:,} passed,"
+            f" {found.struck:,} faults tried, {found.frontier:,} states and faults still to try;"
+            " nothing is wrong so far"
+        )
+
+    @property
+    def meant(self) -> Violation | None:
+        """The violation that the verdict is about, ``None`` = no invariant tells it from others."""
+        if self.wrong is None or self.wrong.state != FINISHED or self.confirmed is None:
+            return None
+        return next((one for one in self.confirmed.violations if one.invariant == PromisedOutput.name), None)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -89,12 +109,14 @@ class CheckReport:
             "own_promise": self.own_promise,
             "own_promise_holds": self.own_wrong is None,
             "is_complete": found.is_complete,
+            "stopped_by": found.stopped_by,
             "faults": order.faults,
             "kinds": list(order.kinds),
             "reduction": order.reduction,
             "states": found.states,
             "transitions": found.transitions,
             "faults_tried": found.struck,
+            "frontier": found.frontier,
             "seconds": round(found.seconds, 3),
             "outputs_without_faults": self.outputs,
             "endings": [_plain(ending) for ending in found.endings],
@@ -126,21 +148,39 @@ class _Judge:
     wrong: Ending | None = None
 
     def see(self, ending: Ending) -> None:
-        """Endings come in the order of their faults."""
-        committed = dict(ending.committed)
+        """Endings come in the order of their faults, and those with as many in the order of their events."""
         if ending.faults == 0 and ending.state == FINISHED:
-            self.references.append(committed)
-        elif self.wrong is None and (ending.state != FINISHED or not self._is_right(committed)):
+            self.references.append(dict(ending.committed))
+        elif not self.may_change(ending.faults):
+            return
+        elif ending.state != FINISHED:
+            self.wrong = self.wrong or ending
+        elif not self._is_right(dict(ending.committed)):
             self.wrong = ending
+
+    def may_change(self, faults: int) -> bool:
+        """Whether an ending with so many faults may still become the one to tell."""
+        return self.wrong is None or (self.wrong.state != FINISHED and self.wrong.faults == faults)
 
     def _is_right(self, committed: Rows) -> bool:
         return any(keeps(self.promise, reference, committed) for reference in self.references)
 
 
-def check(subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE) -> CheckReport:
-    """Search everything, judge all endings, and make the case of the first wrong one.
+def check(
+    subject: Subject,
+    order: CheckOrder,
+    promise: str = EXACTLY_ONCE,
+    progress: Callable[[Found], None] | None = None,
+) -> CheckReport:
+    """Search everything, judge all endings, and make the case of a wrong one.
 
-    The search stops at an ending that is wrong by the mode's own promise: nothing worse can come.
+    The one to tell has the fewest faults. Among those with as many, output that is wrong comes before a job that fails:
+    a failure is seen, wrong output is not. Then comes the one with the fewest events.
+
+    The search stops at an ending that is wrong by the mode's own promise: nothing worse can come. When that is a job
+    that fails, the search looks as far again for wrong output.
+
+    ``progress`` is told of what was found so far, while the search is on.
 
     :raises ConfigurationError: when the job or the order makes no sense
     """
@@ -152,14 +192,17 @@ def check(subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE) -> C
         )
     own_promise = promise_of(protocol)
     judge, own_judge = _Judge(promise), _Judge(own_promise)
-    search = Search(subject, order)
+    judges = (judge,) if own_promise == promise else (judge, own_judge)
+    search = Search(subject, order, progress)
     endings = search.endings()
     for ending in endings:
         judge.see(ending)
         own_judge.see(ending)
-        if judge.wrong is not None and (own_judge.wrong is not None or own_promise == promise):
-            search.found.is_complete = False
+        if not any(one.may_change(ending.faults) for one in judges):
+            search.found.stopped_by = WRONG
             break
+        if all(one.wrong is not None for one in judges):
+            search.look_as_far_again()
     endings.close()
     report = CheckReport(
         order, search.found, promise, own_promise, len(judge.references), judge.wrong, own_judge.wrong
@@ -167,7 +210,7 @@ def check(subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE) -> C
     if judge.wrong is None:
         return replace(report, invariants=tuple(_of_invariants(subject, order, own_promise, search.found.endings)))
     witness = case_of(subject, order, judge.wrong.path)
-    return replace(report, witness=witness, confirmed=_confirmed(subject, witness, judge.wrong))
+    return replace(report, witness=witness, confirmed=_confirmed(subject, witness, judge.wrong, promise))
 
 
 def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:
@@ -192,8 +235,8 @@ def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:
     return replace(order.case, scheduler=FIFO, schedule=schedule, faults=state.watcher.exact)
 
 
-def _confirmed(subject: Subject, case: Case, ending: Ending) -> FinishedCase:
-    finished = run_case(subject, case)
+def _confirmed(subject: Subject, case: Case, ending: Ending, promise: str) -> FinishedCase:
+    finished = run_case(subject, case, invariants_for(promise))
     if ending.state == FINISHED:
         committed = {where: sorted(rows) for where, rows in finished.committed.items()}
         expected = {where: list(rows) for where, rows in ending.committed}

@@ -16,7 +16,7 @@ With reduction, events that are independent of all others are not branched at
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from time import perf_counter
@@ -43,6 +43,10 @@ FINISHED = "finished"
 STUCK, BROKEN = "stuck", "broken"
 """How a job may end besides :data:`engine.runtime.job_state.ENDED`: nothing is left to happen, but it has not ended; an
 exception that nobody expects."""
+
+STATES, TIME, WRONG = "states", "time", "a wrong ending"
+"""What may stop a search before its end: a bound on the states that it keeps, a bound on the time, or its caller, who
+has seen an ending that is wrong."""
 
 _COLLECT_EVERY = 100
 
@@ -96,14 +100,21 @@ class Ending:
 @dataclass(slots=True)
 class Found:
     """What a search has come by. ``states``: those that were told apart and kept; ``transitions``: events carried out;
-    ``is_complete``: whether nothing was left out; ``endings``: one of each kind, fewest faults and events first."""
+    ``struck``: faults tried; ``frontier``: states and faults that are still to be tried; ``stopped_by``: what stopped
+    it before its end, empty = nothing; ``endings``: one of each kind, fewest faults and events first."""
 
     states: int = 0
     transitions: int = 0
     struck: int = 0
+    frontier: int = 0
     seconds: float = 0.0
-    is_complete: bool = True
+    stopped_by: str = ""
     endings: list[Ending] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was left out."""
+        return not self.stopped_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +136,13 @@ class _Task:
 class Search:
     """One search; :meth:`endings` carries it out."""
 
-    def __init__(self, subject: Subject, order: CheckOrder) -> None:
+    def __init__(
+        self, subject: Subject, order: CheckOrder, progress: Callable[[Found], None] | None = None
+    ) -> None:
+        """``progress`` is told of what was found so far, some hundred times a second."""
         self._order = order
+        self._progress = progress
+        self._last_transition: int | None = None
         self._machine = Machine(subject, order.case, order.faults)
         self._independence: Independence | None = None
         self._nodes: list[_Node] = []
@@ -140,6 +156,11 @@ class Search:
         self._somebody = subject.plan(self._machine.parallelism).subtasks[-1].name
         self._takes_all = self._machine.config.failover != "region"
         self.found = Found()
+
+    def look_as_far_again(self) -> None:
+        """Stop once twice as many events were carried out as until now. Asking again changes nothing."""
+        if self._last_transition is None:
+            self._last_transition = 2 * self.found.transitions
 
     def endings(self) -> Generator[Ending, None, None]:
         """All endings, in the order of (faults, events), as they are found. Stop whenever you like."""
@@ -159,10 +180,14 @@ class Search:
         self._nodes.append(_Node(-1, (), 0))
         self._put(state, _Task(0, self._machine.copy_of(state)), 0)
         for number in range(1_000_000_000):
+            self.found.frontier = len(self._queue)
+            self.found.seconds = perf_counter() - began
+            if self._progress is not None:
+                self._progress(self.found)
             if not self._queue:
                 return
-            if self.found.states >= self._order.max_states or perf_counter() - began > self._order.seconds:
-                self.found.is_complete = False
+            self.found.stopped_by = self._bound()
+            if self.found.stopped_by:
                 return
             if number % _COLLECT_EVERY == _COLLECT_EVERY - 1:
                 collect()
@@ -170,6 +195,15 @@ class Search:
             for ending in self._strike(task) if task.steps else self._expand(task):
                 self.found.endings.append(ending)
                 yield ending
+
+    def _bound(self) -> str:
+        """The bound that was reached, if any was."""
+        found, order = self.found, self._order
+        if found.states >= order.max_states:
+            return STATES
+        if found.seconds > order.seconds:
+            return TIME
+        return WRONG if self._last_transition is not None and found.transitions >= self._last_transition else ""
 
     def _put(self, state: State, task: _Task, more: int) -> None:
         events = self._nodes[task.node].events + len(task.steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from engine.explore.case import FIFO, Case, Setting
 from engine.explore.check import CheckOrder, Ending
@@ -119,6 +120,32 @@ def hasty() -> Subject:
         return job
 
     return Subject(build, label="hasty")
+
+
+class _FailsOnceRestored(Operator):
+    """Hands records on; an attempt that starts from a checkpoint fails, and no restart can help."""
+
+    def initialize_state(self) -> None:
+        if self.context.restored_checkpoint_id() is not None:
+            raise ConfigurationError("restored on purpose")
+
+    def process_batch(self, batch: Batch) -> None:
+        self.output.emit(batch)
+
+
+def failing_once_restored(*, transactional: bool) -> Subject:
+    """One record, through an operator that cannot be restored, into a sink that shows rows when a checkpoint completes,
+    or at once."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("failing-once-restored", max_parallelism=2)
+        numbers = job.source(CollectionSource([0]), name="numbers", uid="numbers", parallelism=1)
+        numbers.via(_FailsOnceRestored, name="through", uid="through").collect(
+            CollectedResults(transactional=transactional), name="out", uid="out", parallelism=1, chain=False
+        )
+        return job
+
+    return Subject(build, label="failing-once-restored")
 
 
 def outcomes(subject: Subject, order: CheckOrder) -> tuple[set[tuple[str, object, bool]], Search]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from engine.explore.case import FIFO
-from engine.explore.check import CheckOrder, check
+from engine.explore.check import STATES, CheckOrder, Found, check
 from engine.explore.check.report import case_of, keeps
+from engine.explore.check.search import WRONG, Search
 from engine.explore.runner import run_case
-from tests.explore.check.jobs import calm_case, counting, hasty, merging, straight
+from tests.explore.check.jobs import calm_case, counting, failing_once_restored, hasty, merging, straight
 from tests.explore.subjects import failing_subject
 
 REFERENCE = {"out": ["1", "2"]}
@@ -105,7 +106,55 @@ def test_a_job_that_never_ends_is_no_valid_one() -> None:
 
 
 def test_a_bound_makes_the_verdict_unknown() -> None:
-    """Nothing wrong so far is not the same as nothing wrong."""
+    """Nothing wrong so far is not the same as nothing wrong. The verdict names the bound and how far the search was."""
     report = check(straight(2), CheckOrder(calm_case(1), max_states=5))
-    assert report.verdict[0] == "unknown"
-    assert report.verdict[2] == 2
+    name, reason, code = report.verdict
+    assert (name, code) == ("unknown", 2)
+    assert report.found.stopped_by == STATES
+    assert f"at its bound of 5 states (--max-states): 5 states kept, {report.found.transitions} passed" in reason
+    assert f"{report.found.frontier} states and faults still to try" in reason
+    assert report.found.frontier > 0
+    late = check(straight(2), CheckOrder(calm_case(1), seconds=0.000_001))
+    assert "at its bound of 1e-06 s (--time)" in late.verdict[1]
+
+
+def test_wrong_output_is_told_rather_than_a_job_that_fails() -> None:
+    """With one fault the job fails first, and a few events later shows a row twice: that is what users do not see."""
+    report = check(failing_once_restored(transactional=False), CheckOrder(calm_case(1), victims=("process",)))
+    bad = [one for one in report.found.endings if one.faults]
+    assert bad[0].state == "failed"
+    assert report.wrong is not None
+    assert report.wrong.state == "finished"
+    assert report.wrong.faults == 1
+    assert report.verdict[1] == "with one fault the output is not exactly-once"
+    assert report.meant is not None
+    assert report.meant.invariant == "V1"
+
+
+def test_a_job_that_fails_is_told_when_no_wrong_output_is_near() -> None:
+    """The search looks as far again as it had to for the failure, and not to its end."""
+    subject, order = failing_once_restored(transactional=True), CheckOrder(calm_case(1), faults=2)
+    report = check(subject, order)
+    assert report.wrong is not None
+    assert report.wrong.state == "failed"
+    assert report.found.stopped_by == WRONG
+    assert "with one fault the job ends failed" in report.verdict[1]
+    whole = Search(subject, order)
+    assert list(whole.endings())
+    assert report.found.transitions < whole.found.transitions / 2
+
+
+def test_a_search_tells_how_far_it_is() -> None:
+    """Every number grows, the last telling is the whole, and to be asked changes nothing."""
+    told: list[tuple[int, int, int, int]] = []
+
+    def tell(found: Found) -> None:
+        told.append((found.states, found.transitions, found.struck, found.frontier))
+
+    order = CheckOrder(calm_case(1), victims=("process",))
+    asked, unasked = check(straight(), order, progress=tell).found, check(straight(), order).found
+    assert len(told) > 20
+    assert told == sorted(told, key=lambda one: one[:3])
+    assert told[-1] == (asked.states, asked.transitions, asked.struck, 0)
+    assert max(frontier for *_, frontier in told) > 1
+    assert (asked.states, asked.transitions, asked.endings) == (unasked.states, unasked.transitions, unasked.endings)

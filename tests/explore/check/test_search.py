@@ -9,7 +9,7 @@ import pytest
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.check import CheckOrder
-from engine.explore.check.search import Search
+from engine.explore.check.search import STATES, TIME, Search
 from engine.explore.subject import Subject
 from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight
 
@@ -132,9 +132,11 @@ def test_states_are_counted_alike_again(mode: str) -> None:
 def test_bounds_are_kept() -> None:
     """A search that reaches a bound says that it is not complete."""
     _, search = outcomes(counting(2, 2), CheckOrder(calm_case(1), max_states=20))
+    assert search.found.stopped_by == STATES
     assert not search.found.is_complete
     assert search.found.states <= 21
     _, search = outcomes(counting(2, 2), CheckOrder(calm_case(1), seconds=0.000_001))
+    assert search.found.stopped_by == TIME
     assert not search.found.is_complete
 
 
