@@ -27,6 +27,7 @@ _PAGES = (
     "state-ttl",
     "schema-evolution",
     "exploration",
+    "failure-reports",
     "bucketing-sink",
     "overwrite",
     "channel-state",
