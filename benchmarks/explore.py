@@ -1,10 +1,12 @@
-"""How fast jobs are searched: cases per minute on one core, and the times to make a failing case small and to check a
-small job exhaustively.
+"""How fast jobs are searched: cases per minute on one core, what a case costs beside one of a bare model, and the times
+to make a failing case small and to check a small job exhaustively.
 
 The job is the standard scenario: 80 records, three checkpoints, a transactional sink. ``undisturbed`` runs it under
 one schedule after the other; ``a crash`` has chances for one death in every case, and nearly all have it;
 ``a campaign`` is what ``weir explore`` does, with configurations, schedules and faults of all kinds drawn, and every
-twentieth run made twice. What is made once, such as the reference output, is made before. ``shrinking`` is of a run in
+twentieth run made twice. What is made once, such as the reference output, is made before. Each of these is measured in
+turns with the yardstick, cases of :mod:`benchmarks.bare_model`: machines differ in cases per minute, and much less in
+the ratio. ``shrinking`` is of a run in
 mode at-least-once that counts a record twice; ``checking`` of each teaching scenario in the first of its modes, as
 ``weir check`` does it: one that is not over within a minute says so (``complete``).
 """
@@ -15,8 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 
-from benchmarks.measure import Result, at_least, below, now
+from benchmarks.bare_model import bare_case, expected_rows
+from benchmarks.measure import Paired, Result, Trial, at_least, below, interleaved, now
 from engine.cli.subjects import load_subject_and_scenario
 from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, Explorer, garbage_kept
 from engine.explore.case import Case
@@ -33,7 +37,9 @@ EXACTLY_ONCE = "exactly-once"
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 STANDARD = str(_EXAMPLES / "standard_scenario.py")
 TEACHING = ("counting", "finishing", "in_flight", "rescaling", "timers", "two_phase_commit", "windows")
-_UNIT = "cases per minute"
+_UNIT, _RATIO = "cases per minute", "× time of a bare case"
+_BARE_TIMES = 10
+"""A case of the bare model is so short that so many are set against one of the engine's."""
 _CRASH = FaultMix({"crash": 20_000}, most=1)
 
 
@@ -46,19 +52,35 @@ def measure(quick: bool) -> list[Result]:
     run_case(subject, plain[0], invariants_for())  # the plan and the reference are made once
     explorer = Explorer(subject, CampaignOrder(keep_going=True))
     no_invariants: Callable[[], Sequence[Invariant]] = tuple
-    trials = {
+    trials: dict[str, Trial] = {
         "undisturbed, no invariants": partial(_cases, subject, plain, no_invariants),
         "undisturbed": partial(_cases, subject, plain, invariants_for),
         "a crash in each": partial(_cases, subject, crashing, invariants_for),
         "a campaign": partial(_campaign, explorer, count),
     }
-    goals = {"a crash in each": at_least(6_000), "a campaign": at_least(6_000)}
-    results = [
-        Result(f"explore, {name}", _UNIT, tuple(60 * count / trial() for _ in range(rounds)), goals.get(name))
-        for name, trial in trials.items()
-    ]
+    measured = interleaved(partial(_bare_cases, count), trials, rounds)
+    results = [result for name, paired in measured.items() for result in _beside_the_model(name, paired, count)]
     shrinking = _shrinking(subject, scenario.case("at-least-once"), rounds)
     return [*results, shrinking, *map(_checking, TEACHING)]
+
+
+def _bare_cases(count: int) -> float:
+    """Seconds for ``count`` cases of the yardstick."""
+    expected = expected_rows()
+    start = now()
+    for seed in range(count * _BARE_TIMES):
+        assert bare_case(seed) == expected, seed
+    return (now() - start) / _BARE_TIMES
+
+
+def _beside_the_model(name: str, paired: Paired, count: int) -> list[Result]:
+    goal = at_least(6_000) if name in ("a crash in each", "a campaign") else None
+    cases = tuple(60 * count / seconds for seconds in paired.seconds)
+    bare = round(60 * count / median(paired.reference_seconds))
+    return [
+        Result(f"explore, {name}", _UNIT, cases, goal, {"bare_model_cases_per_minute": bare}),
+        Result(f"explore, {name}", _RATIO, tuple(1 / speed for speed in paired.speed_ratios)),
+    ]
 
 
 def _cases(subject: Subject, cases: Sequence[Case], invariants: Callable[[], Sequence[Invariant]]) -> float:

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from benchmarks import files, heap, kernel, keyed_sum, measure, scale
+from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
+from engine.cli.subjects import load_subject_and_scenario
+from engine.explore.runner import run_case
 
 COUNT = 12_000
 
@@ -137,3 +139,14 @@ def test_scale_has_a_line_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None
     assert [result.median for result in per_channel] == [2e6 / (side * side) for side in (10, 32, 100, 316, 1_000)]
     assert [result.median for result in full[-3:]] == [2.0, 100.0, 4.5]
     assert all(result.goal is None for result in quick[:-1])
+
+
+def test_the_bare_model_publishes_what_the_standard_scenario_does() -> None:
+    """Whatever is next and wherever it crashes, its rows are those of the job; without alignment some are not."""
+    subject, scenario = load_subject_and_scenario(explore.STANDARD, {})
+    rows = [row for partition in run_case(subject, scenario.case()).committed.values() for row in partition]
+    expected = bare_model.expected_rows()
+
+    assert sorted(map(repr, expected)) == sorted(rows)
+    assert all(bare_model.bare_case(seed) == expected for seed in range(100))
+    assert any(bare_model.bare_case(seed, aligns=False) != expected for seed in range(100))
