@@ -207,7 +207,7 @@ class Explorer:
         reference is such runs, there is nothing that they could be compared with."""
         failures = []
         if reference is not None and set(reference.judges.values()) != {RUNS}:
-            for number, case in enumerate(calm_cases(self._subject)):
+            for number, case in enumerate(calm_cases(self._subject, self.measure.duration_ns)):
                 made = self._made(case, number, whole=True)
                 if made.finished.violations:
                     failures.append(self._failure(number, f"without-faults/{number}", case, made, drawn=False))

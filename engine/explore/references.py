@@ -83,6 +83,8 @@ class References:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._known: dict[Dropped, Reference] = {}
+        self._duration_ns = 0
+        """Of the longest run so far."""
 
     def of(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
         """The reference for this input.
@@ -160,7 +162,7 @@ class References:
         if dropped:
             # A job that does not depend on the order with all of its input does not with less.
             return Reference(rows, self.of().order_dependent, (rows,))
-        for case in calm_cases(self._subject)[1:]:
+        for case in calm_cases(self._subject, self._duration_ns)[1:]:
             output = _of(self._output(case), sinks)
             if all(not compare_outputs(ending, output).equal for ending in endings):
                 endings.append(output)
@@ -168,7 +170,9 @@ class References:
         return Reference(rows, reason, tuple(endings))
 
     def _output(self, case: Case) -> Output:
-        return undisturbed(self._subject, case).committed
+        finished = undisturbed(self._subject, case)
+        self._duration_ns = max(self._duration_ns, finished.result.ended_ns - finished.result.started_ns)
+        return finished.committed
 
 
 def _of(output: Output, sinks: Sequence[str]) -> dict[str, list[str]]:
@@ -206,13 +210,16 @@ _ANOTHER = 3
 """A parallelism that a job which can be scaled must be right with, too."""
 
 
-def calm_cases(subject: Subject) -> list[Case]:
-    """Runs without faults: first come, first served; and under other schedules, settings and parallelisms."""
+def calm_cases(subject: Subject, duration_ns: int) -> list[Case]:
+    """Runs without faults: first come, first served; and under other schedules, settings and parallelisms.
+    ``duration_ns``: of such a run. A job that waits for its records takes long without doing much, and need
+    not take a checkpoint in every instant of it."""
     another = _ANOTHER if subject.is_scalable else None
+    often, seldom = (f"{max(least_ns, duration_ns // 8)}ns" for least_ns in (20_000, 50_000))
     others: list[dict[str, Setting]] = [
         {"batch_size": 1},
-        {"batch_size": 3, "cost.record_ns": 700, "cost.link_latency_ns": 2_500, "checkpoint_interval": "20us"},
-        {"batch_size": 2, "cost.link_latency_ns": 300, "parallelism": another, "checkpoint_interval": "50us"},
+        {"batch_size": 3, "cost.record_ns": 700, "cost.link_latency_ns": 2_500, "checkpoint_interval": often},
+        {"batch_size": 2, "cost.link_latency_ns": 300, "parallelism": another, "checkpoint_interval": seldom},
     ]
     return [
         Case(scheduler=FIFO),

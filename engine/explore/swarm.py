@@ -70,9 +70,10 @@ class Swarm:
 class Measure:
     """How large a job is, from one run without faults: intervals and chances are measured against it.
 
-    ``duration_ns``: virtual, with the usual costs; ``records``: of its sources; ``events``: of the kernel; ``visits``:
-    of named points, each as often as chance counts it; ``names``: of vertices and subtasks; ``tasks``: how many;
-    ``scales``: whether its parallelism can be changed; ``requests``: to external systems, by kind.
+    ``duration_ns``: virtual, with the usual costs, or what it waits for its records if that is more; ``records``: of
+    its sources; ``events``: of the kernel; ``visits``: of named points, each as often as chance counts it; ``names``:
+    of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can be changed; ``requests``: to
+    external systems, by kind.
     """
 
     duration_ns: int
@@ -99,7 +100,7 @@ class Measure:
         vertices = view.plan.vertices
         names = [*(vertex.name for vertex in vertices), *(subtask.name for subtask in view.plan.subtasks)]
         return cls(
-            max(1_000, result.source_records * 1_000),
+            max(1_000, result.source_records * 1_000, result.ended_ns - result.started_ns),
             max(1, result.source_records),
             _rounded(finished.events),
             _rounded(sum(count * opportunities_at(point) for (point, _), count in injector.points.items())),

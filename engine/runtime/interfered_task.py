@@ -145,11 +145,11 @@ class InterferedTask(DisturbedTask):
         super().close_operator(operator)
         self.visit("user.close", AFTER)
 
-    def fire_timers(self, time_ns: int) -> None:
+    def fire_timers(self, instant_ns: int) -> None:
         """See the base class."""
-        if self.timers.is_due(time_ns):
+        if self.timers.is_due(instant_ns):
             self.visit("timer.fire", BEFORE)
-            super().fire_timers(time_ns)
+            super().fire_timers(instant_ns)
             self.visit("timer.fire", AFTER)
 
     # -- death ----------------------------------------------------------------------------------------------------

@@ -528,9 +528,9 @@ class Task(TaskSteps):
         """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
         self.contexts[position].materialize()
 
-    def fire_timers(self, time_ns: int) -> None:
-        """Fire every timer due at ``time_ns``."""
-        self.timers.fire(time_ns)
+    def fire_timers(self, instant_ns: int) -> None:
+        """Fire every timer due at ``instant_ns`` of virtual time."""
+        self.timers.fire(instant_ns)
 
     # -- end --------------------------------------------------------------------------------------------------------
 

@@ -119,3 +119,15 @@ def test_a_task_that_dies_of_a_timer_fires_no_other() -> None:
     task.kernel.run()
 
     assert len(task.fired) == 1
+
+
+def test_a_clock_that_is_set_back_makes_no_timer_due_early() -> None:
+    """A timer that was set before fires at its instant; one that is set after, by the new clock, waits for its own,
+    though its time is earlier. Otherwise whoever sets the next timer in each call would be called for ever."""
+    task = FakeTask()
+    task.register(5)
+    task._skew_ns = -1_000
+    task.register(-990)
+    task.kernel.run()
+
+    assert task.fired == [(5, 5), (-990, 10)]
