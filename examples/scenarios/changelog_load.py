@@ -65,7 +65,7 @@ class KeepInMany(KeyedProcessFunction):
         ctx.delete_event_time_timer(DUE_MS + seen - 1)
         ctx.register_event_time_timer(DUE_MS + seen)
         parts = "".join(f"{name}:{part} " for name, part in sorted(self._parts.entries()))
-        last = "".join(f"{number} " for number in self._last.get())
+        last = "".join(f"{number} " for number in self._last.get() or ())
         return [(value, seen, self._sum.get(), last, parts)]
 
     def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> Iterable[object]:

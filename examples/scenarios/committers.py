@@ -14,7 +14,8 @@ complete shows as a row that is lost, there twice or early. Files that a compact
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine import (
@@ -158,3 +159,9 @@ def job(parallelism: int | None = None) -> Job:
     counts.rebalance().sink(files, name="files", uid="files")
     counts.rebalance().sink(Documents(), name="documents", uid="documents")
     return made
+
+
+def expected(inputs: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[object]]:
+    """The rows of the documents, as they are written."""
+    counts = Counter(_key(number) for number in (*inputs["first"], *inputs["second"]))
+    return {"documents": [str((key, seen + 1)) for key, count in counts.items() for seen in range(count)]}

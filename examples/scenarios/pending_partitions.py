@@ -14,6 +14,7 @@ goes away shows in the output::
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine import (
@@ -85,3 +86,9 @@ def job(parallelism: int | None = None) -> Job:
     clicks.rebalance().sink(_table("by-event-time", by_event_time), name="timed", uid="timed")
     clicks.rebalance().sink(_table("by-clock", by_clock), name="clocked", uid="clocked")
     return made
+
+
+def expected(inputs: Mapping[str, Sequence[dict[str, Any]]]) -> Mapping[str, Sequence[object]]:
+    """The announcements by the clock: each hour once, whenever that is."""
+    hours = {click["hour"]: None for clicks in inputs.values() for click in clicks}
+    return {"clocked-partition-committer": [f"success-file hour={hour}" for hour in hours]}

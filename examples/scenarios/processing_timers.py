@@ -16,7 +16,7 @@ Faults that turn the clocks of tasks are left out: a timer set by a clock that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine import (
     CollectionSource,
@@ -70,7 +70,7 @@ class LetGoLater(KeyedProcessFunction):
 
     def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> Iterable[object]:
         """Time is up."""
-        rows = [("timer", *reading) for reading in self._held.get()]
+        rows = [("timer", *reading) for reading in self._held.get() or ()]
         self._held.clear()
         return rows
 
@@ -95,3 +95,9 @@ def job(parallelism: int | None = None) -> Job:
     windows = readings.window(ProcessingTimeSessionWindows.with_gap(GAP_MS))
     by_session = windows.process(_in_session, name="session", uid="session")
     return by_timer.union(by_session).sink(LogSink("rows"), name="out", uid="out", parallelism=1, chain=False)
+
+
+def expected(inputs: Mapping[str, Sequence[Reading]]) -> Mapping[str, Sequence[object]]:
+    """Each record once from each operator."""
+    readings = [*inputs["first"], *inputs["second"]]
+    return {"out": [(operator, *reading) for operator in ("timer", "session") for reading in readings]}
