@@ -20,6 +20,7 @@ from operators.sources import SequenceSource
 from state_backends.filesystem import MemoryFileSystem
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "teaching"
+SCENARIOS = EXAMPLES.parent / "scenarios"
 
 
 def judged(subject: Subject, case: Case) -> FinishedCase:
@@ -124,3 +125,17 @@ def test_input_files_lie_in_every_world_as_they_were_at_first(tmp_path: Path) ->
     assert isinstance(files, MemoryFileSystem)
     left = files.survivors()
     assert left.read_bytes(str(tmp_path / "a.txt")) == b"1\n2\n", "a crash takes none of them"
+
+
+def test_records_in_flight_of_another_region_are_not_those_of_the_checkpoint() -> None:
+    """One pipeline restarts and the other ones go on: their channels hold newer records, and nobody is to blame."""
+    subject = load_subject(str(SCENARIOS / "fenced_writers.py"), {})
+    config: dict[str, Setting] = {"mode": "unaligned", "failover": "region", "batch_size": 2, "cost.record_ns": 500}
+    config |= {"cost.link_latency_ns": 300, "checkpoint_interval": "5rec", "channel_capacity": 6}
+    restored = 0
+    for at_us in range(8, 16):
+        case = Case("0", config, (parse_fault(f"crash:files[0]@{at_us}us"),), scheduler="fifo")
+        finished = judged(subject, case)
+        restored += finished.results[0].attempts > 1
+        assert finished.violations == []
+    assert restored >= 4
