@@ -198,7 +198,7 @@ def _tell(
         f" faults_tried={found.struck} frontier={found.frontier} endings={len(found.endings)}"
         f" outputs_without_faults={report.outputs}"
         f" seconds={found.seconds:.2f} states_per_s={found.states / seconds:.0f}"
-        f" transitions_per_s={found.transitions / seconds:.0f}",
+        f" transitions_per_s={found.transitions / seconds:.0f} reference={report.judged_by.replace(' ', '-')}",
     )
     if report.own_promise != report.promise:
         holds = "holds in all endings" if report.own_wrong is None else "does not hold either"

@@ -68,7 +68,7 @@ def command(
         _tell_story(subject, token, first)
     faults = ", ".join(map(str, first.faults)) or "none"
     processes = plural(first.incarnations, "process", "processes")
-    say(console, f"job {subject.label}, {first.outcome}, {processes}, faults: {faults}")
+    say(console, f"job {subject.label}, {first.outcome}, {processes}, faults: {faults}{_reference(token, first)}")
     for fault in first.unused:
         say(console, f"note: fault {fault} never struck: the run was over before")
     for violation in first.violations:
@@ -84,6 +84,14 @@ def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
     tape = TraceTape()
     case = token.to_case(subject)
     return run_case(subject, case, invariants_for(token.promise), instruments=[tape.append]), tape
+
+
+def _reference(token: Token, finished: FinishedCase) -> str:
+    """What the output was judged by; nothing where it was not."""
+    if token.promise == "none" or not finished.is_over:
+        return ""
+    view = finished.view
+    return f", reference: {view.subject.reference(view.case.dropped).judged_by}"
 
 
 @job_output_dropped()

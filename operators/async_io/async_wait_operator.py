@@ -19,6 +19,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
@@ -285,15 +286,14 @@ def async_operator(
     if retries is not None and not isinstance(retries, AsyncRetryStrategy):
         raise ConfigurationError(f"async_map: retries must be an AsyncRetryStrategy, not {shorten(retries)}")
 
-    def create() -> AsyncWaitOperator:
-        return AsyncWaitOperator(
-            function,
-            ordered=ordered,
-            capacity=capacity,
-            timeout_ms=timeout_ms,
-            retries=retries,
-            on_timeout=on_timeout,
-        )
-
+    create = partial(
+        AsyncWaitOperator,
+        function,
+        ordered=ordered,
+        capacity=capacity,
+        timeout_ms=timeout_ms,
+        retries=retries,
+        on_timeout=on_timeout,
+    )
     create()  # What makes no sense is said where the job is built.
     return create

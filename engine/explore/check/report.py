@@ -1,8 +1,10 @@
 """An exhaustive check of one job: the search, and what its endings are worth.
 
-What is promised is judged by the endings without faults, all of which the search has found first: ``exactly-once``
-means that readers see what they could have seen without a fault. For a job that depends on the order of its records
-there are several such endings, and each of them is right.
+What is promised is judged by the job's reference where that does not come from runs of the engine
+(:mod:`engine.explore.references`): every ending must be right by it, those without faults included. Otherwise it is
+judged by the endings without faults, all of which the search has found first: ``exactly-once`` means that readers see
+what they could have seen without a fault. For a job that depends on the order of its records there are several such
+endings, and each of them is right.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from engine.explore.invariants import invariants_for, promise_of
 from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from engine.explore.invariants.output import PromisedOutput
 from engine.explore.reference import compare_outputs
+from engine.explore.references import RUNS, Reference
 from engine.explore.runner import run_case, run_config
 
 if TYPE_CHECKING:
@@ -50,7 +53,8 @@ class CheckReport:
     ``own_promise``  what the mode promises; ``own_wrong``: the first that does not keep even that;
     ``outputs``      how many different outputs there are without faults;
     ``witness``      the case that ends in ``wrong``, run and confirmed; ``confirmed``: what came of that run;
-    ``invariants``   what invariants say of the shortest run to each ending that is right.
+    ``invariants``   what invariants say of the shortest run to each ending that is right;
+    ``judged_by``    what endings were compared with.
     """
 
     order: CheckOrder
@@ -63,6 +67,7 @@ class CheckReport:
     witness: Case | None = None
     confirmed: FinishedCase | None = None
     invariants: tuple[str, ...] = ()
+    judged_by: str = RUNS
 
     @property
     def verdict(self) -> tuple[str, str, int]:
@@ -119,6 +124,7 @@ class CheckReport:
             "frontier": found.frontier,
             "seconds": round(found.seconds, 3),
             "outputs_without_faults": self.outputs,
+            "reference": self.judged_by,
             "endings": [_plain(ending) for ending in found.endings],
             "wrong": None if self.wrong is None else _plain(self.wrong),
         }
@@ -144,16 +150,22 @@ def _why(ending: Ending, promise: str) -> str:
 @dataclass(slots=True)
 class _Judge:
     promise: str
+    settled: Rows | None = None
+    """What readers must see, ``None`` = what they see without faults."""
     references: list[Rows] = field(default_factory=list)
     wrong: Ending | None = None
+    outputs: int = 0
 
     def see(self, ending: Ending) -> None:
         """Endings come in the order of their faults, and those with as many in the order of their events."""
         if ending.faults == 0 and ending.state == FINISHED:
-            self.references.append(dict(ending.committed))
-        elif not self.may_change(ending.faults):
+            self.outputs += 1
+            if self.settled is None:
+                self.references.append(dict(ending.committed))
+                return
+        if not self.may_change(ending.faults):
             return
-        elif ending.state != FINISHED:
+        if ending.state != FINISHED:
             self.wrong = self.wrong or ending
         elif not self._is_right(dict(ending.committed)):
             self.wrong = ending
@@ -163,7 +175,8 @@ class _Judge:
         return self.wrong is None or (self.wrong.state != FINISHED and self.wrong.faults == faults)
 
     def _is_right(self, committed: Rows) -> bool:
-        return any(keeps(self.promise, reference, committed) for reference in self.references)
+        references = self.references if self.settled is None else [self.settled]
+        return any(keeps(self.promise, reference, committed) for reference in references)
 
 
 def check(
@@ -191,7 +204,9 @@ def check(
             f" without a difference is not known to it\n  use weir explore --mode {protocol.name}, or another mode"
         )
     own_promise = promise_of(protocol)
-    judge, own_judge = _Judge(promise), _Judge(own_promise)
+    reference = _reference(subject, order)
+    settled = reference.rows if reference is not None and reference.is_independent else None
+    judge, own_judge = _Judge(promise, settled), _Judge(own_promise, settled)
     judges = (judge,) if own_promise == promise else (judge, own_judge)
     search = Search(subject, order, progress)
     endings = search.endings()
@@ -204,13 +219,22 @@ def check(
         if all(one.wrong is not None for one in judges):
             search.look_as_far_again()
     endings.close()
+    judged_by = RUNS if settled is None or reference is None else reference.judged_by
     report = CheckReport(
-        order, search.found, promise, own_promise, len(judge.references), judge.wrong, own_judge.wrong
+        order, search.found, promise, own_promise, judge.outputs, judge.wrong, own_judge.wrong, judged_by=judged_by
     )
     if judge.wrong is None:
         return replace(report, invariants=tuple(_of_invariants(subject, order, own_promise, search.found.endings)))
     witness = case_of(subject, order, judge.wrong.path)
     return replace(report, witness=witness, confirmed=_confirmed(subject, witness, judge.wrong, promise))
+
+
+def _reference(subject: Subject, order: CheckOrder) -> Reference | None:
+    """What the job must commit; ``None`` for one that fails by itself, which the search will find."""
+    try:
+        return subject.reference(order.case.dropped)
+    except ConfigurationError:
+        return None
 
 
 def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:

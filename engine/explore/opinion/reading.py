@@ -192,12 +192,14 @@ class SubtaskInput:
             if strategy.idle_timeout_ms is not None:
                 # Looked at on the grid of watermarks, from the first look that finds no record on.
                 slack_ns = 2 * strategy.interval_ns + _MS
-                idle_at = {one.waits_from_ns + strategy.idle_timeout_ms * _MS + slack_ns: one for one in left}
-                for at_ns, split in sorted(idle_at.items(), key=lambda one: one[0]):
-                    if at_ns < until_ns and not split.idle:
-                        self._now_ns, split.idle = max(self._now_ns, at_ns), True
-                        self._send_watermark()
-                if all(split.idle for split in left):
+                timeout_ns = strategy.idle_timeout_ms * _MS + slack_ns
+                waiting = sorted({one.waits_from_ns for one in left if not one.idle})
+                for at_ns in (since_ns + timeout_ns for since_ns in waiting if since_ns + timeout_ns < until_ns):
+                    self._now_ns = max(self._now_ns, at_ns)
+                    for split in left:
+                        split.idle |= split.waits_from_ns + timeout_ns <= at_ns
+                    self._send_watermark()
+                if all(split.idle for split in left) and not self._idle:
                     self._idle = True
                     self.elements.append(Mark(at_ms=self._at_ms, idle=True))
         self._now_ns = until_ns

@@ -11,6 +11,7 @@ from engine.explore.opinion.elements import NotModelled, is_a
 from operators.triggers import TriggerResult
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
+FIRES, PURGES = (FIRE, TriggerResult.FIRE_AND_PURGE), (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
 
 
 class Never:
@@ -122,7 +123,7 @@ class Purging(Never):
 
 
 def _purging(result: TriggerResult) -> TriggerResult:
-    return TriggerResult.FIRE_AND_PURGE if result.fires else result
+    return TriggerResult.FIRE_AND_PURGE if result in FIRES else result
 
 
 class Keep:

@@ -21,7 +21,7 @@ from typing import Any
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.explore.opinion.elements import NotModelled, Record, Spec, Step, is_a, own_copy
 from engine.explore.opinion.state import Cells, ListCell, ReducingCell, States, Timers, copied
-from engine.explore.opinion.triggers import AtTheEnd, evictor_of, trigger_of
+from engine.explore.opinion.triggers import FIRES, PURGES, AtTheEnd, evictor_of, trigger_of
 from operators.evictors import TimestampedValue
 from operators.windows import GlobalWindow, TimeWindow, TumblingEventTimeWindows
 
@@ -300,9 +300,9 @@ class Windows(Step):
     # --- results ------------------------------------------------------------------------------------------
 
     def _obey(self, result: Any, key: Any, window: Any) -> None:
-        if result.fires and window in self._contents.get(key, {}):
+        if result in FIRES and window in self._contents.get(key, {}):
             self._fire(key, window)
-        if result.purges:
+        if result in PURGES:
             self._contents.get(key, {}).pop(window, None)
 
     def _fire(self, key: Any, window: Any) -> None:

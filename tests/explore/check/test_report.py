@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from engine import CollectedResults, CollectionSource, Job
+from engine.elements.batch import Batch
 from engine.explore.case import FIFO
 from engine.explore.check import STATES, CheckOrder, Found, check
 from engine.explore.check.report import case_of, keeps
 from engine.explore.check.search import WRONG, Search
 from engine.explore.runner import run_case
+from engine.explore.subject import Subject
+from operators.keyed import ReduceOperator
 from tests.explore.check.jobs import calm_case, counting, failing_once_restored, hasty, merging, straight
 from tests.explore.subjects import failing_subject
 
@@ -158,3 +162,26 @@ def test_a_search_tells_how_far_it_is() -> None:
     assert told[-1] == (asked.states, asked.transitions, asked.struck, 0)
     assert max(frontier for *_, frontier in told) > 1
     assert (asked.states, asked.transitions, asked.endings) == (unasked.states, unasked.transitions, unasked.endings)
+
+
+def test_a_mistake_of_every_run_is_no_right_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endings without faults are judged, too: the second opinion says what they must be."""
+    process = ReduceOperator.process_batch
+
+    def process_batch(self: ReduceOperator, batch: Batch) -> None:
+        if batch.keys != ["lost"]:
+            process(self, batch)
+
+    monkeypatch.setattr(ReduceOperator, "process_batch", process_batch)
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("losing", max_parallelism=8)
+        keys = job.source(CollectionSource(["kept", "lost"]), name="keys", uid="keys")
+        seen = keys.key_by(lambda key: key).reduce(lambda first, _: first, name="seen", uid="seen")
+        seen.collect(CollectedResults(), name="out", uid="out")
+        return job
+
+    report = check(Subject(build, label="losing"), CheckOrder(calm_case(), faults=0))
+    assert report.verdict == ("violated", "without any fault the output is not exactly-once", 1)
+    assert report.judged_by == "second opinion"
+    assert report.outputs == 1
