@@ -92,7 +92,7 @@ class Step:
 
     def on_record(self, record: Record, which: int) -> None:
         """Handle a record of input ``which`` (0 or 1)."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} takes no records")
 
     def on_watermark(self, ms: int) -> None:
         """Event time has come to ``ms``, which is more than before. The watermark follows what this emits."""

@@ -408,6 +408,10 @@ def _route(
     partitioner: Any = edge.partitioner
     if partitioner.name == "hash":
         select = partitioner.value
+        if select is not None:
+            # Of a window join: each record travels with the number of its side.
+            side = _SIDES.get(f"{getattr(select, '__module__', '')}.{getattr(select, '__qualname__', '')}")
+            select = select if side is None else partial(_with_side, side)
 
         def by_key(record: Record) -> tuple[Record, list[int]]:
             key = partitioner.key(record.value)
@@ -425,6 +429,13 @@ def _route(
         return lambda record: (record, [0])
     turns = _turns(channels)
     return lambda record: (record, [next(turns)])
+
+
+_SIDES = {"operators.joins.window_join.tag_first": 1, "operators.joins.window_join.tag_second": 2}
+
+
+def _with_side(side: int, value: Any) -> tuple[int, Any]:
+    return side, value
 
 
 def _turns(channels: int) -> Iterator[int]:

@@ -52,6 +52,12 @@ BY_HAND: Mapping[str, Callable[[], Subject]] = {
 }
 
 NOT_EVALUATED = {
+    "scenarios/committers.py": {"documents": "Documents"},
+    "scenarios/pending_partitions.py": {
+        "clocked-partition-committer": "PartitionCommitterSpec",
+        "timed-partition-committer": "PartitionCommitterSpec",
+    },
+    "scenarios/processing_timers.py": {"out": "the virtual clock"},
     "partition_commit.py": {"table-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partitions": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partitions-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
