@@ -220,6 +220,15 @@ class OperatorStateBackend:
         """The names of all lists that were declared or restored, sorted (``getRegisteredStateNames``)."""
         return sorted(name for name, state in self._states.items() if isinstance(state, OperatorListState))
 
+    def split_lists(self) -> dict[str, list[Any]]:
+        """What is in the lists that are divided among subtasks, by name."""
+        states = ((name, self._states[name]) for name in self.state_names())
+        return {
+            name: state.get()
+            for name, state in states
+            if isinstance(state, OperatorListState) and state.mode is OperatorStateMode.SPLIT_DISTRIBUTE
+        }
+
     def broadcast_state_names(self) -> list[str]:
         """The names of all broadcast states that were declared or restored, sorted."""
         return sorted(name for name, state in self._states.items() if isinstance(state, OperatorBroadcastState))

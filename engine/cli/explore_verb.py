@@ -161,7 +161,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
     Raises :class:`ConfigurationError` on another form, or an unknown name.
     """
     from engine.explore.case import Case
-    from engine.explore.runner import run_config
+    from engine.explore.settings import run_config
 
     settings: dict[str, Setting] = {}
     for text in texts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.explore.case import Case
 from engine.explore.reference import OutputComparison, RowDifference, compare_by_key, compare_outputs
 from engine.explore.runner import run_case
+from engine.explore.savepoints import parse_savepoint
 from engine.explore.selfcheck import SelfCheckReport, Surroundings, self_check
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
@@ -19,6 +20,7 @@ __all__ = [
     "compare_by_key",
     "compare_outputs",
     "parse_fault",
+    "parse_savepoint",
     "run_case",
     "self_check",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from engine.explore.savepoints import Savepoint
 from engine.faults.fault import Fault, FaultMix
 
 Setting = int | str | bool | None
@@ -36,6 +37,7 @@ class Case:
     ``dropped``     by ``source uid/split``: which records (by their number in the split) are left out of the input;
     ``checkpoints`` when checkpoints are triggered, in ns since the start, instead of at an interval; ``None`` = as the
                     configuration says;
+    ``savepoints``  what the user does with savepoints: takes them, stops the job, goes on from them in a new one;
     ``scheduler``   how the next of the ready events is chosen: ``random`` from the seed, ``fifo``, or ``pct``
                     (priorities with a few changes: Burckhardt et al., ASPLOS 2010);
     ``schedule``    with ``fifo``: the draws of the stream ``schedule`` (by number, from 0) that are not 0;
@@ -48,6 +50,7 @@ class Case:
     mix: FaultMix = field(default_factory=FaultMix)
     dropped: Mapping[str, Ranges] = field(default_factory=dict)
     checkpoints: tuple[int, ...] | None = None
+    savepoints: tuple[Savepoint, ...] = ()
     scheduler: str = RANDOM
     schedule: Mapping[int, int] = field(default_factory=dict)
     preemptions: int = 3

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import SCHEDULERS, Case
+from engine.explore.savepoints import parse_savepoint
 from engine.faults.fault import FaultMix, parse_fault
 from state_backends.errors import CorruptStateError
 from state_backends.shapes import below, check_shape, fields, list_of, map_of, of_type, optional, row, text, whole
@@ -28,6 +29,7 @@ CASE = fields(
         "mix": fields({"most": whole, "per_million": map_of(text, whole)}),
         "dropped": map_of(text, list_of(row(whole, whole))),
         "checkpoints": optional(list_of(whole)),
+        "savepoints": list_of(text),
         "scheduler": text,
         "schedule": list_of(row(whole, whole)),
         "preemptions": below(1_000),
@@ -50,8 +52,8 @@ def case_to_plain(case: Case) -> dict[str, Any]:
 
 
 def _to_plain(name: str, value: Any) -> Any:
-    if name == "faults":
-        return [str(fault) for fault in value]
+    if name in ("faults", "savepoints"):
+        return [str(one) for one in value]
     if name == "mix":
         return {"most": value.most, "per_million": dict(value.per_million)}
     if name == "dropped":
@@ -84,6 +86,8 @@ def plain_to_case(plain: Mapping[str, Any]) -> Case:
 def _from_plain(name: str, value: Any) -> Any:
     if name == "faults":
         return tuple(parse_fault(text) for text in value)
+    if name == "savepoints":
+        return tuple(parse_savepoint(text) for text in value)
     if name == "mix":
         return FaultMix(dict(value["per_million"]), value["most"])
     if name == "dropped":

@@ -8,15 +8,16 @@ event by event, so a concrete case never is another run than the one it was made
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.explore.case import FIFO, Case
-from engine.explore.runner import FinishedCase, choices_of, run_case
+from engine.explore.invariant import Invariant
+from engine.explore.runner import CaseView, FinishedCase, choices_of, run_case
 from engine.explore.tape import TraceTape
 from engine.faults.fault import FaultMix
-from engine.observe.events import AttemptStarted, CheckpointTriggered, TaskState, TraceEvent
+from engine.observe.events import AttemptStarted, CheckpointTriggered, TaskState
 from engine.runtime.choices import SCHEDULE, Choice, ChoiceRecorder, ReadyEvent
 from engine.runtime.kernel import START_NS
 
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 def concretised(finished: FinishedCase) -> Case:
     """The case that says everything about this run, as far as one gives the same run; at worst the case as it was."""
     subject, case = finished.view.subject, finished.view.case
-    tape, picks = TraceTape(), _Recording(choices_of(case))
-    again = run_case(subject, case, choices=picks, instruments=[tape.append])
+    tape, picks, triggers = TraceTape(), _Recording(choices_of(case)), Triggers()
+    again = run_case(subject, case, [triggers], choices=picks, instruments=[tape.append])
     digest = tape.digest()
     exact = replace(
         case, faults=again.faults, mix=FaultMix(), scheduler=FIFO, schedule=sparse_schedule(again.choices)
     )
     if _digest(subject, exact) != digest:
         return case
-    named = _with_named_checkpoints(subject, exact, picks.picks, tape.events)
+    named = _with_named_checkpoints(subject, exact, picks.picks, triggers.periodic)
     return named if named is not None and _digest(subject, named) == digest else exact
 
 
@@ -52,31 +53,50 @@ def _digest(subject: Subject, case: Case) -> str:
 
 
 def _with_named_checkpoints(
-    subject: Subject, case: Case, picks: Sequence[tuple[int, str]], events: Sequence[TraceEvent]
+    subject: Subject, case: Case, picks: Sequence[tuple[int, str]], instants: Sequence[int]
 ) -> Case | None:
     """The case with an instant for each checkpoint, and the schedule that belongs to it: what triggers a checkpoint now
     is another event, so that draws have other numbers; whose turn it was stays the same."""
     if case.checkpoints is not None:
         return None
     config = {name: value for name, value in case.config.items() if name != "checkpoint_interval"}
-    named = replace(case, config=config, checkpoints=tuple(_periodic_triggers(events)))
+    named = replace(case, config=config, checkpoints=tuple(instants))
     following = _Following(case.seed, picks)
     run_case(subject, named, choices=following)
     return replace(named, schedule=sparse_schedule(following.log))
 
 
-def _periodic_triggers(events: Iterable[TraceEvent]) -> list[int]:
-    """When checkpoints were triggered, without those that follow the end of all input: they come by themselves."""
-    instants: list[int] = []
-    states: dict[str, str] = {}
-    for event in events:
-        if isinstance(event, AttemptStarted):
-            states.clear()
-        elif isinstance(event, TaskState):
-            states[event.task] = event.state
-        elif isinstance(event, CheckpointTriggered) and any(state == "running" for state in states.values()):
-            instants.append(event.time_ns - START_NS)
-    return instants
+class Triggers(Invariant):
+    """When checkpoints were triggered, savepoints left out, in ns since the start. ``periodic``: without those that
+    follow the end of all input; they come by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[int] = []
+        self.periodic: list[int] = []
+        self._view: CaseView | None = None
+        self._states: dict[str, str] = {}
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Triggers, and which tasks run then."""
+        return {AttemptStarted: self._on_attempt, TaskState: self._on_task, CheckpointTriggered: self._on_triggered}
+
+    def process_started(self, view: CaseView) -> None:
+        """Look at another execution from now on."""
+        self._view = view
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        self._states.clear()
+
+    def _on_task(self, event: TaskState) -> None:
+        self._states[event.task] = event.state
+
+    def _on_triggered(self, event: CheckpointTriggered) -> None:
+        assert self._view is not None, "a process has started"
+        if event.checkpoint_id not in self._view.execution.manager.files.savepoint_locations:
+            self.all.append(event.time_ns - START_NS)
+            if "running" in self._states.values():
+                self.periodic.append(event.time_ns - START_NS)
 
 
 class _Recording(ChoiceRecorder):

@@ -19,6 +19,7 @@ from engine.elements.errors import WeirError
 from engine.explore.case import Case
 from engine.explore.reference import OutputComparison, compare_outputs
 from engine.explore.runner import Bounds, FinishedCase, run_case
+from engine.explore.savepoints import Savepoint
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
 from engine.explore.story import Step, Story, tell
 from engine.explore.tape import TraceTape
@@ -34,10 +35,12 @@ DEFAULT_BUDGET = Budget(runs=60)
 _SHOWN = 8
 """Further changes that are named."""
 
-CHOICE, CHECKPOINT, FAULT, SETTING, RECORD = "choice", "checkpoint", "fault", "setting", "record"
+CHOICE, CHECKPOINT, FAULT, SAVEPOINT, SETTING, RECORD = (
+    "choice", "checkpoint", "fault", "savepoint", "setting", "record",
+)  # fmt: skip
 """What a change is about, the smallest first."""
 
-_ORDER = (CHOICE, CHECKPOINT, FAULT, SETTING, RECORD)
+_ORDER = (CHOICE, CHECKPOINT, FAULT, SAVEPOINT, SETTING, RECORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,23 @@ def _otherwise(case: Case) -> Iterator[Change]:
         for other in _neighbours(fault):
             faults = (*case.faults[:at], other, *case.faults[at + 1 :])
             yield Change(FAULT, f"with {other} instead of {fault}", replace(case, faults=faults))
+    for at, order in enumerate(case.savepoints):
+        for another in _plainer(order):
+            orders = (*case.savepoints[:at], another, *case.savepoints[at + 1 :])
+            yield Change(SAVEPOINT, f"with savepoint {another} instead of {order}", replace(case, savepoints=orders))
     mode = case.config.get("mode")
     if mode is not None and mode != "aligned":
         yield Change(SETTING, f"in mode aligned instead of {mode}", case.with_config(mode="aligned"))
+
+
+def _plainer(order: Savepoint) -> Iterator[Savepoint]:
+    """One thing about it as it is when nothing is said."""
+    if order.native:
+        yield replace(order, native=False)
+    if order.ends_job:
+        yield replace(order, claim=Savepoint(order.kind, order.at_ns).claim)
+    for name in sorted(order.settings):
+        yield replace(order, settings={one: value for one, value in order.settings.items() if one != name})
 
 
 def _neighbours(fault: Fault) -> Iterator[Fault]:

@@ -136,6 +136,7 @@ class FailureReport:
         lines = [f"job          {self.subject.path or self.subject.label}", f"settings     {config or 'as always'}"]
         lines += [f"records      {text}" for text in _kept_text(case, self.records)]
         lines += [f"fault        {fault}" for fault in case.faults]
+        lines += [f"savepoint    {one}" for one in case.savepoints]
         if case.checkpoints is not None:
             instants = ", ".join(time_text(START_NS + at_ns) for at_ns in case.checkpoints)
             lines.append(f"checkpoints  {f'at {instants}, and the last one' if instants else 'only the last one'}")
@@ -330,6 +331,7 @@ def _indented(text: str) -> str:
 def _size(size: Size) -> dict[str, int]:
     return {
         "records": size.records, "faults": size.faults, "checkpoints": size.checkpoints, "choices": size.choices,
+        "savepoints": size.savepoints,
     }  # fmt: skip
 
 

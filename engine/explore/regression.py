@@ -27,7 +27,8 @@ def regression_test(subject: Subject, case: Case, violation: Violation, *, promi
     promises. A job that comes from no file is asked for as a fixture named ``subject``."""
     path = _shortest(subject.path)
     from_file = path is not None
-    names = ["Case", *([] if from_file else ["Subject"]), *(["parse_fault"] if case.faults else []), "run_case"]
+    parsers = {"parse_fault": case.faults, "parse_savepoint": case.savepoints}
+    names = ["Case", *([] if from_file else ["Subject"]), *(name for name, used in parsers.items() if used), "run_case"]
     name = f"test_{_name(subject.label)}_keeps_{_name(violation.invariant)}"
     lines = [
         f'"""A case that has broken {violation.invariant} once, with every choice spelled out."""',
@@ -64,6 +65,8 @@ def case_source(case: Case) -> list[str]:
         lines += _keyword("dropped", dict(case.dropped))
     if case.checkpoints is not None:
         lines += _keyword("checkpoints", tuple(case.checkpoints))
+    if case.savepoints:
+        lines += ["    savepoints=(", *(f"        parse_savepoint({str(one)!r})," for one in case.savepoints), "    ),"]
     if case.scheduler != RANDOM:
         lines.append(f"    scheduler={case.scheduler!r},")
     if case.scheduler == FIFO and case.schedule:

@@ -13,26 +13,25 @@ What the runner itself finds, apart from the invariants it was given:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.restart import FixedDelayRestart
 from engine.checkpoint.state_mapping import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.invariants import check_between_events
+from engine.explore.jobs import Jobs, Start
 from engine.explore.noted_files import NotedFileSystem
 from engine.explore.outputs import directory_in
-from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, Subject, World
+from engine.explore.savepoints import SAVEPOINT, STOP
+from engine.explore.settings import run_config
+from engine.explore.subject import OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
-from engine.protocols.acking.settings import AckingSettings
 from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
 from engine.runtime.interference import ProcessDiedError
-from engine.runtime.job_state import ENDED, FAILED
+from engine.runtime.job_state import ENDED, FAILED, STOPPED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
 from state_backends.errors import StateBackendError
@@ -43,11 +42,10 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import TraceEvent
     from engine.observe.provenance import Provenance
+    from engine.runtime.config import RunConfig
     from engine.runtime.interference import Interference
     from engine.runtime.job_manager import JobManager
     from state_backends.filesystem import FileSystem
-
-RESTART_DELAY_NS = 1_000
 
 NOTHING_IS_LEFT = "nothing is left to happen"
 """How the assertion of an execution begins that has nothing left to do and has not ended."""
@@ -77,7 +75,9 @@ class Bounds:
 
 @dataclass(slots=True)
 class CaseView:
-    """What invariants may look at while a case runs; it is updated as processes come and go."""
+    """What invariants may look at while a case runs; it is updated as processes come and go, and jobs after each other.
+    ``job`` counts these from 1; ``start``: the savepoint that the job goes on from, ``storage_dir``: where it keeps its
+    checkpoints; ``cancelled``: its user has just cancelled it."""
 
     subject: Subject
     case: Case
@@ -85,7 +85,11 @@ class CaseView:
     plan: ExecutionPlan
     world: World
     execution: Execution
-    incarnation: int = 1
+    incarnation: int
+    job: int
+    start: Start | None
+    storage_dir: str
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -124,72 +128,6 @@ class FinishedCase:
         return self.outcome in ENDED and self.outcome != FAILED
 
 
-def run_config(case: Case) -> RunConfig:
-    """The configuration of a case.
-
-    :raises ConfigurationError: when a setting has no such name or makes no sense
-    """
-    settings: dict[str, Any] = {"restart": FixedDelayRestart(None, RESTART_DELAY_NS)}
-    cost: dict[str, Any] = {}
-    acking: dict[str, Any] = {}
-    for name, value in case.config.items():
-        if name.startswith("cost."):
-            _put_cost(cost, name.removeprefix("cost."), value)
-        elif name.startswith("acking."):
-            _put_acking(acking, name.removeprefix("acking."), value)
-        elif name == "checkpoint_interval":
-            settings[name] = None if value is None else CheckpointInterval.parse(str(value))
-        elif name in _SETTINGS:
-            settings[name] = _typed(RunConfig, name, name, value)
-        elif name == "parallelism":
-            if value is not None and type(value) is not int:
-                raise ConfigurationError(f"setting 'parallelism' is {value!r}; it must be a number or none")
-        else:
-            raise ConfigurationError(
-                f"a case has no setting {name!r}; it takes those of RunConfig, cost.NAME and acking.NAME"
-            )
-    if case.checkpoints is not None:
-        settings["checkpoint_interval"] = None
-    return RunConfig(seed=case.seed, cost=CostModel(**cost), acking=AckingSettings(**acking), **settings)
-
-
-_SETTINGS = {one.name for one in fields(RunConfig)} - {"restart", "seed", "cost", "acking"}
-_COSTS = {one.name for one in fields(CostModel)}
-_COSTS_BY_NAME = ("stragglers", "slow_links")
-
-
-_TYPES = {"int": int, "str": str, "bool": bool, "None": type(None)}
-
-
-def _typed(owner: type[RunConfig | CostModel], name: str, setting: str, value: object) -> object:
-    """The value, if the setting can have one of its type: a case may come from a command, a file or a token."""
-    annotation = next(str(one.type) for one in fields(owner) if one.name == name)
-    # Those by name are numbers.
-    named = [one for one in annotation.split(" | ") if one in _TYPES] or ["int"]
-    if type(value) not in (_TYPES[one] for one in named):
-        raise ConfigurationError(f"setting {setting!r} is {value!r}; it must be of type {' or '.join(named)}")
-    return value
-
-
-def _put_acking(acking: dict[str, Any], name: str, value: object) -> None:
-    known = {one.name for one in fields(AckingSettings)}
-    if name not in known:
-        raise ConfigurationError(f"a case has no setting 'acking.{name}'; acking has {', '.join(sorted(known))}")
-    acking[name] = value
-
-
-def _put_cost(cost: dict[str, Any], name: str, value: object) -> None:
-    """``cost.record_ns`` is a number, ``cost.stragglers.count[0]`` that of one name."""
-    kind, _, who = name.partition(".")
-    if kind not in _COSTS or (kind in _COSTS_BY_NAME) != bool(who):
-        raise ConfigurationError(f"a case has no setting 'cost.{name}'; the cost model has {', '.join(sorted(_COSTS))}")
-    value = _typed(CostModel, kind, f"cost.{name}", value)
-    if who:
-        cost.setdefault(kind, {})[who] = value
-    else:
-        cost[kind] = value
-
-
 def choices_of(case: Case) -> ChoiceRecorder:
     """The reader of choices that a case asks for."""
     if case.scheduler == FIFO:
@@ -222,8 +160,10 @@ def run_case(
     if choices is None:
         choices = choices_of(case)
     if interference is None and (case.faults or case.mix.per_million):
-        interference = FaultInjector(case.faults, case.mix, choices)
-    if provenance is None and invariants:
+        rescales = any("parallelism" in one.settings for one in case.savepoints)
+        interference = FaultInjector(case.faults, case.mix, choices, rescales=rescales)
+    if provenance is None and invariants and all(one.kind in (SAVEPOINT, STOP) for one in case.savepoints):
+        # Not of a drained job, which loses what is late by right; nor where the numbers of checkpoints come again.
         # Not at the top: what is lost and what is doubled is found out by runs.
         from engine.explore.ledger.judge import ledger_for
 
@@ -280,14 +220,13 @@ class _CaseRun:
         self._injector = interference if isinstance(interference, FaultInjector) else None
         self._choices = choices
         self._bounds = bounds
-        self._config = run_config(case)
-        parallelism = case.config.get("parallelism")
-        assert parallelism is None or isinstance(parallelism, int), parallelism
-        self._parallelism = parallelism
-        self._parallelisms = [parallelism]
+        self._jobs = Jobs(case)
+        self._parallelism = self._jobs.parallelism
+        self._parallelisms = [self._parallelism]
         dispatcher = _Dispatcher(invariants)
         watching = [dispatcher] if dispatcher.by_kind else []
-        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *instruments]
+        hearing = [self._jobs.hear] if self._jobs.cancels else []
+        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *hearing, *instruments]
         self._check: Callable[[], None] | None = None
         self._look_every = _LOOK_EVERY_EVENTS
         check = check_between_events(invariants)
@@ -336,10 +275,10 @@ class _CaseRun:
 
     def _processes(self) -> str:
         """One process after the other, until one ends by itself and nothing speaks for another one."""
-        for number in range(self._bounds.processes):
+        for _ in range(self._bounds.processes):
             struck_before = self._struck_count()
             try:
-                state = self._process(resumes=number > 0)
+                state = self._process()
             except ProcessDiedError:
                 self._process_died()
                 continue
@@ -362,45 +301,59 @@ class _CaseRun:
                 if self._struck_count() > struck_before and self._may_end_the_job():
                     # As somebody would who has looked after the disk: once more, from what is durable.
                     continue
-                self._judge_failure(state)
-            return state
+                if state == REFUSED or not self._jobs.may_go_on(self._world.checkpoints):
+                    self._judge_failure(state)
+                    return state
+            elif state != STOPPED:
+                return state
+            # Another job goes on from the savepoint; between the two the machine may go down, too.
+            self._process_died()
         text = f"{self._bounds.processes} processes came to nothing, one after the other"
         self._found.append(Violation(LIVENESS, text))
         return CUT_OFF
 
-    def _process(self, *, resumes: bool) -> str:
-        world, subject, injector = self._world, self._subject, self._injector
+    def _process(self) -> str:
+        world, subject, injector, jobs = self._world, self._subject, self._injector, self._jobs
         plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
         checkpoints, files = world.checkpoints, self._noted(world)
         if injector is not None:
             plan = injector.in_world(plan, world)
-            injector.errors.before_process(plan, checkpoints, CHECKPOINTS_DIR)
+            injector.errors.before_process(plan, checkpoints, jobs.storage_dir)
             logs = [directory_in(OUTPUT_DIR, log.path) for log in world.logs.values()]
             checkpoints, files = injector.file_systems(checkpoints, files, logs)
-        inline = self._config.inline_state_bytes
+        behind = 0 if self._view is None or jobs.has_begun else self._view.incarnation
+        inline = jobs.config.inline_state_bytes
         with open_storage(
-            CHECKPOINTS_DIR, plan.job_name, inline_state_bytes=inline, file_system=checkpoints
+            jobs.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
         ) as opened:
             execution = Execution(
                 plan,
-                self._config,
+                jobs.config,
                 storage=opened.storage,
                 file_system=files,
+                savepoint_files=checkpoints,
                 output_dir=OUTPUT_DIR,
                 incarnation=opened.incarnation,
                 instruments=self._instruments,
-                restore=resumes,
+                restore=jobs.has_begun,
+                restore_from=None if jobs.start is None else jobs.start.restore,
                 choices=self._choices,
                 interference=self._interference,
                 provenance=self._provenance,
             )
-            if self._view is None:
-                self._view = CaseView(
-                    subject, self._case, self._config, plan, world, execution, opened.incarnation
-                )
-            else:
-                self._view.plan, self._view.execution = plan, execution
-                self._view.incarnation = opened.incarnation
+            self._view = CaseView(
+                subject,
+                self._case,
+                jobs.config,
+                plan,
+                world,
+                execution,
+                opened.incarnation,
+                jobs.number,
+                jobs.start,
+                jobs.storage_dir,
+            )
+            jobs.attend(execution)
             trigger = CheckpointTrigger(execution.manager)
             for at_ns in self._case.checkpoints or ():
                 execution.appoint(START_NS + at_ns, "checkpoint_is_due", trigger)
@@ -435,14 +388,14 @@ class _CaseRun:
 
     def _judge_failure(self, state: str) -> None:
         error = self._error
-        if self._may_end_the_job():
+        if self._may_end_the_job() or self._jobs.has_stopped_in_vain:
             return
         if state == REFUSED and (
             isinstance(error, UnsupportedMappingError)
-            or (isinstance(error, JobChangedError) and self._is_chained_otherwise())
+            or (isinstance(error, JobChangedError) and (self._is_chained_otherwise() or self._jobs.may_be_refused))
         ):
             # Records in flight on an edge that cannot be divided otherwise, or that another parallelism has turned
-            # into a call within a task. To refuse is right.
+            # into a call within a task; a native savepoint for another state backend. To refuse is right.
             return
         if state == FAILED:
             text = f"the job failed for good: {_whole(error)}"
@@ -464,17 +417,26 @@ class _CaseRun:
     def _process_died(self) -> None:
         view, injector, world = self._view, self._injector, self._world
         assert view is not None, "what dies has been started"
-        assert injector is not None, "only a fault kills a process"
+        assert injector is not None or self._jobs.cancelled or view.execution.manager.state in ENDED, "who kills it?"
+        view.cancelled = self._jobs.cancelled
         disks = {"checkpoints": world.checkpoints, "files": world.files}
         for invariant in self._invariants:
             invariant.process_dies(view)
-        # Real files are real: what was written is there.
-        injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
-        if injector.next_parallelism is not None:
-            self._parallelism = injector.next_parallelism
-            self._parallelisms.append(self._parallelism)
+        if injector is not None:
+            # Real files are real: what was written is there.
+            injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
+            if injector.next_parallelism is not None:
+                self._parallelism = injector.next_parallelism
         for invariant in self._invariants:
             invariant.process_died(view)
+        if self._jobs.goes_on(world.checkpoints):
+            self._parallelism = self._jobs.parallelism
+            if injector is not None:
+                # A rescale was about the job before.
+                injector.processes.next_parallelism = None
+        else:
+            assert view.execution.manager.state not in ENDED, "a job that has ended is gone on with by another one"
+        self._parallelisms.append(self._parallelism)
 
     def _may_end_the_job(self) -> bool:
         """Whether something has struck after which a job may end with an error, instead of finishing."""

@@ -34,7 +34,7 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, JobFileError
 from engine.elements.suggestions import nearest
 from engine.explore.case import Case, Setting
-from engine.explore.runner import run_config
+from engine.explore.settings import run_config
 from engine.faults.fault import FAULT_KINDS, parse_fault
 from engine.protocols.registry import protocol_named
 from engine.runtime.config import RunConfig

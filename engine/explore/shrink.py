@@ -3,13 +3,13 @@
 Rules.
 1. A step is accepted only if the smaller case breaks the *same* invariant in the same way: shrinking must not slip from
    one bug to another.
-2. In this order: settings towards their defaults, records of the input, faults, checkpoints, choices of the schedule;
-   again and again until a whole round changes nothing. What is left of each kind is found by delta debugging
-   (:mod:`engine.explore.ddmin`), and then made simpler: an earlier visit of a point, *before* instead of *after*,
-   shorter, an earlier instant, a smaller choice.
-3. At the end each single removal (of a record, a fault, a checkpoint, a choice that is not first come, first served) is
-   run once more. If one of them still fails, it is accepted and everything begins again; if none does, the case is
-   *1-minimal*, and that is said only of what was run.
+2. In this order: settings towards their defaults, records of the input, faults, savepoints, checkpoints, choices of the
+   schedule; again and again until a whole round changes nothing. What is left of each kind is found by delta
+   debugging (:mod:`engine.explore.ddmin`), and then made simpler: an earlier visit of a point, *before* instead of
+   *after*, shorter, an earlier instant, a smaller choice.
+3. At the end each single removal (of a record, a fault, a savepoint, a checkpoint, a choice that is not first come,
+   first served) is run once more. If one of them still fails, it is accepted and everything begins again; if none does,
+   the case is *1-minimal*, and that is said only of what was run.
 4. A budget of runs ends the search, never the honesty: what could not be verified within it is named. The wall clock
    ends it only where seconds are asked for, as the verbs do: then the result depends on how busy the machine is.
 """
@@ -26,16 +26,15 @@ from typing import Any
 
 from engine.elements.errors import ConfigurationError, WeirError
 from engine.explore.case import FIFO, Case, Ranges
+from engine.explore.concrete import Triggers
 from engine.explore.ddmin import ddmin, smallest
 from engine.explore.invariant import Invariant, Violation
 from engine.explore.runner import ASSERTION, LIVENESS, Bounds, FinishedCase, run_case
+from engine.explore.savepoints import CANCEL, DRAIN, STOP, Savepoint
 from engine.explore.subject import Subject
-from engine.explore.tape import TraceTape
 from engine.explore.witness import Witness
 from engine.faults.fault import FaultMix
-from engine.observe.events import CheckpointTriggered
 from engine.observe.points import POINTS
-from engine.runtime.kernel import START_NS
 
 InvariantsFactory = Callable[[Case], Sequence[Invariant]]
 """Fresh invariants for one case: what is expected of it may depend on its input and settings."""
@@ -71,12 +70,14 @@ WAITING = Budget(seconds=10.0)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a case is: records of the input, faults, checkpoints triggered at instants, choices other than 0."""
+    """How large a case is: records of the input, faults, checkpoints triggered at instants, choices other than 0,
+    savepoints."""
 
     records: int
     faults: int
     checkpoints: int
     choices: int
+    savepoints: int = 0
 
     def __str__(self) -> str:
         parts = (
@@ -84,6 +85,7 @@ class Size:
             counted(self.faults, "fault"),
             counted(self.checkpoints, "checkpoint"),
             counted(self.choices, "choice"),
+            *([counted(self.savepoints, "savepoint")] if self.savepoints else []),
         )
         return ", ".join(parts)
 
@@ -313,12 +315,11 @@ class _Search:
         witness = Witness(self._subject)
         case = self.case
         self.runs += 2
-        self._run(witness.subject, replace(case, faults=(), schedule={}, dropped={}), [witness])
+        self._run(witness.subject, replace(case, faults=(), savepoints=(), schedule={}, dropped={}), [witness])
         self.records = witness.records
-        tape = TraceTape()
-        run_case(self._subject, case, instruments=[tape.append], bounds=self._bounds)
-        triggers = [one.time_ns - START_NS for one in tape.events if isinstance(one, CheckpointTriggered)]
-        self._instants = tuple(dict.fromkeys(triggers))
+        triggers = Triggers()
+        run_case(self._subject, case, [triggers], bounds=self._bounds)
+        self._instants = tuple(dict.fromkeys(triggers.all))
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
@@ -331,6 +332,8 @@ class _Search:
             self._remove_records()
             self._remove_faults()
             self._simplify_faults()
+            self._remove_savepoints()
+            self._simplify_savepoints()
             self._remove_checkpoints()
             self._move_checkpoints()
             self._remove_choices()
@@ -403,6 +406,29 @@ class _Search:
         if value % _US == 0:
             smallest(value // _US, -(-least // _US), lambda us: fails(us * _US))
 
+    def _remove_savepoints(self) -> None:
+        ddmin(self.case.savepoints, lambda kept: self._fails(replace(self.case, savepoints=tuple(kept))))
+
+    def _simplify_savepoints(self) -> None:
+        """Fewer settings that change, none of whose it is, the canonical form, an earlier instant."""
+        for at in range(len(self.case.savepoints)):
+            for name in sorted(self.case.savepoints[at].settings):
+                settings = self.case.savepoints[at].settings
+                self._fails_with_savepoint(at, settings={one: settings[one] for one in settings if one != name})
+            self._fails_with_savepoint(at, claim=Savepoint(STOP, 0).claim)
+            self._fails_with_savepoint(at, native=False)
+            if self.case.savepoints[at].kind in (DRAIN, CANCEL):
+                self._fails_with_savepoint(at, kind=STOP)
+            self._lower(self.case.savepoints[at].at_ns, 0, partial(self._fails_with_savepoint_at, at))
+
+    def _fails_with_savepoint_at(self, at: int, instant_ns: int) -> bool:
+        return self._fails_with_savepoint(at, at_ns=instant_ns)
+
+    def _fails_with_savepoint(self, at: int, **changes: Any) -> bool:
+        orders = list(self.case.savepoints)
+        orders[at] = replace(orders[at], **changes)
+        return self._fails(replace(self.case, savepoints=tuple(orders)))
+
     def _remove_checkpoints(self) -> None:
         if self.case.checkpoints:
             ddmin(self.case.checkpoints, lambda kept: self._fails(replace(self.case, checkpoints=tuple(kept))))
@@ -455,18 +481,21 @@ class _Search:
 
 def size_of(case: Case, records: Mapping[str, int]) -> Size:
     """How large a case is. ``records``: how many each split has."""
-    return Size(len(_atoms(case, records)), len(case.faults), len(case.checkpoints or ()), len(case.schedule))
+    instants, savepoints = case.checkpoints or (), case.savepoints
+    return Size(len(_atoms(case, records)), len(case.faults), len(instants), len(case.schedule), len(savepoints))
 
 
 def removals(case: Case, records: Mapping[str, int]) -> Iterator[tuple[str, Case]]:
-    """Every case that has one record, fault, checkpoint or choice less, and what that is. ``records``: how many each
-    split has."""
+    """Every case that has one record, fault, savepoint, checkpoint or choice less, and what that is. ``records``: how
+    many each split has."""
     for key, number in _atoms(case, records):
         gone = [one for first, end in case.dropped.get(key, ()) for one in range(first, end)]
         more = {**case.dropped, key: _ranges(sorted([*gone, number]))}
         yield f"record {number} of {key}", replace(case, dropped={one: more[one] for one in records if one in more})
     for at, fault in enumerate(case.faults):
         yield f"fault {fault}", replace(case, faults=(*case.faults[:at], *case.faults[at + 1 :]))
+    for at, order in enumerate(case.savepoints):
+        yield f"savepoint {order}", replace(case, savepoints=(*case.savepoints[:at], *case.savepoints[at + 1 :]))
     instants = case.checkpoints or ()
     for at, instant in enumerate(instants):
         yield f"checkpoint at {instant} ns", replace(case, checkpoints=(*instants[:at], *instants[at + 1 :]))
@@ -484,6 +513,7 @@ def case_key(case: Case) -> str:
             [str(fault) for fault in case.faults],
             sorted(case.dropped.items()),
             case.checkpoints,
+            [str(order) for order in case.savepoints],
             case.scheduler,
             sorted(case.schedule.items()),
         )

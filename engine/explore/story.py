@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from engine.explore.runner import run_case
 from engine.explore.witness import (
+    BESIDE_THE_TRACE,
     RECORDS,
     Entry,
     FaultStruck,
+    JobStarted,
     OutputChanged,
     ProcessDied,
     RecordsHandled,
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from engine.explore.runner import Bounds, FinishedCase
     from engine.explore.subject import Subject
 
-MANAGER, PROCESS, CHANCE = "job manager", "process", "fault"
+MANAGER, PROCESS, CHANCE, USER = "job manager", "process", "fault", "user"
 """Who acts, beside tasks."""
 
 CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END = (
@@ -236,6 +238,9 @@ class _Teller:
         self._given_up: set[int] = set()
         self._steps: list[Step] = []
         self._incarnation = 1
+        self._is_new_job = False
+        self._start: int | None = None
+        """The savepoint that the job was started from."""
         self._attempts = 0
         self._time_ns = START_NS
         self._number = 0
@@ -260,12 +265,13 @@ class _Teller:
             RecordsHandled: self._handled,
             OutputChanged: self._output,
             ProcessDied: self._died,
+            JobStarted: self._job_started,
             FaultStruck: self._struck,
         }
 
     def hear(self, entry: Entry) -> None:
         """Put one entry into a step."""
-        is_traced = not isinstance(entry, RecordsRead | RecordsHandled | OutputChanged | ProcessDied | FaultStruck)
+        is_traced = not isinstance(entry, BESIDE_THE_TRACE)
         self._time_ns = entry.time_ns
         say = self._sayings.get(entry.__class__)
         if say is not None:
@@ -312,23 +318,35 @@ class _Teller:
             for one in plan.channels
         }
         if event.incarnation != self._incarnation:
-            self._incarnation = event.incarnation
+            self._incarnation, is_new_job, self._is_new_job = event.incarnation, self._is_new_job, False
+            if is_new_job:
+                return
             yield _Saying(PROCESS, f"another one takes over (incarnation {event.incarnation})", RESTORE)
 
     def _attempt_started(self, event: AttemptStarted) -> Iterator[_Saying]:
         self._attempts += 1
         self._barriers, self._snapshots, self._given_up = {}, {}, set()
-        if event.restored_checkpoint is not None:
-            yield _Saying(
-                MANAGER, f"attempt {event.attempt} starts from checkpoint {event.restored_checkpoint}", RESTORE
-            )
+        restored = event.restored_checkpoint
+        if restored is not None:
+            what = "savepoint" if restored == self._start else "checkpoint"
+            yield _Saying(MANAGER, f"attempt {event.attempt} starts from {what} {restored}", RESTORE)
         elif self._attempts > 1 or self._incarnation > 1:
             yield _Saying(MANAGER, f"attempt {event.attempt} starts from the beginning: no checkpoint", RESTORE)
         else:
             yield _Saying(MANAGER, "the job starts", END)
 
-    def _died(self, _event: ProcessDied) -> Iterator[_Saying]:
+    def _died(self, event: ProcessDied) -> Iterator[_Saying]:
+        if event.cancelled:
+            yield _Saying(USER, "cancels the job", CRASH, dies=True)
+            return
         yield _Saying(PROCESS, "dies", CRASH, dies=True)
+
+    def _job_started(self, entry: JobStarted) -> Iterator[_Saying]:
+        self._is_new_job, self._start, order = True, entry.start.checkpoint_id, entry.start.order
+        changed = [f"{name}={value}" for name, value in sorted(order.settings.items())]
+        how = _listed([order.claim, *changed])
+        text = f"starts another job from savepoint {self._start} ({how}; incarnation {entry.incarnation})"
+        yield _Saying(USER, text, RESTORE)
 
     def _struck(self, entry: FaultStruck) -> Iterator[_Saying]:
         yield _Saying(CHANCE, f"{entry.fault} strikes", FAULT)
@@ -407,23 +425,28 @@ class _Teller:
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def _triggered(self, event: CheckpointTriggered) -> Iterator[_Saying]:
-        yield _Saying(MANAGER, f"triggers checkpoint {event.checkpoint_id}", TRIGGER)
+        becomes = self._witness.savepoints.get((self._incarnation, event.checkpoint_id))
+        text = f"triggers {self._named(event.checkpoint_id)}{'' if becomes is None else f' ({becomes})'}"
+        yield _Saying(MANAGER, text, TRIGGER)
+
+    def _named(self, number: int) -> str:
+        return f"{'savepoint' if (self._incarnation, number) in self._witness.savepoints else 'checkpoint'} {number}"
 
     def _snapshot(self, event: SnapshotTaken) -> Iterator[_Saying]:
         self._snapshots[event.task] = event.checkpoint_id
         self._barriers = {one: at for one, at in self._barriers.items() if self._ends[one][1] != event.task}
-        yield _Saying(event.task, "takes its snapshot of", SNAPSHOT, f"checkpoint {event.checkpoint_id}")
+        yield _Saying(event.task, "takes its snapshot of", SNAPSHOT, self._named(event.checkpoint_id))
 
     def _acknowledged(self, event: SnapshotAcknowledged) -> Iterator[_Saying]:
-        yield _Saying(event.task, "acknowledges", SNAPSHOT, f"checkpoint {event.checkpoint_id}")
+        yield _Saying(event.task, "acknowledges", SNAPSHOT, self._named(event.checkpoint_id))
 
     def _completed(self, event: CheckpointCompleted) -> Iterator[_Saying]:
-        yield _Saying(MANAGER, f"checkpoint {event.checkpoint_id} is complete", COMPLETE)
+        yield _Saying(MANAGER, f"{self._named(event.checkpoint_id)} is complete", COMPLETE)
 
     def _aborted(self, event: CheckpointAborted) -> Iterator[_Saying]:
         self._given_up.add(event.checkpoint_id)
         self._barriers = {one: at for one, at in self._barriers.items() if at != event.checkpoint_id}
-        yield _Saying(MANAGER, f"checkpoint {event.checkpoint_id} is given up ({event.reason})", ABORT)
+        yield _Saying(MANAGER, f"{self._named(event.checkpoint_id)} is given up ({event.reason})", ABORT)
 
     def _cut(self, event: CheckpointCut) -> Iterator[_Saying]:
         for channel, sent, received in event.differences:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case, Setting
 from engine.explore.references import MOST_EVENTS, undisturbed
+from engine.explore.savepoints import CANCEL, CLAIM_MODES, DRAIN, SAVEPOINT, STOP, Savepoint
 from engine.faults.external import requests_befallen_by, requests_to
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.injector import FaultInjector
@@ -34,9 +35,12 @@ from engine.runtime.interference import JOB_MANAGER, PROCESS
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 6
+SWARM_VERSION = 7
 
 STREAM = "swarm"
+
+SOME, ALL, NO_RUN = "some", "all", "none"
+SHARES = (SOME, ALL, NO_RUN)
 
 T = TypeVar("T")
 
@@ -48,13 +52,15 @@ class Swarm:
     ``modes``  those that a run gets one of;
     ``fixed``  settings that every run has, as in :class:`engine.explore.case.Case`: they are not drawn;
     ``kinds``  the kinds of faults that a run may get, ``None`` = every sound one;
-    ``usual``  settings that every second run has: those that the job comes with.
+    ``usual``  settings that every second run has: those that the job comes with;
+    ``savepoints``  whether ``some`` runs, ``all`` or ``none`` take savepoints.
     """
 
     modes: tuple[str, ...] = ("aligned", "unaligned", "aligned-timeout", "at-least-once")
     fixed: Mapping[str, Setting] = field(default_factory=dict)
     kinds: tuple[str, ...] | None = None
     usual: Mapping[str, Setting] = field(default_factory=dict)
+    savepoints: str = SOME
 
     def __post_init__(self) -> None:
         if not self.modes:
@@ -64,6 +70,8 @@ class Swarm:
         for kind in self.kinds or ():
             if kind not in FAULT_KINDS:
                 raise ConfigurationError(f"there is no fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
+        if self.savepoints not in SHARES:
+            raise ConfigurationError(f"savepoints in {self.savepoints!r} of the runs: say {', '.join(SHARES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,7 @@ class _Drawing:
             faults=(*self._aimed(), *self._aimed_pause(config)),
             scheduler=scheduler,
             preemptions=self._one_of((1, 2, 3, 5)),
+            savepoints=self._savepoints(config),
         )
 
     # -- configuration --------------------------------------------------------------------------------------------
@@ -248,6 +257,38 @@ class _Drawing:
         self._set("snapshot_compression", ("none", "none", "none", "zlib"))
         self._set("local_recovery", (False, False, False, True))
         self._set("inline_state_bytes", (None, 0))
+
+    # -- savepoints -----------------------------------------------------------------------------------------------
+
+    def _savepoints(self, config: Mapping[str, Setting]) -> tuple[Savepoint, ...]:
+        """In every eighth run one or two, at any moment; the second one mostly of a job that goes on from the first."""
+        share, some = self._swarm.savepoints, self._chance(8)
+        if share == NO_RUN or (share == SOME and not some):
+            return ()
+        mode = str(config["mode"])
+        if not protocol_named(mode).takes_checkpoints:
+            return ()
+        first, gap = self._savepoint(self._one_of(range(1, 7))), self._one_of(range(1, 5))
+        second = self._savepoint(gap)
+        if not self._chance(3):
+            return (first,)
+        return (first, replace(second, at_ns=first.at_ns + second.at_ns))
+
+    def _savepoint(self, eighths: int) -> Savepoint:
+        at_ns = self._measure.duration_ns * eighths // 8 + self._one_of(range(8)) * 125
+        kind = self._one_of((SAVEPOINT, STOP, STOP, DRAIN, CANCEL))
+        claim, native = self._one_of(CLAIM_MODES), self._chance(2)
+        drawn: dict[str, Setting] = {
+            "parallelism": self._one_of((None, 1, 2, 3, 4)),
+            "state_backend": self._one_of((None, None, "heap", "lsm", "changelog")),
+            "snapshot": self._one_of((None, None, "full", "incremental")),
+        }
+        if kind == SAVEPOINT:
+            return Savepoint(kind, at_ns, native)
+        fixed = (*self._swarm.fixed, *(() if self._measure.scales else ("parallelism",)))
+        settings = {name: value for name, value in drawn.items() if value is not None and name not in fixed}
+        # Only its own backend reads what is in its form.
+        return Savepoint(kind, at_ns, native and "state_backend" not in settings, claim, settings)
 
     # -- faults ---------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ import msgpack
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import Case
 from engine.explore.codec import SETTINGS, case_to_plain, plain_to_case
-from engine.explore.swarm import SWARM_VERSION, Swarm, draw_case
+from engine.explore.swarm import NO_RUN, SWARM_VERSION, Swarm, draw_case
 from state_backends.errors import CorruptStateError
 from state_backends.filesystem import LocalFileSystem
 from state_backends.shapes import binary, check_shape, fields, list_of, map_of, optional, row, text, whole
@@ -166,7 +166,8 @@ class Token:
         else:
             swarm = self.run.swarm
             kinds = None if swarm.kinds is None else list(swarm.kinds)
-            run = [self.run.seed, self.run.version, list(swarm.modes), dict(swarm.fixed), kinds, dict(swarm.usual)]
+            drawn_from = [list(swarm.modes), dict(swarm.fixed), kinds, dict(swarm.usual), swarm.savepoints]
+            run = [self.run.seed, self.run.version, *drawn_from]
         job_digest = bytes.fromhex(self.job_digest)
         return [self.job, dict(self.params), self.fingerprint, self.code, self.promise, self.digest, run, job_digest]
 
@@ -210,13 +211,15 @@ def parse_token(written: str) -> Token:
         ) from error
 
 
-_DRAWN = row(text, whole, list_of(text), SETTINGS, optional(list_of(text)), SETTINGS)
+_SWARM = (text, whole, list_of(text), SETTINGS, optional(list_of(text)), SETTINGS)
+_DRAWN, _DRAWN_BEFORE_SAVEPOINTS = row(*_SWARM, text), row(*_SWARM)
 _CONCRETE = row(fields({}, {"schedule": list_of(whole)}))
 
 
 def _run(value: Any) -> None:
     """Everything about a case, or what it is drawn from."""
-    (_CONCRETE if isinstance(value, list) and len(value) == 1 else _DRAWN)(value)
+    known = {1: _CONCRETE, len(_SWARM): _DRAWN_BEFORE_SAVEPOINTS}
+    (known.get(len(value), _DRAWN) if isinstance(value, list) else _DRAWN)(value)
 
 
 _FIELDS = (text, map_of(text, text), text, text, optional(text), optional(text), _run)
@@ -229,8 +232,9 @@ def _parse_run(run: list[Any]) -> Case | Drawn:
         if "schedule" in plain:
             plain["schedule"] = _unpacked(plain["schedule"])
         return plain_to_case(plain)
-    seed, version, modes, fixed, kinds, usual = run
-    return Drawn(seed, Swarm(tuple(modes), fixed, None if kinds is None else tuple(kinds), usual), version)
+    seed, version, modes, fixed, kinds, usual, *savepoints = run
+    swarm = Swarm(tuple(modes), fixed, None if kinds is None else tuple(kinds), usual, *(savepoints or [NO_RUN]))
+    return Drawn(seed, swarm, version)
 
 
 def _packed(schedule: list[list[int]]) -> list[int]:

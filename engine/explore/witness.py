@@ -17,16 +17,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from engine.elements.batch import Batch
+from engine.elements.events import StopMode
 from engine.elements.operator import TwoInputOperator
 from engine.explore.invariant import Invariant
 from engine.explore.subject import Subject
-from engine.observe.events import AttemptStarted, Receive, Send, TraceEvent
+from engine.observe.events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
+from engine.runtime.job_state import ENDED
 from operators.source_operator import SourceOperator, reading_from, source_of
 
 if TYPE_CHECKING:
     from engine.elements.operator import Operator, OperatorFactory
     from engine.elements.source import Source, SourceContext, SplitReader
     from engine.explore.case import Ranges
+    from engine.explore.jobs import Start
     from engine.explore.references import Reference
     from engine.explore.runner import CaseView
     from engine.explore.subject import World
@@ -70,9 +73,18 @@ class OutputChanged(NamedTuple):
 
 
 class ProcessDied(NamedTuple):
-    """The process is dead; the next entries are those of another one."""
+    """The process is dead, perhaps because its user cancelled the job; the next entries are those of another one."""
 
     time_ns: int
+    incarnation: int
+    cancelled: bool
+
+
+class JobStarted(NamedTuple):
+    """The user starts another job from a savepoint; the next entries are those of it."""
+
+    time_ns: int
+    start: Start
     incarnation: int
 
 
@@ -83,7 +95,7 @@ class FaultStruck(NamedTuple):
     fault: Fault
 
 
-Entry = TraceEvent | RecordsRead | RecordsHandled | OutputChanged | ProcessDied | FaultStruck
+Entry = TraceEvent | RecordsRead | RecordsHandled | OutputChanged | ProcessDied | JobStarted | FaultStruck
 
 Element = tuple[int, int, int, int]
 """``(incarnation, attempt, channel, element)``: one element on one channel."""
@@ -95,7 +107,8 @@ class Witness(Invariant):
     ``entries``   what happened, in order;
     ``values``    by element: the records that it carried, as far as anybody saw them;
     ``records``   by ``source uid/split``: how many records were read of it (the highest number, plus one);
-    ``plans``     by incarnation: what its process ran, for a process may come back with another parallelism.
+    ``plans``     by incarnation: what its process ran, for a process may come back with another parallelism;
+    ``savepoints`` by incarnation and number: those that were triggered, and what becomes of the job.
     """
 
     name = "witness"
@@ -107,6 +120,7 @@ class Witness(Invariant):
         self.values: dict[Element, tuple[Any, ...]] = {}
         self.records: dict[str, int] = {}
         self.plans: dict[int, ExecutionPlan] = {}
+        self.savepoints: dict[tuple[int, int], str] = {}
         self._view: CaseView | None = None
         self._world: World | None = None
         self._seen: dict[str, Counter[str]] = {}
@@ -126,6 +140,8 @@ class Witness(Invariant):
 
     def process_started(self, view: CaseView) -> None:
         """Look at another execution from now on."""
+        if view.start is not None and self._view is not None and self._view.job != view.job:
+            self.entries.append(JobStarted(self._now_ns, view.start, view.incarnation))
         self._view = view
         self._world = view.world
         self.plans[view.incarnation] = view.plan
@@ -136,12 +152,13 @@ class Witness(Invariant):
         """Note it."""
         self._look_at_channels()
         self._look_at_faults()
-        self.entries.append(ProcessDied(self._now_ns, view.incarnation))
+        if view.execution.manager.state not in ENDED:
+            self.entries.append(ProcessDied(self._now_ns, view.incarnation, view.cancelled))
 
     @property
     def trace(self) -> list[TraceEvent]:
         """The trace alone."""
-        return [one for one in self.entries if not isinstance(one, _BESIDE_THE_TRACE)]
+        return [one for one in self.entries if not isinstance(one, BESIDE_THE_TRACE)]
 
     def carried(self, incarnation: int, event: Send | Receive) -> tuple[Any, ...] | None:
         """The records of the element that an event is about, ``None`` when nobody has seen them."""
@@ -163,6 +180,16 @@ class Witness(Invariant):
                 self._unseen.append((self._element(event), event))
         elif isinstance(event, AttemptStarted):
             self._channels = {}
+        elif isinstance(event, CheckpointTriggered):
+            self._note_savepoint(event.checkpoint_id)
+
+    def _note_savepoint(self, checkpoint_id: int) -> None:
+        assert self._view is not None
+        manager = self._view.execution.manager
+        if checkpoint_id in manager.files.savepoint_locations:
+            stops = [one.order.stop for one in manager.savepoints.reports if one.order.stop is not None]
+            stop = stops[-1] if manager.savepoints.is_stopping else None
+            self.savepoints[self._view.incarnation, checkpoint_id] = _WHAT_BECOMES_OF_THE_JOB[stop]
 
     def _element(self, event: Send | Receive) -> Element:
         assert self._view is not None
@@ -268,7 +295,13 @@ class Witness(Invariant):
         return replace(plan, vertices=vertices)
 
 
-_BESIDE_THE_TRACE = (RecordsRead, RecordsHandled, OutputChanged, ProcessDied, FaultStruck)
+_WHAT_BECOMES_OF_THE_JOB = {
+    None: "the job goes on",
+    StopMode.SUSPEND: "the job stops with it",
+    StopMode.TERMINATE: "event time ends, and the job stops with it",
+}
+
+BESIDE_THE_TRACE = (RecordsRead, RecordsHandled, OutputChanged, ProcessDied, JobStarted, FaultStruck)
 
 
 def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, tuple[str, ...]]:

@@ -124,11 +124,11 @@ class Fault:
         return matches(self.target, name)
 
     def __str__(self) -> str:
-        where = f"@{_time(self.at_ns)}" if self.at_ns is not None else ""
+        where = f"@{duration_text(self.at_ns)}" if self.at_ns is not None else ""
         if self.point is not None:
             where = f"@{self.phase}:{self.point}"
         number = f"#{self.number}" if self.at_ns is None else ""
-        duration = f"~{_time(self.for_ns)}" if self.for_ns else ""
+        duration = f"~{duration_text(self.for_ns)}" if self.for_ns else ""
         return f"{self.kind}:{self.target}{where}{number}{duration}{f'={self.amount}' if self.amount else ''}"
 
 
@@ -186,6 +186,7 @@ class FaultMix:
                 raise ConfigurationError(f"the chance of fault {kind!r} is {chance}; write 0 to 1000000 millionths")
 
 
-def _time(time_ns: int) -> str:
+def duration_text(time_ns: int) -> str:
+    """A time as it is typed, exact: ``12us``."""
     factor, unit = next((factor, unit) for factor, unit in _UNITS if time_ns % factor == 0)
     return f"{time_ns // factor}{unit}"

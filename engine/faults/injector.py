@@ -65,10 +65,11 @@ class FaultInjector:
         heal_after_ns: int | None = None,
         heal_after: int | None = None,
         unsound: bool = False,
+        rescales: bool = False,
     ) -> None:
         """``faults`` strike for certain, those of ``mix`` as drawn from ``choices``, but none of these once
         ``heal_after_ns`` have passed since the start, or ``heal_after`` visits of points. ``unsound``: whether channels
-        may lose and reorder.
+        may lose and reorder; ``rescales``: whether the parallelism may change without a fault.
 
         :raises ConfigurationError: when a fault makes no sense
         """
@@ -83,7 +84,7 @@ class FaultInjector:
         self._actor: str | None = None
         """Who came by last: whoever writes a file now."""
         self.unwinding: StruckDown | None = None
-        self.processes = ProcessFaults(faults, mix, struck)
+        self.processes = ProcessFaults(faults, mix, struck, rescales=rescales)
         self.network = NetworkFaults(faults, mix, struck, unsound=unsound)
         self.clock = ClockFaults(faults, mix, struck)
         self.storage = StorageFaults(faults, mix, struck)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
 
-REPEATED = ("may_finish",)
+REPEATED = ("may_finish", "notify_stop_complete")
 """Messages that their sender repeats until they arrive."""
 
 _MESSAGE_KINDS = ("lose", "duplicate", "late", "partition")

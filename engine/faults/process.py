@@ -65,9 +65,11 @@ class ProcessFaults:
 
     name = "faults"
 
-    def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
-        """Raises :class:`ConfigurationError` when a fault makes no sense."""
+    def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck, *, rescales: bool = False) -> None:
+        """``rescales``: whether the parallelism may change without a fault. Raises :class:`ConfigurationError` when a
+        fault makes no sense."""
         self._faults = [fault for fault in faults if fault.kind in KINDS]
+        self._rescales = rescales or any(fault.kind == RESCALE for fault in self._faults)
         for fault in self._faults:
             _check(fault)
         self._struck = struck
@@ -127,7 +129,7 @@ class ProcessFaults:
         # With another parallelism there are, or were, other subtasks, and other operators are chained to each other.
         names = {name for names in self._names.values() for name in names}
         head = target
-        if any(one.kind == RESCALE for one in self._faults):
+        if self._rescales:
             names, target = {_SUBTASK.sub("", name) for name in names}, _SUBTASK.sub("", target)
             head = target.partition(CHAINED)[0]
         if not any(matches(target, name) or matches(head, name) for name in names):

@@ -25,6 +25,7 @@ _NAMES = {
     "receive_decline": "decline",
     "notify_checkpoint_complete": "notify",
     "notify_checkpoint_aborted": "notify",
+    "notify_stop_complete": "notify",
 }
 
 

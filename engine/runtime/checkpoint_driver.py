@@ -281,7 +281,9 @@ class CheckpointDriver:
     def _notify_complete(self, instruction: NotifyComplete) -> None:
         self._visit("notify.send", BEFORE)
         arguments = (instruction.checkpoint_id, instruction.last_subsumed_id)
-        self._mail_to(instruction.tasks, "notify_checkpoint_complete", *arguments)
+        # A task that has stopped with a savepoint hears of no later one: this message must not be lost.
+        message = "notify_stop_complete" if self._manager.savepoints.is_stopping else "notify_checkpoint_complete"
+        self._mail_to(instruction.tasks, message, *arguments)
         self._manager.checkpoint_completed(instruction.checkpoint_id)
         self._visit("notify.send", AFTER)
 

@@ -112,6 +112,7 @@ class Execution:
         *,
         storage: CheckpointStorage | None = None,
         file_system: FileSystem | None = None,
+        savepoint_files: FileSystem | None = None,
         output_dir: str = ".",
         incarnation: int = 1,
         instruments: Sequence[Instrument] = (),
@@ -124,11 +125,12 @@ class Execution:
         """Prepare a run.
 
         ``storage``      where checkpoints go, ``None`` = in memory;
-        ``file_system``  of sources and sinks, ``None`` = the real one;
+        ``file_system``  of sources and sinks, ``None`` = the real one; ``savepoint_files``: of savepoints, ``None`` =
+                         the same. Checkpoints may refer to files of a savepoint, so ``storage`` must find these, too;
         ``output_dir``   relative paths of sinks are below it;
         ``restore``      start from the newest usable checkpoint in ``storage`` (from nothing if there is none);
-        ``restore_from`` the savepoint or checkpoint to start from, on ``file_system``. With ``restore`` it is one more
-                         to choose from, and may be gone: the job was started from it once;
+        ``restore_from`` the savepoint or checkpoint to start from, on ``savepoint_files``. With ``restore`` it is one
+                         more to choose from, and may be gone: the job was started from it once;
         ``choices``      a recording to replay, ``None`` = draw from ``config.seed``;
         ``interference`` who is asked what goes wrong, ``None`` = nothing does;
         ``provenance``   who is told what caused what. Then every record is a batch of its own.
@@ -149,12 +151,14 @@ class Execution:
             storage = CheckpointStorage(
                 MemoryFileSystem(), "/checkpoints", plan.job_name, inline_threshold_bytes=config.inline_state_bytes
             )
+        file_system = LocalFileSystem() if file_system is None else file_system
         self.manager = JobManager(
             plan,
             config,
             kernel=self.kernel,
             storage=storage,
-            file_system=LocalFileSystem() if file_system is None else file_system,
+            file_system=file_system,
+            savepoint_files=file_system if savepoint_files is None else savepoint_files,
             output_dir=output_dir,
             incarnation=incarnation,
             instrument=self._instrument,
@@ -192,7 +196,7 @@ class Execution:
         stop: StopMode | None = None,
     ) -> None:
         """Take a savepoint ``at_ns`` after the start of the run, in a directory of its own below ``target``, on the
-        file system of the sinks. ``stop``: the job stops with it.
+        file system of savepoints. ``stop``: the job stops with it.
 
         Raises :class:`ConfigurationError` when the mode takes no snapshots, or the job would stop twice.
         """

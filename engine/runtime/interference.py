@@ -12,6 +12,7 @@ MESSAGES = (
     "trigger_checkpoint",
     "notify_checkpoint_complete",
     "notify_checkpoint_aborted",
+    "notify_stop_complete",
     "receive_acknowledge",
     "receive_decline",
     "may_finish",

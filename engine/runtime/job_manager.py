@@ -82,6 +82,7 @@ class JobManager:
         kernel: Kernel,
         storage: CheckpointStorage,
         file_system: FileSystem,
+        savepoint_files: FileSystem,
         output_dir: str,
         incarnation: int,
         instrument: Instrument | None,
@@ -99,7 +100,7 @@ class JobManager:
             plan,
             incarnation,
             config.allow_non_restored_state,
-            file_system,
+            savepoint_files,
             self._state_backend.name,
             provenance,
         )

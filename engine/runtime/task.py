@@ -506,6 +506,10 @@ class Task(TaskSteps):
         self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
         self.end.confirmed()
 
+    def notify_stop_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
+        """The savepoint with which the job stops is durable. The coordinator says so until it is heard."""
+        self.notify_checkpoint_complete(checkpoint_id, last_subsumed_id)
+
     def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
         """The coordinator says that a checkpoint will never complete."""
         self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)

@@ -113,7 +113,7 @@ def test_json_is_all_that_is_printed(job: Weir) -> None:
     recorded = job("shrink", _token(_SMALL), "--json").json()
 
     assert (recorded["format"], recorded["verdict"]) == ("weir-failure", "violated")
-    assert recorded["size"] == {"records": 1, "faults": 1, "checkpoints": 1, "choices": 0}
+    assert recorded["size"] == {"records": 1, "faults": 1, "checkpoints": 1, "choices": 0, "savepoints": 0}
     assert recorded["choices"]
     assert parse_token(recorded["token"]).promise == "exactly-once"
 

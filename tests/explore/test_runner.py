@@ -17,7 +17,8 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case
 from engine.explore.concrete import concretised
 from engine.explore.invariant import Invariant
-from engine.explore.runner import Bounds, FinishedCase, InvariantError, run_case, run_config
+from engine.explore.runner import Bounds, FinishedCase, InvariantError, run_case
+from engine.explore.settings import run_config
 from engine.explore.subject import Subject, World
 from engine.explore.tape import TraceTape, trace_digest
 from engine.faults.fault import FaultMix, parse_fault

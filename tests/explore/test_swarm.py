@@ -10,7 +10,8 @@ from engine.elements.errors import ConfigurationError
 from engine.explore import swarm
 from engine.explore.case import SCHEDULERS
 from engine.explore.codec import case_to_plain
-from engine.explore.runner import RESTART_DELAY_NS, run_case, run_config
+from engine.explore.runner import run_case
+from engine.explore.settings import RESTART_DELAY_NS, run_config
 from engine.explore.swarm import Measure, Swarm, draw_case, possible_kinds
 from engine.faults.fault import FAULT_KINDS
 from engine.runtime.config import ALIGNED_TIMEOUT

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import SCHEDULERS, Case
 from engine.explore.codec import case_to_plain, plain_to_case
-from engine.explore.runner import run_config
+from engine.explore.settings import run_config
 from engine.explore.swarm import Measure, Swarm, draw_case
 from engine.explore.token import PREFIX, Drawn, Token, parse_token
 from engine.faults.fault import FaultMix, parse_fault

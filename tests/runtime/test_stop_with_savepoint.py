@@ -291,7 +291,7 @@ def test_a_task_that_dies_behind_the_savepoint_keeps_it() -> None:
     struck: list[str] = []
 
     def mail(task: Task, operation: str, *arguments: object) -> None:
-        if made.manager.savepoints.is_stopping and operation == "notify_checkpoint_complete" and not struck:
+        if made.manager.savepoints.is_stopping and operation == "notify_stop_complete" and not struck:
             struck.append(task.name)
             mail_at_once(task, "kill", RuntimeError("struck behind the savepoint"))
         else:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 Alternative = tuple[int, "ScheduledEvent"]
 
-_NOTIFICATIONS = ("notify_checkpoint_complete", "notify_checkpoint_aborted", "may_finish")
+_NOTIFICATIONS = ("notify_checkpoint_complete", "notify_checkpoint_aborted", "notify_stop_complete", "may_finish")
 _TRIGGERS = ("checkpoint_is_due", "records_interval_over", "on_timer", "resume_schedule", "trigger_savepoint")
 _ENDS = (EndOfData, EndOfPartition)
 

@@ -29,7 +29,8 @@ from engine.explore.check.fingerprint import (
 )
 from engine.explore.check.fork import Forker
 from engine.explore.check.watcher import Strike, Watcher
-from engine.explore.runner import CheckpointTrigger, run_config
+from engine.explore.runner import CheckpointTrigger
+from engine.explore.settings import run_config
 from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, World
 from engine.faults.fault import Fault
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan

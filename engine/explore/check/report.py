@@ -22,7 +22,8 @@ from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_
 from engine.explore.invariants.output import PromisedOutput
 from engine.explore.reference import compare_outputs
 from engine.explore.references import RUNS, Reference
-from engine.explore.runner import run_case, run_config
+from engine.explore.runner import run_case
+from engine.explore.settings import run_config
 
 if TYPE_CHECKING:
     from engine.explore.invariant import Violation

@@ -22,6 +22,7 @@ from engine.explore.invariants.happenings import SOMETIMES, Sometimes
 from engine.explore.invariants.log_checks import LogChecks
 from engine.explore.invariants.output import FailureTransparency, PromisedOutput
 from engine.explore.invariants.rescaling import WholeAfterRestore
+from engine.explore.invariants.savepoints import SavepointsStay, StartsWhereItWasStopped
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
 from engine.explore.invariants.transactions import CommitOnCompletion, Fencing
@@ -59,8 +60,13 @@ _CLASSES: tuple[type[Watcher], ...] = (
     Quiescence,
     Sometimes,
     CoveredRows,
+    SavepointsStay,
+    StartsWhereItWasStopped,
     Assertions,
 )
+
+
+_BEFORE_V16 = _CLASSES.index(CoveredRows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,9 @@ class InvariantText:
 CATALOGUE: Mapping[str, InvariantText] = {
     text.name: text
     for text in (
-        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[:-2]),
+        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[:_BEFORE_V16]),
         InvariantText(footprint.NAME, footprint.TITLE, footprint.REASON, footprint.SOURCE),
-        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[-2:]),
+        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[_BEFORE_V16:]),
     )
 }
 """All of them by name, for people. V16 is judged by whoever carries out a case twice: see :class:`Footprint`."""

@@ -77,6 +77,10 @@ class OrderOfCheckpoints(Watcher):
         self._snapshots.clear()
         self._barriers.clear()
 
+    def job_started(self, view: CaseView) -> None:
+        """Numbers above that of the savepoint may have been used before, by checkpoints that came to nothing."""
+        self._triggered = 0 if view.start is None else view.start.checkpoint_id
+
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         if event.checkpoint_id <= self._triggered:
             text = f"checkpoint {event.checkpoint_id} is triggered behind checkpoint {self._triggered}"

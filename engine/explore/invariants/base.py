@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
+from engine.elements.events import StopMode
 from engine.explore.invariant import Invariant
+from engine.explore.savepoints import DRAIN
 
 if TYPE_CHECKING:
     from engine.explore.references import Reference
@@ -78,8 +80,14 @@ class Shared:
     """By uid of a sink: what it offers at best."""
     newest_completed: int = 0
     """The newest completed checkpoint behind which the job has not gone back."""
+    newest_stop: int = 0
+    """The newest completed savepoint that stops the job."""
     went_back: bool = False
     """Whether an attempt began from an older checkpoint than the newest completed one."""
+    has_stopped_in_vain: bool = False
+    """Whether an attempt began from a checkpoint after a savepoint that stops the job had committed more than that."""
+    drained: bool = False
+    """Whether a job was drained, and another one went on."""
     metadata: dict[bytes, CheckpointMetadata] = field(default_factory=dict)
     """What was read from the metadata of snapshots, by what is written in it."""
     _reference: Reference | None = None
@@ -87,18 +95,43 @@ class Shared:
     def process_started(self, view: CaseView) -> None:
         """Another process; each invariant says so, one is enough."""
         self.view = view
+        if view.start is not None:
+            self.drained |= view.start.order.kind == DRAIN
+            self.newest_completed = max(self.newest_completed, view.start.checkpoint_id)
         if self.topology is None or self.topology_plan is not view.plan:
             self.topology, self.topology_plan = Topology(view.plan), view.plan
 
     def completed(self, event: CheckpointCompleted) -> None:
         """A checkpoint exists. Said by each invariant that needs to know, once is enough."""
-        self.newest_completed = max(self.newest_completed, event.checkpoint_id)
+        if self.commits(event.checkpoint_id):
+            self.newest_completed = max(self.newest_completed, event.checkpoint_id)
+            if self.is_savepoint(event.checkpoint_id):
+                self.newest_stop = event.checkpoint_id
+
+    def is_savepoint(self, checkpoint_id: int) -> bool:
+        """Whether a snapshot that is being taken, or was completed just now, is a savepoint."""
+        assert self.view is not None
+        return checkpoint_id in self.view.execution.manager.files.savepoint_locations
+
+    def commits(self, checkpoint_id: int) -> bool:
+        """Whether tasks hear that a snapshot is complete that was completed just now: not of a savepoint after which
+        the job goes on."""
+        assert self.view is not None
+        return not self.is_savepoint(checkpoint_id) or self.view.execution.manager.savepoints.is_stopping
+
+    @property
+    def drains(self) -> bool:
+        """Whether event time may be over before the input is: a job is being drained, or was."""
+        assert self.view is not None
+        reports = self.view.execution.manager.savepoints.reports
+        return self.drained or any(report.order.stop is StopMode.TERMINATE for report in reports)
 
     def attempt_started(self, event: AttemptStarted) -> None:
         """An attempt begins; as above."""
         restored = event.restored_checkpoint or 0
         if restored < self.newest_completed:
             self.went_back = True
+            self.has_stopped_in_vain |= restored < self.newest_stop
             self.newest_completed = restored
 
     def reference(self) -> Reference:
@@ -113,6 +146,10 @@ class Shared:
         state; a sink that cannot take anything back keeps less of it. What the user has asked for holds as it is."""
         view = self.view
         assert view is not None
+        if self.has_stopped_in_vain and EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)):
+            # Tasks had heard of the savepoint, and one died before the job had stopped. As in Flink the job restarts
+            # from its newest checkpoint, which is older.
+            return AT_LEAST_ONCE
         if self.went_back and not faults_possible(view).isdisjoint(DAMAGE):
             # Nobody can keep a promise by a checkpoint that was destroyed after its output had been committed.
             return AT_LEAST_ONCE if EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)) else NONE
@@ -145,10 +182,17 @@ class Watcher(Invariant):
         super().__init__()
         self.shared = Shared() if shared is None else shared
         self.skipped: str | None = None
+        self._job = 1
 
     def process_started(self, view: CaseView) -> None:
         """See the base."""
         self.shared.process_started(view)
+        if view.job != self._job:
+            self._job = view.job
+            self.job_started(view)
+
+    def job_started(self, view: CaseView) -> None:
+        """Another job goes on from a savepoint: its checkpoints are numbered from that on, and lie elsewhere."""
 
     @property
     def view(self) -> CaseView:

@@ -35,6 +35,9 @@ LOOKS = 64
 """Every moment is looked at up to this many; then only those whose number is a multiple of a growing power of two."""
 
 
+_DRAINED = "a job was drained and another one went on: windows were closed early, and what was read after that is late"
+
+
 class PromisedOutput(Watcher):
     """V1."""
 
@@ -60,6 +63,9 @@ class PromisedOutput(Watcher):
         promises = {partition: self.shared.promise_for(partition) for partition in case.committed}
         if self.shared.promise is None and promise_of(self.view.config.protocol) == NONE:
             self.skipped = f"mode {self.view.config.mode} promises nothing"
+            return
+        if self.shared.drained:
+            self.skipped = _DRAINED
             return
         reference = self.shared.reference()
         if reference.order_dependent is not None:
@@ -248,6 +254,8 @@ class FailureTransparency(Watcher):
                 self._expected = {}
             else:
                 self._expected = multisets(reference.rows)
+        if self.shared.drains:
+            self.skipped = _DRAINED
         if self.skipped is not None:
             return
         surplus = rows - self._expected.get(partition, Counter())

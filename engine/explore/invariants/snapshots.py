@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
-from engine.explore.subject import CHECKPOINTS_DIR
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -49,7 +48,7 @@ _ONE_CASE_IN = 4
 
 def storage_of(view: CaseView, files: FileSystem) -> CheckpointStorage:
     """The checkpoint storage of a case, on its files or on others."""
-    return CheckpointStorage(files, CHECKPOINTS_DIR, view.plan.job_name)
+    return CheckpointStorage(files, view.storage_dir, view.plan.job_name)
 
 
 def after_a_crash(files: FileSystem) -> FileSystem:
@@ -72,12 +71,11 @@ class Snapshot(NamedTuple):
 
 
 def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> Snapshot:
-    """A snapshot in checkpoint storage, or with the files of the job when it is a savepoint."""
+    """A snapshot in checkpoint storage, or elsewhere on its disk when it is a savepoint."""
     manager_files = view.execution.manager.files
     said, job_dir = manager_files.location(checkpoint_id).directory, manager_files.storage.job_dir
     is_checkpoint = posixpath.dirname(said) == job_dir
-    files = view.world.checkpoints if is_checkpoint else view.world.files
-    files = after_a_crash(files) if durable else files
+    files = after_a_crash(view.world.checkpoints) if durable else view.world.checkpoints
     return Snapshot(files, CheckpointLocation(files, checkpoint_id, said, job_dir if is_checkpoint else None))
 
 
@@ -131,6 +129,13 @@ class CompleteMeansWhole(Watcher):
         super().process_started(view)
         self._finished.clear()
         self._running.clear()
+
+    def job_started(self, view: CaseView) -> None:
+        """Numbers are used again."""
+        self._acknowledged.clear()
+        self._triggered.clear()
+        self._aborted.clear()
+        self._newest = 0
 
     @property
     def _damage(self) -> frozenset[str]:

@@ -114,6 +114,11 @@ class CommitOnCompletion(Watcher):
         }
         self._has_log = any(True for _ in histories_of(view.world))
 
+    def job_started(self, view: CaseView) -> None:
+        """Numbers are used again: what was to be committed with those of the last job never is."""
+        start = 0 if view.start is None else view.start.checkpoint_id
+        self._snapshots = {number: taken for number, taken in self._snapshots.items() if number <= start}
+
     def process_died(self, view: CaseView) -> None:
         """What it had committed stays."""
         self._look_at(view.execution.kernel.now_ns)
@@ -126,7 +131,8 @@ class CommitOnCompletion(Watcher):
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._look_at(event.time_ns)
-        self._is_complete(event.checkpoint_id)
+        if self.shared.commits(event.checkpoint_id):
+            self._is_complete(event.checkpoint_id)
 
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._look_at(event.time_ns)

@@ -114,7 +114,8 @@ class CoveredRows(Watcher):
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._covered[event.checkpoint_id] = self._covered_by(event.checkpoint_id)
-        self._newest = max(self._newest, event.checkpoint_id)
+        if self.shared.commits(event.checkpoint_id):
+            self._newest = max(self._newest, event.checkpoint_id)
 
     def _covered_by(self, checkpoint_id: int) -> dict[str, int]:
         snapshots = self._at_snapshot.get(checkpoint_id, {})

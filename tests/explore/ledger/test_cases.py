@@ -19,7 +19,8 @@ from engine import (
 from engine.elements.events import StopMode
 from engine.explore.case import FIFO, Case
 from engine.explore.ledger import EffectLedger, EffectsInvariant, Place, reference
-from engine.explore.runner import run_case, run_config
+from engine.explore.runner import run_case
+from engine.explore.settings import run_config
 from engine.explore.subject import World
 from engine.faults.fault import parse_fault
 from engine.runtime.execution import Execution
