@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ Examples:
   weir explore wordcount.py --runs 100000 --jobs 8
   weir explore wordcount.py --time 10m --mode aligned --mode unaligned --seed nightly
   weir explore wordcount.py --fault crash --fault rescale
+  weir explore wordcount.py --savepoints all --fault none
   weir explore wordcount.py --set batch_size=1 --set checkpoint_interval=5rec
 """
 
@@ -81,6 +82,13 @@ TMPFS = "/dev/shm"
     metavar="KIND",
     help="Only faults of this kind. Repeatable; 'none' for no faults. [default: every kind that the job can have]",
 )
+@click.option(
+    "--savepoints",
+    type=OneOf(["some", "all", "none"]),
+    default="some",
+    show_default=True,
+    help="Runs that take savepoints, stop with them and go on from them: some, all or none.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
@@ -103,6 +111,7 @@ def command(
     seed: str,
     promise: str | None,
     kinds: tuple[str, ...],
+    savepoints: str,
     settings: tuple[str, ...],
     params: tuple[str, ...],
     keep_going: bool,
@@ -120,7 +129,7 @@ def command(
         subject, scenario = load_subject_and_scenario(job_file, named)
     assert subject.path is not None
     seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
-    swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
+    swarm = replace(_swarm(scenario, modes, kinds, parse_settings(settings)), savepoints=savepoints)
     say(
         console,
         f"weir {engine.__version__} (Python {platform.python_version()}): exploring job {subject.label}, seed {seed}",
@@ -161,6 +170,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
     Raises :class:`ConfigurationError` on another form, or an unknown name.
     """
     from engine.explore.case import Case
+    from engine.explore.savepoints import setting_of
     from engine.explore.settings import run_config
 
     settings: dict[str, Setting] = {}
@@ -168,15 +178,9 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ConfigurationError(f"--set {text!r} is not of the form NAME=VALUE; e.g. --set batch_size=1")
-        settings[name] = _setting(value)
+        settings[name] = setting_of(value)
     run_config(Case(config=settings))
     return settings
-
-
-def _setting(text: str) -> Setting:
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
-    return {"true": True, "false": False, "none": None}.get(text, text)
 
 
 @contextmanager

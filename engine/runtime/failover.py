@@ -179,7 +179,9 @@ class Failover:
         manager.cancel_tasks()
         self._restarting.clear()
         manager.driver.execute(manager.coordinator.on_job_failure(now))
-        manager.savepoints.tasks_terminated({task_id: task.state for task_id, task in manager.tasks.items()})
+        # A task that nobody reaches has been given up, whatever it does.
+        ends = {task_id: "failed" if task.disowned else task.state for task_id, task in manager.tasks.items()}
+        manager.savepoints.tasks_terminated(ends)
         delay_ns = self._delay_ns(error)
         if delay_ns is None:
             self.fail_job(why, error)

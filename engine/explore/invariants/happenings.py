@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.messages import IgnoredBecause
+from engine.elements.events import StopMode
 from engine.explore.invariants.base import EXACTLY_ONCE, Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import histories_of
+from engine.explore.savepoints import CANCEL, CLAIM_MODES, DRAIN, STOP
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -22,6 +25,7 @@ from engine.observe.events import (
     ReportIgnored,
     TaskState,
 )
+from engine.runtime.job_state import STOPPED
 from operators.log.transaction_log import REFUSED_AS_FENCED
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ DEATHS = frozenset(("crash", "rescale", "raise"))
 """Faults after which an attempt is over."""
 
 _JOB_MANAGER, _PROCESS = "job manager", "process"
+_UNSET = "as always"
 
 
 def _takes(view: CaseView) -> bool:
@@ -61,6 +66,24 @@ def _may_strike(view: CaseView, target: str) -> bool:
     """Whether ``target`` may die: it was asked for, or may be drawn."""
     exact = any(one.kind == "crash" and one.hits(target) for one in view.case.faults)
     return _takes(view) and (exact or "crash" in view.case.mix.per_million)
+
+
+def _orders(view: CaseView, kind: str) -> bool:
+    return any(one.kind == kind for one in view.case.savepoints)
+
+
+def _starts_with(claim: str, view: CaseView) -> bool:
+    return any(one.ends_job and one.claim == claim for one in view.case.savepoints)
+
+
+def _changes(view: CaseView, setting: str) -> bool:
+    """Whether some job has another one than the job before."""
+    settings = [view.case.config, *(one.settings for one in view.case.savepoints if one.ends_job)]
+    had, changes = settings[0].get(setting, _UNSET), False
+    for one in settings[1:]:
+        changes |= one.get(setting, had) != had
+        had = one.get(setting, had)
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +126,23 @@ SOMETIMES: Mapping[str, Happening] = {
     "overlapped": Happening(
         "two checkpoints were pending together", lambda view: _takes(view) and view.config.max_concurrent > 1
     ),
+    "savepoint": Happening("a savepoint was completed", lambda view: bool(view.case.savepoints)),
+    "stopped": Happening("a job stopped with a savepoint", lambda view: _orders(view, STOP)),
+    "drained": Happening("a job was drained", lambda view: _orders(view, DRAIN)),
+    "cancelled": Happening("a job was cancelled after a savepoint", lambda view: _orders(view, CANCEL)),
+    "restored from savepoint": Happening("a job went on from a savepoint", lambda view: _orders(view, STOP)),
+    "rescaled savepoint": Happening(
+        "a job went on from a savepoint with another parallelism", lambda view: _changes(view, "parallelism")
+    ),
+    "another backend": Happening(
+        "a job went on from a savepoint with another state backend", lambda view: _changes(view, "state_backend")
+    ),
+    **{
+        f"started with {mode}": Happening(
+            f"a job went on from a savepoint with claim mode {mode}", partial(_starts_with, mode)
+        )
+        for mode in CLAIM_MODES
+    },
 }
 """By name."""
 
@@ -125,6 +165,7 @@ class Sometimes(Watcher):
         self._attempts: dict[str, int] = {}
         self._parallelism: tuple[int, ...] | None = None
         self._processes = 0
+        self._backend = ""
         self._restored: int | None = None
         self._commits: int | None = None
         """How many there were when the attempt began, until its first completed checkpoint."""
@@ -154,6 +195,7 @@ class Sometimes(Watcher):
             self._applicable = {name: one.applies(view) for name, one in SOMETIMES.items()}
         self._processes += 1
         self._attempts.clear()
+        self._has_gone_on(view)
         parallelism = tuple(vertex.parallelism for vertex in view.plan.vertices)
         if self._processes > 1:
             self._seen.add("second process")
@@ -162,9 +204,24 @@ class Sometimes(Watcher):
         self._parallelism = parallelism
         self._coordinator = view.execution.manager.coordinator
 
+    def _has_gone_on(self, view: CaseView) -> None:
+        start, backend = view.start, view.config.backend().name
+        if start is not None:
+            self._seen.update(("restored from savepoint", f"started with {start.order.claim}"))
+            if backend != self._backend:
+                self._seen.add("another backend")
+            if tuple(vertex.parallelism for vertex in view.plan.vertices) != self._parallelism:
+                self._seen.add("rescaled savepoint")
+        self._backend = backend
+
     def process_died(self, view: CaseView) -> None:
         """It may have been too early for its first checkpoint."""
         self._attempt_over()
+        if view.cancelled:
+            self._seen.add("cancelled")
+        if view.execution.manager.state == STOPPED:
+            stops = [one.order.stop for one in view.execution.manager.savepoints.reports if one.order.stop is not None]
+            self._seen.add("drained" if stops[-1] is StopMode.TERMINATE else "stopped")
 
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._attempt_over()
@@ -206,6 +263,8 @@ class Sometimes(Watcher):
         self._compare_commits()
         self._completed_since = True
         self._seen.add("completed")
+        if self.shared.is_savepoint(event.checkpoint_id):
+            self._seen.add("savepoint")
         if event.checkpoint_id in self._captured:
             self._in_flight.add(event.checkpoint_id)
             self._seen.add("stored in flight")

@@ -87,37 +87,35 @@ class SavepointsStay(Watcher):
         self._look(view.execution.kernel.now_ns)
 
     def _on_triggered(self, event: CheckpointTriggered) -> None:
-        if self.view.case.savepoints and self.shared.is_savepoint(event.checkpoint_id):
+        if not self.view.case.savepoints:
+            return
+        if self.shared.is_savepoint(event.checkpoint_id):
             self._triggered.add(event.checkpoint_id)
+        # What the last one to complete has led to is done by now.
+        self._look(event.time_ns)
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
         if not self.view.case.savepoints:
             return
         number, now_ns = event.checkpoint_id, event.time_ns
-        is_savepoint = self.shared.is_savepoint(number)
         snapshot = snapshot_of(self.view, number, durable=False)
-        self._judge_places(snapshot, now_ns, is_savepoint=is_savepoint)
-        if is_savepoint:
+        if self.shared.is_savepoint(number):
             directory = snapshot.location.directory
             self._taken[directory] = _Taken(number, directory, _digests(snapshot.files, directory))
         else:
+            self._judge_places(snapshot, now_ns)
             self._completed.append(number)
             self._let_claimed_go()
         if self.shared.commits(number):
             self._newest = max(self._newest, number)
         self._look(now_ns)
 
-    def _judge_places(self, snapshot: Snapshot, now_ns: int, *, is_savepoint: bool) -> None:
-        """A savepoint consists of its own directory; checkpoints only refer to one that the job was started from, and
-        only if it may be referred to."""
-        number, own = snapshot.location.checkpoint_id, f"{snapshot.location.directory}/"
-        start = self.view.start
+    def _judge_places(self, snapshot: Snapshot, now_ns: int) -> None:
+        """A checkpoint refers to no savepoint but the one that its job was started from, if that may be referred to."""
+        number, start = snapshot.location.checkpoint_id, self.view.start
         lent = f"{start.path}/" if start is not None and start.restore.mode is not RestoreMode.NO_CLAIM else None
         for path in self._paths(snapshot):
-            if is_savepoint and not path.startswith(own):
-                text = f"savepoint {number} refers to {path}, which is none of its own files"
-                self.violated(text, now_ns, checkpoint_id=number, kind="outside")
-            elif not is_savepoint and path.startswith(f"{SAVEPOINTS_DIR}/") and not (lent and path.startswith(lent)):
+            if path.startswith(f"{SAVEPOINTS_DIR}/") and not (lent and path.startswith(lent)):
                 text = f"checkpoint {number} refers to {path}, a file of a savepoint that is its user's"
                 self.violated(text, now_ns, checkpoint_id=number, kind="borrowed")
 
