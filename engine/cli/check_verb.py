@@ -68,6 +68,14 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
     help="So many checkpoints, each of which begins at any moment. [default: the job file's, or 1]",
 )
 @click.option(
+    "--savepoint",
+    "savepoints",
+    multiple=True,
+    type=OneOf(["savepoint", "stop", "drain", "cancel"]),
+    help="A savepoint at any moment: the job goes on, or it stops, is drained or cancelled and another one goes on."
+    " Repeatable. [default: the job file's, or none]",
+)
+@click.option(
     "--faults",
     "kinds",
     multiple=True,
@@ -103,6 +111,7 @@ def command(
     promise: str,
     crashes: int | None,
     checkpoints: int | None,
+    savepoints: tuple[str, ...],
     kinds: tuple[str, ...],
     max_states: int,
     duration: str,
@@ -119,7 +128,7 @@ def command(
     with job_output_dropped():
         subject, scenario = load_subject_and_scenario(job_file, parse_params(params))
     order = CheckOrder(
-        _case(scenario, mode, checkpoints, parse_settings(settings)),
+        _case(scenario, mode, checkpoints, savepoints or scenario.savepoints, parse_settings(settings)),
         faults=scenario.crashes if crashes is None else crashes,
         kinds=kinds or ("crash",),
         max_states=max_states,
@@ -137,7 +146,7 @@ def command(
 
     with progress_of(console, how_far) as progress, job_output_dropped():
         report = check(subject, order, promise, progress)
-    given = _given(promise, checkpoints, kinds, settings, reduction=not no_reduction)
+    given = _given(promise, checkpoints, savepoints, kinds, settings, reduction=not no_reduction)
     return _tell(subject, order, report, given, out=out, as_json=as_json)
 
 
@@ -154,11 +163,18 @@ def _how_far(found: Found, order: CheckOrder) -> str:
 
 
 def _given(
-    promise: str, checkpoints: int | None, kinds: Sequence[str], settings: Sequence[str], *, reduction: bool
+    promise: str,
+    checkpoints: int | None,
+    savepoints: Sequence[str],
+    kinds: Sequence[str],
+    settings: Sequence[str],
+    *,
+    reduction: bool,
 ) -> list[str]:
     """The options that a further search of the same job needs, besides its bounds."""
     given = [] if promise == DEFAULT_PROMISE else ["--promise", promise]
     given += [] if checkpoints is None else ["--checkpoints", str(checkpoints)]
+    given += [word for kind in savepoints for word in ("--savepoint", kind)]
     for option, values in (("--faults", kinds), ("--set", settings)):
         for value in values:
             given += [option, value]
@@ -166,9 +182,15 @@ def _given(
 
 
 def _case(
-    scenario: Scenario, mode: str | None, checkpoints: int | None, fixed: dict[str, Setting]
+    scenario: Scenario,
+    mode: str | None,
+    checkpoints: int | None,
+    savepoints: Sequence[str],
+    fixed: dict[str, Setting],
 ) -> Case:
-    case = scenario.case(mode)
+    from engine.explore.savepoints import Savepoint
+
+    case = replace(scenario.case(mode), savepoints=tuple(Savepoint(kind, 0) for kind in savepoints))
     config = {**case.config, **_CALM, **fixed}
     if "checkpoint_interval" in fixed and checkpoints is None:
         return replace(case, config=config)

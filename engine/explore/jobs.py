@@ -142,6 +142,14 @@ class Jobs:
             self.cancelled = True
             execution.condemn(PROCESS, "its user cancelled the job")
 
+    def fingerprint(self) -> object:
+        """What decides what the user does next, and where jobs begin; nothing where no savepoints are taken."""
+        if not self._asked:
+            return None
+        told = tuple((order.at_ns, report.checkpoint_id, report.path) for order, report in self._reports)
+        begun = (self.number, self.start and self.start.path, self.has_begun)
+        return (begun, tuple(self._asked), told, self.has_stopped_in_vain)
+
     def _forget_reports(self) -> None:
         self._stopped_in_vain = self.has_stopped_in_vain
         self._reports.clear()

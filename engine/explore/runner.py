@@ -24,7 +24,6 @@ from engine.explore.invariants import check_between_events
 from engine.explore.jobs import Jobs, Start
 from engine.explore.noted_files import NotedFileSystem
 from engine.explore.outputs import directory_in
-from engine.explore.savepoints import SAVEPOINT, STOP
 from engine.explore.settings import run_config
 from engine.explore.subject import OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
@@ -162,8 +161,8 @@ def run_case(
     if interference is None and (case.faults or case.mix.per_million):
         rescales = any("parallelism" in one.settings for one in case.savepoints)
         interference = FaultInjector(case.faults, case.mix, choices, rescales=rescales)
-    if provenance is None and invariants and all(one.kind in (SAVEPOINT, STOP) for one in case.savepoints):
-        # Not of a drained job, which loses what is late by right; nor where the numbers of checkpoints come again.
+    if provenance is None and invariants and not any(one.ends_job for one in case.savepoints):
+        # A ledger is about one job: the next one may use numbers of checkpoints again, and a drained one loses records.
         # Not at the top: what is lost and what is doubled is found out by runs.
         from engine.explore.ledger.judge import ledger_for
 

@@ -18,6 +18,7 @@ and besides:
 ``modes``        those that the scenario is about; without it, the one that ``mode`` names;
 ``crashes``      how many deaths a check tries at most (1);
 ``checkpoints``  how many checkpoints it lets begin (as many as the interval says);
+``savepoints``   what a check lets the user do with savepoints, each at any moment: ``savepoint``, ``stop``, ``drain``;
 ``faults``       kinds of faults that a search should try, or faults in their text form;
 ``promises``     by mode: the strongest promise that holds there; tests hold the file to it;
 ``params``       of the function ``job()``, by name, as texts: a large job makes itself small with them.
@@ -34,6 +35,7 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, JobFileError
 from engine.elements.suggestions import nearest
 from engine.explore.case import Case, Setting
+from engine.explore.savepoints import KINDS
 from engine.explore.settings import run_config
 from engine.faults.fault import FAULT_KINDS, parse_fault
 from engine.protocols.registry import protocol_named
@@ -41,7 +43,7 @@ from engine.runtime.config import RunConfig
 
 PROMISES = ("exactly-once", "at-least-once", "at-most-once", "none")
 
-_BESIDES = ("modes", "crashes", "checkpoints", "faults", "promises", "params")
+_BESIDES = ("modes", "crashes", "checkpoints", "savepoints", "faults", "promises", "params")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Scenario:
     checkpoints: int | None = None
     faults: tuple[str, ...] = ()
     promises: Mapping[str, str] = field(default_factory=dict)
+    savepoints: tuple[str, ...] = ()
 
     def case(self, mode: str | None = None, **settings: Setting) -> Case:
         """A case of this scenario in one of its modes, the first one by default, without any fault.
@@ -89,6 +92,7 @@ def read_scenario(raw: object, path: str = "the job file") -> Scenario:
         None if raw.get("checkpoints") is None else _count(raw, "checkpoints", 0, path),
         _texts(raw, "faults", path),
         _promises(raw, modes, path),
+        _texts(raw, "savepoints", path),
     )
     _check(scenario, path)
     return scenario
@@ -101,6 +105,9 @@ def _check(scenario: Scenario, path: str) -> None:
         except ConfigurationError as error:
             close = _close(str(error), scenario.config)
             raise _problem(path, f"{error}{close}") from error
+    for kind in scenario.savepoints:
+        if kind not in KINDS:
+            raise _problem(path, f"savepoints: {kind!r} is none of {', '.join(KINDS)}")
     for text in scenario.faults:
         if text not in FAULT_KINDS:
             try:

@@ -268,14 +268,16 @@ class _Drawing:
         mode = str(config["mode"])
         if not protocol_named(mode).takes_checkpoints:
             return ()
-        first, gap = self._savepoint(self._one_of(range(1, 7))), self._one_of(range(1, 5))
-        second = self._savepoint(gap)
+        # Early: several sources, and cheap records, make a job shorter than its measure.
+        record_ns = min(1_000, max(1, _number(config.get("cost.source_record_ns", 1_000))))
+        first = self._savepoint(self._one_of(range(1, 5)), record_ns)
+        second = self._savepoint(self._one_of(range(1, 4)), record_ns)
         if not self._chance(3):
             return (first,)
         return (first, replace(second, at_ns=first.at_ns + second.at_ns))
 
-    def _savepoint(self, eighths: int) -> Savepoint:
-        at_ns = self._measure.duration_ns * eighths // 8 + self._one_of(range(8)) * 125
+    def _savepoint(self, eighths: int, record_ns: int) -> Savepoint:
+        at_ns = (self._measure.duration_ns * eighths // 8 + self._one_of(range(8)) * 125) * record_ns // 1_000
         kind = self._one_of((SAVEPOINT, STOP, STOP, DRAIN, CANCEL))
         claim, native = self._one_of(CLAIM_MODES), self._chance(2)
         drawn: dict[str, Setting] = {

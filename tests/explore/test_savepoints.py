@@ -301,14 +301,16 @@ def test_settings_that_are_fixed_stay_fixed_in_every_job() -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_a_search_with_savepoints_violates_nothing(job: str) -> None:
     """The healthy engine keeps every promise over stops and restores, and everything happens that there is."""
-    happened: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     for number in range(80):
-        case = draw_case(Swarm(savepoints=ALL), subject(job).measure(), f"healthy/{number}")
+        # What must happen is only known of runs without faults.
+        swarm = Swarm(savepoints=ALL, kinds=None if number % 2 else ())
+        case = draw_case(swarm, subject(job).measure(), f"healthy/{number}")
         invariants = invariants_for()
         finished = run_case(subject(job), case, invariants)
         assert finished.violations == [], (number, list(map(str, case.savepoints)), list(map(str, finished.faults)))
-        happened.update(name for name, has in sometimes(invariants).items() if has)
+        seen.update(name for name, has in sometimes(invariants).items() if has)
     for name in ("savepoint", "stopped", "drained", "restored from savepoint", "rescaled savepoint", "another backend"):
-        assert happened[name], name
+        assert seen[name], name
     for mode in CLAIM_MODES:
-        assert happened[f"started with {mode}"], mode
+        assert seen[f"started with {mode}"], mode

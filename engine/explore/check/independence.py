@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 Alternative = tuple[int, "ScheduledEvent"]
 
 _NOTIFICATIONS = ("notify_checkpoint_complete", "notify_checkpoint_aborted", "notify_stop_complete", "may_finish")
-_TRIGGERS = ("checkpoint_is_due", "records_interval_over", "on_timer", "resume_schedule", "trigger_savepoint")
+_TRIGGERS = ("checkpoint_is_due", "records_interval_over", "on_timer", "resume_schedule", "savepoint_is_due")
 _ENDS = (EndOfData, EndOfPartition)
 
 
@@ -109,7 +109,7 @@ class Independence:
                     return alternative
         elif now.may_trigger and _all_sources_ended(execution):
             for alternative in alternatives:
-                if alternative[1].operation == "checkpoint_is_due":
+                if alternative[1].operation in ("checkpoint_is_due", "savepoint_is_due"):
                     return alternative
         for alternative in alternatives:
             if self._is_independent(execution, alternative[1], now):

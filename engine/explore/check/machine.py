@@ -29,9 +29,9 @@ from engine.explore.check.fingerprint import (
 )
 from engine.explore.check.fork import Forker
 from engine.explore.check.watcher import Strike, Watcher
+from engine.explore.jobs import Jobs
 from engine.explore.runner import CheckpointTrigger
-from engine.explore.settings import run_config
-from engine.explore.subject import CHECKPOINTS_DIR, OUTPUT_DIR, World
+from engine.explore.subject import OUTPUT_DIR, World
 from engine.faults.fault import Fault
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
 from engine.runtime.async_snapshot import TaskSnapshot
@@ -41,7 +41,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.interference import ProcessDiedError, StruckDown
 from engine.runtime.job_manager import Restore
-from engine.runtime.job_state import ENDED
+from engine.runtime.job_state import ENDED, STOPPED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
 from state_backends.encoding import StateCodec
@@ -103,6 +103,7 @@ class State:
 
     world: World
     watcher: Watcher
+    jobs: Jobs
     execution: Execution
     declared: dict[Task, object] = field(default_factory=dict)
     cuts: dict[tuple[str, int, int], tuple[object, object]] = field(default_factory=dict)
@@ -126,10 +127,8 @@ class Machine:
     def __init__(self, subject: Subject, case: Case, faults: int = 0) -> None:
         """``faults``: how many may strike."""
         self._subject, self._case, self._faults = subject, case, faults
-        self.config = run_config(case)
-        parallelism = case.config.get("parallelism")
-        assert parallelism is None or isinstance(parallelism, int), parallelism
-        self.parallelism = parallelism
+        first = Jobs(case)
+        self.config, self.parallelism = first.config, first.parallelism
         self._forker = Forker(_NEVER_CHANGE, _VALUES)
 
     def close(self) -> None:
@@ -144,43 +143,51 @@ class Machine:
         watcher.begin(())
         if self._faults:
             watcher.world_digest = WorldDigest(world)
-        return State(world, watcher, self._process(world, watcher, resumes=False))
+        jobs = Jobs(self._case)
+        return State(world, watcher, jobs, self._process(world, watcher, jobs))
 
-    def _process(self, world: World, watcher: Watcher, *, resumes: bool) -> Execution:
-        plan = self._subject.in_world(self._subject.plan(self.parallelism), world, self._case.dropped)
+    def _process(self, world: World, watcher: Watcher, jobs: Jobs, *, behind: int = 0) -> Execution:
+        """``behind``: the incarnation that the job before has had, if this is the first one of another job."""
+        plan = self._subject.in_world(self._subject.plan(jobs.parallelism), world, self._case.dropped)
         self._share(plan, world)
         checkpoints = watcher.wrap(world.checkpoints)
         # Nobody else is there, so the lock need not be held; what matters is the incarnation.
-        inline = self.config.inline_state_bytes
+        inline = jobs.config.inline_state_bytes
         with open_storage(
-            CHECKPOINTS_DIR, plan.job_name, inline_state_bytes=inline, file_system=checkpoints
+            jobs.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
         ) as opened:
             execution = Execution(
                 plan,
-                self.config,
+                jobs.config,
                 storage=opened.storage,
                 file_system=world.files,
+                savepoint_files=checkpoints,
                 output_dir=OUTPUT_DIR,
                 incarnation=opened.incarnation,
-                restore=resumes,
+                restore=jobs.has_begun,
+                restore_from=None if jobs.start is None else jobs.start.restore,
                 choices=ChoiceRecorder(self._case.seed),
                 interference=watcher,
             )
         trigger = CheckpointTrigger(execution.manager)
         for at_ns in self._case.checkpoints or ():
             execution.appoint(START_NS + at_ns, "checkpoint_is_due", trigger)
+        jobs.attend(execution)
         watcher.install(execution)
         execution.begin()
         return execution
 
     def _resume(self, state: State) -> None:
-        """The process of a state is dead: the next one goes on from what is in files."""
+        """The process of a state is dead, or has ended with a savepoint: the next one goes on from what is in files,
+        as the same job or another one."""
         state.declared.clear()
         state.cuts.clear()
         while True:
             state.processes += 1
+            ended, jobs = state.execution.manager, state.jobs
+            behind = ended.incarnation if jobs.goes_on(state.world.checkpoints) else 0
             try:
-                state.execution = self._process(state.world, state.watcher, resumes=True)
+                state.execution = self._process(state.world, state.watcher, jobs, behind=behind)
                 return
             except ProcessDiedError:
                 continue
@@ -235,6 +242,9 @@ class Machine:
         except ProcessDiedError:
             self._resume(state)
             return
+        if execution.manager.state == STOPPED:
+            self._resume(state)
+            return
         if task is not None and task.state == "running":
             self._remember_cuts(state, task)
 
@@ -272,15 +282,16 @@ class Machine:
         cuts = sorted(state.cuts.items(), key=lambda item: item[0])
         if state.faults >= self._faults:
             # A job that fails by itself meets the same failure whatever it restarts from, and so comes to this again.
-            return digest_of("last", undisturbed_parts(state.execution), output_parts(state.world), declared)
-        return digest_of(
-            execution_parts(state.execution), world_parts(state.world), declared, cuts, state.faults
-        )
+            now = undisturbed_parts(state.execution)
+            return digest_of("last", now, output_parts(state.world), declared, state.jobs.fingerprint())
+        now = execution_parts(state.execution)
+        return digest_of(now, world_parts(state.world), declared, cuts, state.faults, state.jobs.fingerprint())
 
     def ending_fingerprint(self, state: State) -> bytes:
         """Of how the job has ended, as far as readers are concerned."""
         committed = sorted((where, sorted(rows)) for where, rows in state.world.committed().items())
-        return digest_of("over", state.execution.manager.state, committed, state.faults)
+        in_vain = state.jobs.has_stopped_in_vain
+        return digest_of("over", state.execution.manager.state, committed, state.faults, in_vain)
 
     def may_strike(self, state: State) -> bool:
         """Whether a further fault may strike; if not, nobody needs to know what it would find."""

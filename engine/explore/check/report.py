@@ -23,7 +23,9 @@ from engine.explore.invariants.output import PromisedOutput
 from engine.explore.reference import compare_outputs
 from engine.explore.references import RUNS, Reference
 from engine.explore.runner import run_case
+from engine.explore.savepoints import DRAIN
 from engine.explore.settings import run_config
+from engine.runtime.job_state import FAILED
 
 if TYPE_CHECKING:
     from engine.explore.invariant import Violation
@@ -150,34 +152,40 @@ def _why(ending: Ending, promise: str) -> str:
 
 @dataclass(slots=True)
 class _Judge:
+    """``has_references``: all of them are known, so that endings without a fault are judged, too."""
+
     promise: str
     settled: Rows | None = None
     """What readers must see, ``None`` = what they see without faults."""
     references: list[Rows] = field(default_factory=list)
     wrong: Ending | None = None
+    has_references: bool = False
     outputs: int = 0
 
     def see(self, ending: Ending) -> None:
         """Endings come in the order of their faults, and those with as many in the order of their events."""
         if ending.faults == 0 and ending.state == FINISHED:
             self.outputs += 1
-            if self.settled is None:
+            if self.settled is None and not self.has_references:
                 self.references.append(dict(ending.committed))
                 return
         if not self.may_change(ending.faults):
             return
         if ending.state != FINISHED:
-            self.wrong = self.wrong or ending
-        elif not self._is_right(dict(ending.committed)):
+            if not (ending.stopped_in_vain and ending.state == FAILED):
+                self.wrong = self.wrong or ending
+        elif not self._is_right(ending):
             self.wrong = ending
 
     def may_change(self, faults: int) -> bool:
         """Whether an ending with so many faults may still become the one to tell."""
         return self.wrong is None or (self.wrong.state != FINISHED and self.wrong.faults == faults)
 
-    def _is_right(self, committed: Rows) -> bool:
+    def _is_right(self, ending: Ending) -> bool:
+        # Readers may see twice what a savepoint has committed with which the job then did not stop; as in V1.
+        promise = AT_LEAST_ONCE if ending.stopped_in_vain and self.promise == EXACTLY_ONCE else self.promise
         references = self.references if self.settled is None else [self.settled]
-        return any(keeps(self.promise, reference, committed) for reference in references)
+        return any(keeps(promise, reference, dict(ending.committed)) for reference in references)
 
 
 def check(
@@ -207,9 +215,14 @@ def check(
     own_promise = promise_of(protocol)
     reference = _reference(subject, order)
     settled = reference.rows if reference is not None and reference.is_independent else None
+    settled = None if _may_drain(order.case) else settled
     judge, own_judge = _Judge(promise, settled), _Judge(own_promise, settled)
     judges = (judge,) if own_promise == promise else (judge, own_judge)
     search = Search(subject, order, progress)
+    if settled is None and not _may_drain(order.case):
+        references = _without_savepoints(subject, order)
+        for one in (judge, own_judge):
+            one.references, one.has_references = list(references), bool(references)
     endings = search.endings()
     for ending in endings:
         judge.see(ending)
@@ -236,6 +249,28 @@ def _reference(subject: Subject, order: CheckOrder) -> Reference | None:
         return subject.reference(order.case.dropped)
     except ConfigurationError:
         return None
+
+
+def _may_drain(case: Case) -> bool:
+    """Whether windows may be closed early: then that is what endings without a fault show, and may show."""
+    return any(one.kind == DRAIN for one in case.savepoints)
+
+
+def _without_savepoints(subject: Subject, order: CheckOrder) -> list[Rows]:
+    """What readers may see in the end. A mistake that needs a savepoint and no fault must not speak for itself.
+
+    :raises ConfigurationError: when that takes longer than the order allows
+    """
+    if not order.case.savepoints:
+        return []
+    search = Search(subject, replace(order, case=replace(order.case, savepoints=()), faults=0))
+    references: list[Rows] = [dict(ending.committed) for ending in search.endings() if ending.state == FINISHED]
+    if not search.found.is_complete:
+        raise ConfigurationError(
+            "the job is too large to be checked with savepoints: without any, and without faults, not all of its"
+            " endings were found\n  fix: give it fewer records, or allow more states and time"
+        )
+    return references
 
 
 def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:

@@ -88,13 +88,15 @@ class CheckOrder:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """One way in which the job ends: ``state`` of the job, what readers see, with how many ``faults``, on the shortest
-    ``path`` to it; ``text`` says what is wrong when it did not end by itself."""
+    ``path`` to it; ``text`` says what is wrong when it did not end by itself; ``stopped_in_vain``: see
+    :attr:`engine.explore.jobs.Jobs.has_stopped_in_vain`."""
 
     state: str
     committed: Committed
     faults: int
     path: tuple[Step, ...]
     text: str = ""
+    stopped_in_vain: bool = False
 
 
 @dataclass(slots=True)
@@ -297,10 +299,11 @@ class Search:
         elif manager.error is not None and not text:
             text = str(manager.error)
         committed = tuple((where, tuple(sorted(rows))) for where, rows in sorted(state.world.committed().items()))
-        key = digest_of(how, committed, bool(state.faults), text)
+        in_vain = state.jobs.has_stopped_in_vain
+        key = digest_of(how, committed, bool(state.faults), text, in_vain)
         if key not in self._ended:
             self._ended.add(key)
-            yield Ending(how, committed, state.faults, (*self._path(parent), *steps), text)
+            yield Ending(how, committed, state.faults, (*self._path(parent), *steps), text, in_vain)
 
     def _path(self, node: int) -> tuple[Step, ...]:
         parts = []
@@ -338,7 +341,8 @@ class Search:
             return False
         who: str = strike.victim
         if who == PROCESS:
-            about = None
+            # What its user has been told of savepoints is not forgotten.
+            about = state.jobs.fingerprint()
         elif who == JOB_MANAGER:
             # It forgets everything but whether it was about to take over or to restart.
             about = state.execution.manager.state

@@ -15,7 +15,7 @@ from engine.checkpoint.messages import IgnoredBecause
 from engine.elements.events import StopMode
 from engine.explore.invariants.base import EXACTLY_ONCE, Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import histories_of
-from engine.explore.savepoints import CANCEL, CLAIM_MODES, DRAIN, STOP
+from engine.explore.savepoints import CANCEL, CLAIM_MODES, DRAIN, STOP, Savepoint
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -35,7 +35,6 @@ DEATHS = frozenset(("crash", "rescale", "raise"))
 """Faults after which an attempt is over."""
 
 _JOB_MANAGER, _PROCESS = "job manager", "process"
-_UNSET = "as always"
 
 
 def _takes(view: CaseView) -> bool:
@@ -68,22 +67,36 @@ def _may_strike(view: CaseView, target: str) -> bool:
     return _takes(view) and (exact or "crash" in view.case.mix.per_million)
 
 
-def _orders(view: CaseView, kind: str) -> bool:
-    return any(one.kind == kind for one in view.case.savepoints)
+def _first(view: CaseView) -> Savepoint | None:
+    """The first savepoint, if nothing can get in its way: a fault, or a user who finds a newer checkpoint. The job may
+    have ended before the others are due."""
+    orders = view.case.savepoints
+    return orders[0] if orders and not faults_possible(view) and orders[0].kind != CANCEL else None
+
+
+def _takes_savepoints(view: CaseView) -> bool:
+    return _first(view) is not None
+
+
+def _orders(kind: str, view: CaseView) -> bool:
+    first = _first(view)
+    return first is not None and first.kind == kind
+
+
+def _goes_on(view: CaseView) -> bool:
+    first = _first(view)
+    return first is not None and first.ends_job
 
 
 def _starts_with(claim: str, view: CaseView) -> bool:
-    return any(one.ends_job and one.claim == claim for one in view.case.savepoints)
+    first = _first(view)
+    return first is not None and first.ends_job and first.claim == claim
 
 
-def _changes(view: CaseView, setting: str) -> bool:
-    """Whether some job has another one than the job before."""
-    settings = [view.case.config, *(one.settings for one in view.case.savepoints if one.ends_job)]
-    had, changes = settings[0].get(setting, _UNSET), False
-    for one in settings[1:]:
-        changes |= one.get(setting, had) != had
-        had = one.get(setting, had)
-    return changes
+def _changes(setting: str, view: CaseView) -> bool:
+    """Whether the job that goes on has another one than was said of the job before."""
+    first, had = _first(view), view.case.config.get(setting)
+    return first is not None and had is not None and first.settings.get(setting, had) != had
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +139,15 @@ SOMETIMES: Mapping[str, Happening] = {
     "overlapped": Happening(
         "two checkpoints were pending together", lambda view: _takes(view) and view.config.max_concurrent > 1
     ),
-    "savepoint": Happening("a savepoint was completed", lambda view: bool(view.case.savepoints)),
-    "stopped": Happening("a job stopped with a savepoint", lambda view: _orders(view, STOP)),
-    "drained": Happening("a job was drained", lambda view: _orders(view, DRAIN)),
-    "cancelled": Happening("a job was cancelled after a savepoint", lambda view: _orders(view, CANCEL)),
-    "restored from savepoint": Happening("a job went on from a savepoint", lambda view: _orders(view, STOP)),
+    "savepoint": Happening("a savepoint was completed", _takes_savepoints),
+    "stopped": Happening("a job stopped with a savepoint", partial(_orders, STOP)),
+    "drained": Happening("a job was drained", partial(_orders, DRAIN)),
+    "restored from savepoint": Happening("a job went on from a savepoint", _goes_on),
     "rescaled savepoint": Happening(
-        "a job went on from a savepoint with another parallelism", lambda view: _changes(view, "parallelism")
+        "a job went on from a savepoint with another parallelism", partial(_changes, "parallelism")
     ),
     "another backend": Happening(
-        "a job went on from a savepoint with another state backend", lambda view: _changes(view, "state_backend")
+        "a job went on from a savepoint with another state backend", partial(_changes, "state_backend")
     ),
     **{
         f"started with {mode}": Happening(
@@ -217,8 +229,6 @@ class Sometimes(Watcher):
     def process_died(self, view: CaseView) -> None:
         """It may have been too early for its first checkpoint."""
         self._attempt_over()
-        if view.cancelled:
-            self._seen.add("cancelled")
         if view.execution.manager.state == STOPPED:
             stops = [one.order.stop for one in view.execution.manager.savepoints.reports if one.order.stop is not None]
             self._seen.add("drained" if stops[-1] is StopMode.TERMINATE else "stopped")
