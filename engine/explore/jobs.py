@@ -130,7 +130,8 @@ class Jobs:
         if event.__class__ is CheckpointCompleted:
             assert self._execution is not None, "a process runs"
             if event.checkpoint_id in self._execution.manager.files.savepoint_locations:
-                self._execution.kernel.schedule(event.time_ns, "savepoint_is_complete", self, None)
+                # Not before the job manager knows.
+                self._execution.kernel.schedule(event.time_ns + 1, "savepoint_is_complete", self, None)
 
     def savepoint_is_complete(self, _payload: None) -> None:
         """The user is told (kernel event)."""

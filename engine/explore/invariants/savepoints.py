@@ -156,6 +156,10 @@ class SavepointsStay(Watcher):
             text = f"attempt {event.attempt} recovers from savepoint {restored}, which is its user's"
             self.violated(text, event.time_ns, checkpoint_id=restored, kind="recovered")
         self._completed = [number for number in self._completed if number <= restored]
+        start = self.view.start
+        if restored > max([*self._completed, 0 if start is None else start.checkpoint_id]):
+            # It became durable without anybody having seen it complete.
+            self._completed.append(restored)
         self._look(event.time_ns)
 
     def _look(self, now_ns: int | None) -> None:

@@ -118,6 +118,8 @@ class CommitOnCompletion(Watcher):
         """Numbers are used again: what was to be committed with those of the last job never is."""
         start = 0 if view.start is None else view.start.checkpoint_id
         self._snapshots = {number: taken for number, taken in self._snapshots.items() if number <= start}
+        self._completed = {number for number in self._completed if number <= start}
+        self._newest = min(self._newest, start)
 
     def process_died(self, view: CaseView) -> None:
         """What it had committed stays."""
@@ -131,11 +133,16 @@ class CommitOnCompletion(Watcher):
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._look_at(event.time_ns)
+        self.shared.completed(event)
         if self.shared.commits(event.checkpoint_id):
             self._is_complete(event.checkpoint_id)
 
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._look_at(event.time_ns)
+        self.shared.attempt_started(event)
+        if self.shared.has_stopped_in_vain:
+            # What the savepoint covered is done again, in other transactions.
+            self._lost.update(range((event.restored_checkpoint or 0) + 1, self._newest + 1))
         if not DAMAGE.isdisjoint(faults_possible(self.view)):
             # What a broken disk has lost is done again, in other transactions.
             restored = event.restored_checkpoint or 0

@@ -53,6 +53,8 @@ class CoveredRows(Watcher):
         self._newest = 0
         self._starting: set[str] = set()
         """Writers' tasks that do not run yet in this attempt."""
+        self._uncounted: set[str] = set()
+        """By uid: sinks whose records some process did not count."""
         self._there: dict[str, int] | None = None
         """By uid: rows that were there before the first process."""
 
@@ -80,8 +82,10 @@ class CoveredRows(Watcher):
             head = plan.vertices[vertex].operators[0].uid
             if head in wanted:
                 tasks.setdefault(head, []).append(name)
-        self._tasks = {uid: tuple(mine) for uid, mine in tasks.items()}
-        writing = {task for mine in tasks.values() for task in mine}
+        # With another parallelism a writer may be chained to others, and nobody counts what it receives.
+        self._uncounted |= wanted - tasks.keys()
+        self._tasks = {uid: tuple(mine) for uid, mine in tasks.items() if uid not in self._uncounted}
+        writing = {task for mine in self._tasks.values() for task in mine}
         receivers = {one.index: names[one.receiver_vertex, one.receiver_subtask] for one in plan.channels}
         self._writers = {channel: task for channel, task in receivers.items() if task in writing}
         self._at_snapshot.clear()
