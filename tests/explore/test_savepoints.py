@@ -313,4 +313,4 @@ def test_a_search_with_savepoints_violates_nothing(job: str) -> None:
     for name in ("savepoint", "stopped", "drained", "restored from savepoint", "rescaled savepoint", "another backend"):
         assert seen[name], name
     for mode in CLAIM_MODES:
-        assert seen[f"started with {mode}"], mode
+        assert seen[f"started with {mode.replace('-', ' ')}"], mode

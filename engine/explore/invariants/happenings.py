@@ -93,6 +93,10 @@ def _starts_with(claim: str, view: CaseView) -> bool:
     return first is not None and first.ends_job and first.claim == claim
 
 
+def _started_with(claim: str) -> str:
+    return f"started with {claim.replace('-', ' ')}"
+
+
 def _changes(setting: str, view: CaseView) -> bool:
     """Whether the job that goes on has another one than was said of the job before."""
     first, had = _first(view), view.case.config.get(setting)
@@ -150,7 +154,7 @@ SOMETIMES: Mapping[str, Happening] = {
         "a job went on from a savepoint with another state backend", partial(_changes, "state_backend")
     ),
     **{
-        f"started with {mode}": Happening(
+        _started_with(mode): Happening(
             f"a job went on from a savepoint with claim mode {mode}", partial(_starts_with, mode)
         )
         for mode in CLAIM_MODES
@@ -219,7 +223,7 @@ class Sometimes(Watcher):
     def _has_gone_on(self, view: CaseView) -> None:
         start, backend = view.start, view.config.backend().name
         if start is not None:
-            self._seen.update(("restored from savepoint", f"started with {start.order.claim}"))
+            self._seen.update(("restored from savepoint", _started_with(start.order.claim)))
             if backend != self._backend:
                 self._seen.add("another backend")
             if tuple(vertex.parallelism for vertex in view.plan.vertices) != self._parallelism:
