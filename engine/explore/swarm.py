@@ -261,8 +261,8 @@ class _Drawing:
     # -- savepoints -----------------------------------------------------------------------------------------------
 
     def _savepoints(self, config: Mapping[str, Setting]) -> tuple[Savepoint, ...]:
-        """In every eighth run one or two, at any moment; the second one mostly of a job that goes on from the first."""
-        share, some = self._swarm.savepoints, self._chance(8)
+        """In every tenth run one or two, at any moment."""
+        share, some = self._swarm.savepoints, self._chance(10)
         if share == NO_RUN or (share == SOME and not some):
             return ()
         mode = str(config["mode"])

@@ -1,4 +1,4 @@
-"""V18 and V19 see what they are about: each mistake is planted in the engine, and found under its name."""
+"""V18 to V20 see what they are about: each mistake is planted in the engine, and found under its name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from engine.explore.invariants import invariants_for
 from engine.runtime.adopted_snapshot import AdoptedSnapshot
 from engine.runtime.checkpoint_files import CheckpointFiles, SavepointRestore
 from engine.runtime.execution import Execution
+from engine.runtime.source_task import SourceTask
 from engine.runtime.task_context import TaskOperatorContext
 from state_backends.handles import FileStateHandle, StreamStateHandle
 from state_backends.storage import CheckpointLocation
+from tests.explore.invariants.support import subject
 from tests.explore.subjects import counting_subject
 
 CONFIG: Mapping[str, Setting] = {"batch_size": 2, "checkpoint_interval": "3us", "inline_state_bytes": 0}
@@ -199,3 +201,11 @@ def test_a_savepoint_with_records_in_flight(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(coordinator_core, "options_for", lambda options, _kind: options)
     slow: dict[str, Setting] = {"mode": "unaligned", "cost.record_ns": 3_000, "checkpoint_interval": "60us"}
     assert found("savepoint@8us", "V19", **slow) == ["in flight"]
+
+
+def test_a_drain_that_leaves_windows_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input ends, and event time does not: the last watermark is never sent."""
+    monkeypatch.setattr(SourceTask, "_end_stream", lambda task: task.end_input())
+    case = Case(config=CONFIG, savepoints=(parse_savepoint("drain@12us->no-claim"),))
+    finished = run_case(subject("windows"), case, invariants_for(only=["V20"]))
+    assert [one.details["kind"] for one in finished.violations if one.invariant == "V20"] == ["open"]

@@ -267,7 +267,7 @@ def test_the_story_tells_of_savepoints() -> None:
 
 
 def test_a_swarm_draws_savepoints_for_some_runs() -> None:
-    """About one run in eight; all, or none, where that is asked for. What else a run has does not depend on it."""
+    """About one run in ten; all, or none, where that is asked for. What else a run has does not depend on it."""
     measure = counting_subject().measure()
     seeds = [f"s/{number}" for number in range(400)]
     drawn = {share: [draw_case(Swarm(savepoints=share), measure, seed) for seed in seeds] for share in SHARES}

@@ -22,7 +22,7 @@ from engine.explore.invariants.happenings import SOMETIMES, Sometimes
 from engine.explore.invariants.log_checks import LogChecks
 from engine.explore.invariants.output import FailureTransparency, PromisedOutput
 from engine.explore.invariants.rescaling import WholeAfterRestore
-from engine.explore.invariants.savepoints import SavepointsStay, StartsWhereItWasStopped
+from engine.explore.invariants.savepoints import NothingLeftAfterDrain, SavepointsStay, StartsWhereItWasStopped
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
 from engine.explore.invariants.transactions import CommitOnCompletion, Fencing
@@ -62,6 +62,7 @@ _CLASSES: tuple[type[Watcher], ...] = (
     CoveredRows,
     SavepointsStay,
     StartsWhereItWasStopped,
+    NothingLeftAfterDrain,
     Assertions,
 )
 

@@ -1,4 +1,5 @@
-"""V18 and V19: a savepoint stays what its user was given, and a job that is started from one begins there."""
+"""V18 to V20: a savepoint stays what its user was given, a job that is started from one begins there, and a drained job
+has nothing left to say."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.elements.events import StopMode
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of, storage_of
 from engine.explore.jobs import SAVEPOINTS_DIR
+from engine.explore.savepoints import DRAIN
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -21,6 +24,7 @@ from engine.observe.events import (
 )
 from state_backends.errors import StateBackendError
 from state_backends.handles import FileStateHandle
+from state_backends.offline_reader import SnapshotContent
 from state_backends.operator_state import OperatorStateBackend
 
 if TYPE_CHECKING:
@@ -320,7 +324,47 @@ class StartsWhereItWasStopped(Watcher):
                 )
 
 
+class NothingLeftAfterDrain(Watcher):
+    """V20."""
+
+    name = "V20"
+    title = "When a job is drained event time is over: no event-time timer is left in its savepoint, no window open."
+    reason = "What is still open is late in the job that goes on: it closes with part of its records, or never."
+    source = "Flink: stop-with-savepoint --drain, StreamTask.endData and MAX_WATERMARK (FLIP-34)"
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Savepoints as they are completed."""
+        return {CheckpointCompleted: self._on_completed}
+
+    def process_started(self, view: CaseView) -> None:
+        """Say why nothing is judged."""
+        super().process_started(view)
+        if not any(one.kind == DRAIN for one in view.case.savepoints):
+            self.skipped = "no job is drained"
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        if self.skipped is not None or not self.shared.is_savepoint(event.checkpoint_id) or not self._drains():
+            return
+        snapshot = snapshot_of(self.view, event.checkpoint_id, durable=False)
+        try:
+            content = SnapshotContent.at(snapshot.files, snapshot.location.directory)
+            left = [one for one in content.entries() if one.state.startswith(_EVENT_TIMERS)]
+        except (StateBackendError, OSError):
+            # V6 and V12 say so.
+            return
+        if left:
+            shows = shown(f"{one.operator} at {one.value} for key {one.key!r}" for one in left)
+            text = f"the job is drained, but savepoint {event.checkpoint_id} holds event-time timers: {shows}"
+            self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id, kind="open")
+
+    def _drains(self) -> bool:
+        savepoints = self.view.execution.manager.savepoints
+        stops = [one.order.stop for one in savepoints.reports if one.order.stop is not None and one.error is None]
+        return savepoints.is_stopping and stops[-1] is StopMode.TERMINATE
+
+
 _THERE = ("running", "finished")
+_EVENT_TIMERS = "_timer_state/event_"
 
 
 def _add(found: dict[tuple[str, str], Counter[str]], uid: str, backend: OperatorStateBackend) -> None:
