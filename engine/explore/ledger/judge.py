@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engine.elements.errors import ConfigurationError
 from engine.explore.invariants import promise_of
 from engine.explore.invariants.base import DAMAGE, NONE
 from engine.explore.invariants.output import PromisedOutput
@@ -39,7 +40,11 @@ def ledger_for(
     kinds = frozenset((*(one.kind for one in case.faults), *case.mix.per_million))
     if promise == NONE or protocol.tracks_records or kinds & DAMAGE:
         return None
-    if subject.reference(case.dropped).order_dependent is None:
+    try:
+        if subject.reference(case.dropped).order_dependent is None:
+            return None
+    except ConfigurationError:
+        # A job that fails by itself: the run will show it.
         return None
     return EffectsInvariant(_expected(subject, case, config), promise)
 
