@@ -85,9 +85,7 @@ TMPFS = "/dev/shm"
 @click.option(
     "--savepoints",
     type=OneOf(["some", "all", "none"]),
-    default="some",
-    show_default=True,
-    help="Runs that take savepoints, stop with them and go on from them: some, all or none.",
+    help="Runs that take savepoints, stop with them and go on from them. [default: some; with --fault none]",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
@@ -111,7 +109,7 @@ def command(
     seed: str,
     promise: str | None,
     kinds: tuple[str, ...],
-    savepoints: str,
+    savepoints: str | None,
     settings: tuple[str, ...],
     params: tuple[str, ...],
     keep_going: bool,
@@ -129,7 +127,8 @@ def command(
         subject, scenario = load_subject_and_scenario(job_file, named)
     assert subject.path is not None
     seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
-    swarm = replace(_swarm(scenario, modes, kinds, parse_settings(settings)), savepoints=savepoints)
+    swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
+    swarm = replace(swarm, savepoints=savepoints or ("none" if kinds else "some"))
     say(
         console,
         f"weir {engine.__version__} (Python {platform.python_version()}): exploring job {subject.label}, seed {seed}",
