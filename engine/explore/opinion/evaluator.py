@@ -15,9 +15,8 @@ Rules.
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -27,10 +26,10 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
 from engine.explore.opinion import columns, functions, joins, outputs, patterns, ranking, windows
 from engine.explore.opinion.elements import Element, Mark, NotModelled, Order, Record, Spec, Step
+from engine.explore.opinion.plans import Place, closure_of, depths_of, given_of, route_of, spec_of
 from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
 from engine.graph.channels import connections
 from operators.source_operator import SourceOperator, source_of
-from state_backends.key_groups import key_group_for, operator_index_for_key_group
 
 if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
@@ -47,9 +46,6 @@ STEPS: Mapping[str, Callable[[Spec], Step]] = {
 
 MOST_ELEMENTS = 5_000_000
 """Handled in one evaluation: a loop that never ends must not keep it."""
-
-Place = tuple[int, int]
-"""Vertex and position of an operator."""
 
 
 def read_inputs(
@@ -76,7 +72,7 @@ def _read(operator: OperatorPlan, files: FileSystem, dropped: Mapping[str, Range
     if source is None:
         raise NotModelled("its operator is of a kind that is not known")
     if isinstance(factory, partial):
-        given = _given(SourceOperator, factory)
+        given = given_of(SourceOperator, factory)
         read = Input(given.get("watermark_strategy"), given.get("records_per_turn", 256))
     else:
         read = Input(factory.watermarks, given_out=True)
@@ -166,11 +162,11 @@ class _Evaluation:
         self._plan, self._inputs, self._order = plan, inputs, order
         self.place: Place = (0, 0)
         """The operator that is made or runs."""
-        self._unknown = _closure(plan, unknown)
+        self._unknown = closure_of(plan, unknown)
         self._ready: list[tuple[Any, ...]] = []
         self._channels: list[_Channel] = []
         self._noise = order.mixed
-        self._depths = _depths(plan)
+        self._depths = depths_of(plan)
         self._sinks: dict[Place, list[outputs.Sink]] = {}
 
     def run(self) -> Evaluated:
@@ -245,7 +241,7 @@ class _Evaluation:
         self.place = before
 
     def _step(self, vertex: VertexPlan, operator: OperatorPlan, number: int) -> Step:
-        spec = _spec(vertex, operator, number, self._order)
+        spec = spec_of(vertex, operator, number, self._order)
         if vertex.is_source and operator.position == 0:
             return _Source(spec)
         if spec.owner is not None:
@@ -267,7 +263,7 @@ class _Evaluation:
         mine = [channel for (one, _), channel in channels.items() if one == sender]
         if not mine:
             return
-        route = _route(edge, self._plan.vertices[edge.target_vertex], len(mine))
+        route = route_of(edge, self._plan.vertices[edge.target_vertex], len(mine))
 
         def send(record: Record) -> None:
             record, targets = route(record)
@@ -347,97 +343,12 @@ class _Evaluation:
         return found
 
 
-def _spec(vertex: VertexPlan, operator: OperatorPlan, subtask: int, order: Order) -> Spec:
-    """The operator as the job has declared it: found on what makes it, a ``partial`` or a bound method."""
-    factory: Any = operator.factory
-    kind = getattr(factory, "func", factory)
-    name = f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', type(kind).__qualname__)}"
-    given = {**_given(kind, factory), "max_parallelism": vertex.max_parallelism}
-    owner = getattr(factory, "__self__", None)
-    return Spec(operator.uid, name, given, subtask, vertex.parallelism, order, operator.keyed, owner)
-
-
 def sink_named(plan: ExecutionPlan, uid: str) -> outputs.Sink:
     """The sink with this uid. Raises :class:`ConfigurationError` when how it writes is not known here."""
     vertex, operator = next(one for one in plan.operators() if one[1].uid == uid)
     try:
-        return outputs.sink_of(_spec(vertex, operator, 0, Order("")))
+        return outputs.sink_of(spec_of(vertex, operator, 0, Order("")))
     except NotModelled as reason:
         raise ConfigurationError(
             f"expected() gives records for sink {uid!r}: {reason}\n  fix: give rows as texts, as readers see them"
         ) from None
-
-
-def _closure(plan: ExecutionPlan, unknown: Mapping[Place, str]) -> dict[Place, str]:
-    """Those that are not known, and all after them, each with the reason."""
-    found = dict(unknown)
-    waiting = list(unknown)
-    while waiting:
-        at = waiting.pop()
-        operator = plan.vertices[at[0]].operators[at[1]]
-        behind = [(at[0], position) for _, position in operator.chained_outputs]
-        behind += [(plan.edges[index].target_vertex, 0) for _, index in operator.edge_outputs]
-        for one in behind:
-            if one not in found:
-                found[one] = found[at]
-                waiting.append(one)
-    return found
-
-
-def _depths(plan: ExecutionPlan) -> dict[int, int]:
-    """How far each vertex is from the sources, feedback aside."""
-    depths = dict.fromkeys(range(len(plan.vertices)), 0)
-    for _ in plan.vertices:
-        for edge in plan.edges:
-            if not edge.is_feedback:
-                depths[edge.target_vertex] = max(depths[edge.target_vertex], depths[edge.source_vertex] + 1)
-    return depths
-
-
-def _given(kind: Any, factory: Any) -> dict[str, Any]:
-    """What a class was given, by the names of its parameters."""
-    if not isinstance(factory, partial):
-        return {}
-    return dict(inspect.signature(kind).bind_partial(*factory.args, **factory.keywords).arguments)
-
-
-def _route(
-    edge: EdgePlan, target: VertexPlan, channels: int
-) -> Callable[[Record], tuple[Record, list[int]]]:
-    """To which of its channels a sender gives a record; behind ``key_by`` the record gets its key."""
-    partitioner: Any = edge.partitioner
-    if partitioner.name == "hash":
-        select = partitioner.value
-        if select is not None:
-            # Of a window join: each record travels with the number of its side.
-            side = _SIDES.get(f"{getattr(select, '__module__', '')}.{getattr(select, '__qualname__', '')}")
-            select = select if side is None else partial(_with_side, side)
-
-        def by_key(record: Record) -> tuple[Record, list[int]]:
-            key = partitioner.key(record.value)
-            value = record.value if select is None else select(record.value)
-            group = key_group_for(key, target.max_parallelism, partitioner.key_type)
-            owner = operator_index_for_key_group(target.max_parallelism, channels, group)
-            return record._replace(key=key, value=value), [owner]
-
-        return by_key
-    if partitioner.name == "broadcast":
-        return lambda record: (record, list(range(channels)))
-    if partitioner.name == "custom":
-        return lambda record: (record, [partitioner.choose(record.value, channels)])
-    if partitioner.name == "global":
-        return lambda record: (record, [0])
-    turns = _turns(channels)
-    return lambda record: (record, [next(turns)])
-
-
-_SIDES = {"operators.joins.window_join.tag_first": 1, "operators.joins.window_join.tag_second": 2}
-
-
-def _with_side(side: int, value: Any) -> tuple[int, Any]:
-    return side, value
-
-
-def _turns(channels: int) -> Iterator[int]:
-    while True:
-        yield from range(channels)

@@ -89,7 +89,13 @@ def _subject(case: tuple[str, dict[str, str]]) -> Subject:
     return load_subject(str(EXAMPLES / name), params)
 
 
-@pytest.mark.parametrize("case", _cases(), ids=_name)
+LONG = ("iterations.py", "wordcount.py", "ledger.py", "database_sinks.py")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case[0] in LONG else [], id=_name(case)) for case in _cases()],
+)
 def test_the_evaluator_agrees_with_the_engine(case: tuple[str, dict[str, str]]) -> None:
     """Sink by sink, the rows are the same; of some sinks it cannot tell, for a reason."""
     subject = _subject(case)
@@ -169,7 +175,6 @@ def watched(subject: Subject) -> _Calls:
     return calls
 
 
-LONG = ("iterations.py", "wordcount.py", "ledger.py")
 WATCHED = [case for case in _cases() if "commit" not in case[1] and case[0] not in LONG]
 
 

@@ -27,7 +27,7 @@ def found_in(pattern: Pattern, events: list[tuple[Any, int]]) -> list[Any]:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(patterns(), EVENTS)
 def test_both_find_the_same_matches(pattern: Pattern, drawn: list[tuple[str, int]]) -> None:
     """One looks for every sequence anew, the other goes from state to state."""

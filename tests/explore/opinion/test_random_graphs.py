@@ -12,7 +12,7 @@ from engine.explore.subject import Subject, World
 from operators.sinks import CollectedResults
 from tests.scenarios.random_graphs import Graph, build, describe, graphs, meaning
 
-FEW, MANY = 60, 1_000
+FEW, MANY = 30, 1_000
 
 
 def said_of(graph: Graph) -> list[dict[str, Counter[str]]]:

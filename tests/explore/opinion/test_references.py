@@ -107,6 +107,7 @@ def test_the_summary_and_the_json_report_name_the_reference() -> None:
     assert "reference=none" in summary_line(explore(counting_subject, replace(ORDER, promise="none")))
 
 
+@pytest.mark.slow
 def test_where_orders_disagree_the_ledger_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are committed once more after a restore are found, although no rows can be compared."""
     assert order_dependent_subject().reference().judged_by == LEDGER
