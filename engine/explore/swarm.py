@@ -31,6 +31,7 @@ from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
 from engine.runtime.interference import JOB_MANAGER, PROCESS
+from operators.table.staged_sink import StagedFileSink
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
@@ -94,6 +95,8 @@ class Measure:
     requests: Mapping[str, int]
     absent: frozenset[str] = frozenset()
     """Named points of sinks that the job's sinks never come by."""
+    goes_on_drained: bool = True
+    """Whether a job may go on after it was drained: no sink fills its table at the end."""
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
@@ -117,6 +120,7 @@ class Measure:
             subject.is_scalable,
             {kind: _rounded(count) for kind, count in requests_to(view.world.sinks).items()},
             frozenset(_OF_SINKS) - {point for point, _ in injector.points},
+            not any(isinstance(one.sink, StagedFileSink) for one in view.world.file_outputs.values()),
         )
 
 
@@ -278,7 +282,7 @@ class _Drawing:
 
     def _savepoint(self, eighths: int, record_ns: int) -> Savepoint:
         at_ns = (self._measure.duration_ns * eighths // 8 + self._one_of(range(8)) * 125) * record_ns // 1_000
-        kind = self._one_of((SAVEPOINT, STOP, STOP, DRAIN, CANCEL))
+        kind = self._one_of((SAVEPOINT, STOP, STOP, DRAIN if self._measure.goes_on_drained else STOP, CANCEL))
         claim, native = self._one_of(CLAIM_MODES), self._chance(2)
         drawn: dict[str, Setting] = {
             "parallelism": self._one_of((None, 1, 2, 3, 4)),

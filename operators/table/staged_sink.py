@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
 from engine.elements.operator import Operator
 from operators.files.file_listing import is_hidden
 from operators.files.file_sink import checked_format, read_committed
@@ -288,6 +288,14 @@ class _FinalizerOperator(SinkOperator):
             else:
                 self._take_back_newer()
 
+    def _refuse_further(self, file: StagedFile) -> None:
+        """Rows come behind the end: only in a job that goes on after it was drained."""
+        assert self.context.restored_checkpoint_id() is not None, f"{file.path} comes behind the end"
+        raise JobChangedError(
+            f"sink {self.context.name!r}: table {self._table} was completed when the job was drained, and now more rows"
+            " come for it\n  fix: stop a job that is to go on without --drain, or give the sink another path"
+        )
+
     def _take_back_newer(self) -> None:
         noted = self._noted()
         if noted is None:
@@ -305,7 +313,8 @@ class _FinalizerOperator(SinkOperator):
                 self._roots[what[0]] = None
             else:
                 file = StagedFile(*what)
-                assert self._plan is None or file.path in self._files, f"{file.path} comes behind the end"
+                if self._plan is not None and file.path not in self._files:
+                    self._refuse_further(file)
                 self._files[file.path] = file
 
     def finish(self) -> None:

@@ -20,9 +20,13 @@ from engine.explore.runner import FinishedCase
 from engine.explore.savepoints import CLAIM_MODES, KINDS, SAVEPOINT, Savepoint
 from engine.explore.shrink import removals, size_of
 from engine.explore.story import tell
+from engine.explore.subject import Subject
 from engine.explore.swarm import ALL, NO_RUN, SHARES, SOME, Swarm, draw_case
 from engine.explore.token import Token, parse_token
+from engine.graph.job import Job
 from engine.runtime.kernel import START_NS
+from operators.sources import SequenceSource
+from operators.table.staged_sink import StagedFileSink
 from tests.explore.invariants.support import JOBS, subject
 from tests.explore.subjects import counting_subject
 
@@ -130,6 +134,24 @@ def test_a_native_savepoint_is_refused_by_another_state_backend() -> None:
     assert finished.outcome == "refused"
     assert "was written by state backend lsm" in str(finished.error)
     assert finished.violations == []
+
+
+def test_a_table_that_is_filled_at_the_end_takes_nothing_more_after_a_drain() -> None:
+    """It is complete. Searches do not drain such a job; a user is told what to do."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("staged")
+        rows = job.source(SequenceSource(0, 24), name="numbers").map(lambda number: {"key": "a", "number": number})
+        rows.sink(StagedFileSink("rows", partition_by=("key",)), name="rows")
+        return job
+
+    staged = Subject(build, label="staged")
+    case = Case(config=CONFIG, savepoints=(parse_savepoint("drain@8us->no-claim"),))
+    finished = run_case(staged, case, invariants_for(only=["V6"]))
+    assert finished.outcome == "failed"
+    assert "was completed when the job was drained" in str(finished.error)
+    drawn = [draw_case(Swarm(savepoints=ALL), staged.measure(), str(number)) for number in range(60)]
+    assert "drain" not in [order.kind for one in drawn for order in one.savepoints]
 
 
 # -- and something fails -----------------------------------------------------------------------------------------------
