@@ -129,6 +129,7 @@ def command(
     seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
     swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
     swarm = replace(swarm, savepoints=savepoints or ("none" if kinds else "some"))
+    promise = promise or _promise_beyond(scenario, swarm.modes)
     say(
         console,
         f"weir {engine.__version__} (Python {platform.python_version()}): exploring job {subject.label}, seed {seed}",
@@ -156,11 +157,22 @@ def _swarm(
     from engine.explore.swarm import Swarm
 
     if not modes:
-        modes = scenario.modes if len(scenario.modes) > 1 else Swarm().modes
+        modes = scenario.modes if scenario.names_modes else Swarm().modes
     asked = kinds or tuple(text for text in scenario.faults if ":" not in text)
     if asked == ("none",):
         return Swarm(modes, fixed, (), scenario.config)
     return Swarm(modes, fixed, asked or None, scenario.config)
+
+
+def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
+    """What the job file promises in the only mode that is searched, where the mode by itself promises nothing: without
+    it, nothing would be compared."""
+    from engine.explore.invariants import promise_of
+    from engine.protocols.registry import protocol_named
+
+    if len(modes) == 1 and promise_of(protocol_named(modes[0])) == "none":
+        return scenario.promises.get(modes[0])
+    return None
 
 
 def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:

@@ -48,7 +48,8 @@ _BESIDES = ("modes", "crashes", "checkpoints", "savepoints", "faults", "promises
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """See the module. ``config``: the settings of every case; it names no mode when there are several."""
+    """See the module. ``config``: the settings of every case; it names no mode when there are several. ``names_modes``:
+    whether the file does, or has the default one."""
 
     config: Mapping[str, Setting] = field(default_factory=dict)
     modes: tuple[str, ...] = (RunConfig().mode,)

@@ -97,6 +97,8 @@ class Measure:
     """Named points of sinks that the job's sinks never come by."""
     goes_on_drained: bool = True
     """Whether a job may go on after it was drained: no sink fills its table at the end."""
+    overlaps: bool = True
+    """Whether its checkpoints may overlap: those of a job with an iteration cannot."""
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
@@ -121,6 +123,7 @@ class Measure:
             {kind: _rounded(count) for kind, count in requests_to(view.world.sinks).items()},
             frozenset(_OF_SINKS) - {point for point, _ in injector.points},
             not any(isinstance(one.sink, StagedFileSink) for one in view.world.file_outputs.values()),
+            not any(edge.is_feedback for edge in view.plan.edges),
         )
 
 
@@ -249,7 +252,7 @@ class _Drawing:
         self._set("tolerable_failures", (0, 0, 3))
         self._set("random_first_delay", (False, False, True))
         if mode not in (UNALIGNED, ALIGNED_TIMEOUT):
-            self._set("max_concurrent", (1, 1, 2, 3))
+            self._set("max_concurrent", (1, 1, 2, 3) if self._measure.overlaps else (1,))
         if mode == ALIGNED_TIMEOUT:
             self._set("aligned_timeout_ns", (1, interval_ns // 8 + 1, interval_ns))
         if self._chance(8):

@@ -37,6 +37,7 @@ SCENARIO = {
     "modes": ["aligned", "unaligned", "aligned-timeout"],
     "aligned_timeout_ns": 2_000,
     "cost.record_ns": 300,
+    "cost.stragglers.between": 4,
     "inline_state_bytes": 0,
     "promises": {"aligned": "exactly-once", "unaligned": "exactly-once", "aligned-timeout": "exactly-once"},
 }

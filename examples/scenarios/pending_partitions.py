@@ -43,6 +43,7 @@ SCENARIO = {
     "modes": ["aligned", "unaligned", "aligned-timeout", "at-least-once"],
     "inline_state_bytes": 0,
     "cost.storage_latency_ns": 600_000,
+    "cost.slow_links.first": 400_000,
     "promises": {
         "aligned": "exactly-once",
         "unaligned": "exactly-once",

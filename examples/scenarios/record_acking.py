@@ -7,10 +7,10 @@ from ackers are lost, late or doubled. The state of dead tasks is gone, so there
 A record that is acknowledged before all that came of it is handled is lost when a task dies in between. One that is
 never acknowledged is sent again until the job fails, or takes a place of those that may be pending for ever (V13)::
 
-    weir explore examples/scenarios/record_acking.py --promise at-least-once
-    weir explore examples/scenarios/record_acking.py --promise at-least-once --fault crash --fault lose
+    weir explore examples/scenarios/record_acking.py
+    weir explore examples/scenarios/record_acking.py --fault crash --fault lose
 
-The mode promises nothing about state, so that the promise must be named.
+The mode by itself promises nothing, for it forgets state. This job has none: ``SCENARIO`` says what it promises.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCENARIO = {
     "checkpoint_interval": "7us",
     "modes": ["acking"],
     "cost.record_ns": 400,
-    "acking.timeout_ns": 60_000,
+    "acking.timeout_ns": 1_000_000,
     "acking.max_pending": 5,
     "acking.ackers": 2,
     "acking.recovery_ns": 20_000,

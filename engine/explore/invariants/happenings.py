@@ -21,6 +21,7 @@ from engine.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
     CheckpointCut,
+    RecordReplayed,
     RecordsCaptured,
     ReportIgnored,
     TaskState,
@@ -103,6 +104,11 @@ def _changes(setting: str, view: CaseView) -> bool:
     return first is not None and had is not None and first.settings.get(setting, had) != had
 
 
+def _tracks(view: CaseView) -> bool:
+    """Whether records are followed, and something may happen to one."""
+    return view.config.protocol.tracks_records and bool(faults_possible(view))
+
+
 @dataclass(frozen=True, slots=True)
 class Happening:
     """``meaning``: in a sentence; ``applies``: whether it is to be expected of a case at all."""
@@ -159,6 +165,7 @@ SOMETIMES: Mapping[str, Happening] = {
         )
         for mode in CLAIM_MODES
     },
+    "sent again": Happening("a record that was not acknowledged in time was sent again", _tracks),
 }
 """By name."""
 
@@ -199,6 +206,7 @@ class Sometimes(Watcher):
             CheckpointCompleted: self._on_completed,
             CheckpointAborted: self._on_aborted,
             CheckpointCut: self._on_cut,
+            RecordReplayed: self._on_replayed,
             RecordsCaptured: self._on_captured,
             ReportIgnored: self._on_ignored,
             TaskState: self._on_task,
@@ -293,6 +301,9 @@ class Sometimes(Watcher):
     def _on_cut(self, event: CheckpointCut) -> None:
         if any(received > sent for _, sent, received in event.differences):
             self._seen.add("counted twice")
+
+    def _on_replayed(self, event: RecordReplayed) -> None:
+        self._seen.add("sent again")
 
     def _on_captured(self, event: RecordsCaptured) -> None:
         self._captured.add(event.checkpoint_id)
