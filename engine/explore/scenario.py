@@ -58,6 +58,7 @@ class Scenario:
     faults: tuple[str, ...] = ()
     promises: Mapping[str, str] = field(default_factory=dict)
     savepoints: tuple[str, ...] = ()
+    names_modes: bool = False
 
     def case(self, mode: str | None = None, **settings: Setting) -> Case:
         """A case of this scenario in one of its modes, the first one by default, without any fault.
@@ -94,6 +95,7 @@ def read_scenario(raw: object, path: str = "the job file") -> Scenario:
         _texts(raw, "faults", path),
         _promises(raw, modes, path),
         _texts(raw, "savepoints", path),
+        "modes" in raw or "mode" in raw,
     )
     _check(scenario, path)
     return scenario
