@@ -9,7 +9,8 @@ Rules.
   fails (NOT_ALL_REQUIRED_TASKS_RUNNING). A job of one region, one that is about to stop, and one with too many failed
   checkpoints fail over as a whole. So does one in which other subtasks of a vertex of the region may finish, or have
   finished, if that vertex has union state: no snapshot can be taken of a vertex of which a part of that is gone, so
-  that the part that comes back could never be confirmed (Flink would try for ever).
+  that the part that comes back could never be confirmed (Flink would try for ever). The same holds for the whole job
+  where no checkpoint is taken once tasks have finished: the region that comes back would wait for one.
 * In mode ``acking`` every task is a region of its own.
 * The restart strategy counts all failures of the job. What no restart can help ends the job at once.
 * Nothing is restored while it is unknown which checkpoint is the newest: the write of a ``_metadata`` that is under
@@ -156,14 +157,17 @@ class Failover:
         text = str(error) or type(error).__name__
         why = text if name in text else f"{name}: {text}"
         is_one = len(self._regions) <= 1
-        if is_one or manager.savepoints.is_stopping or (manager.acking is None and self._halves_a_vertex(region)):
+        if is_one or manager.savepoints.is_stopping or (manager.acking is None and self._comes_back_in_part(region)):
             self.fail_globally(why, error)
         else:
             self._fail_region(region, why, error)
 
-    def _halves_a_vertex(self, region: int) -> bool:
-        """Whether a vertex with union state would come back in part, while the rest of it finishes."""
+    def _comes_back_in_part(self, region: int) -> bool:
+        """Whether a vertex with union state, or a job that needs all of its tasks for a checkpoint, would come back in
+        part, while the rest of it finishes."""
         manager, ids = self._manager, self._regions[region]
+        if not manager.config.checkpoints_after_tasks_finish:
+            return any(manager.end.is_leaving(vertex) for vertex, _ in manager.tasks)
         leaving = {vertex for vertex, _ in ids if manager.end.is_leaving(vertex)}
         return any(
             task.has_union_state for (vertex, subtask), task in manager.tasks.items()

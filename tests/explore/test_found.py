@@ -139,3 +139,15 @@ def test_records_in_flight_of_another_region_are_not_those_of_the_checkpoint() -
         restored += finished.results[0].attempts > 1
         assert finished.violations == []
     assert restored >= 4
+
+
+def test_a_region_that_fails_while_the_others_finish_takes_them_along() -> None:
+    """Where no checkpoint is taken once tasks have finished: alone, it could never commit its last rows."""
+    subject = load_subject(str(SCENARIOS / "fenced_writers.py"), {})
+    config: dict[str, Setting] = {"failover": "region", "checkpoints_after_tasks_finish": False, "batch_size": 2}
+    config |= {"checkpoint_interval": "5rec"}
+    finished = judged(subject, Case("0", config, (parse_fault("crash:*@before:user.close#1"),), scheduler="fifo"))
+
+    assert len(finished.faults) == 1
+    assert finished.outcome == "finished"
+    assert finished.violations == []
