@@ -1,0 +1,62 @@
+"""Mistakes about savepoints: what one may publish, push out or end, and whose a restored one is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from engine.checkpoint.completed_store import CompletedCheckpoint
+from engine.checkpoint.coordinator_core import CoordinatorCore
+from engine.checkpoint.messages import NONE_SUBSUMED, NotifyComplete
+from engine.runtime.source_task import SourceTask
+from tests.mutants.mutant import replaced
+
+
+@contextmanager
+def savepoint_notifies() -> Iterator[None]:
+    """The completion of a savepoint is told to all tasks, as that of a checkpoint is."""
+    complete = CoordinatorCore._complete
+
+    def telling(coordinator: Any, pending: Any, pointer: object, now_ns: int, out: list[Any]) -> None:
+        complete(coordinator, pending, pointer, now_ns, out)
+        if pending.is_savepoint and not pending.request.is_synchronous:
+            out.append(NotifyComplete(pending.checkpoint_id, NONE_SUBSUMED, pending.plan.commit))
+
+    with replaced(CoordinatorCore, _complete=telling):
+        yield
+
+
+@contextmanager
+def savepoint_retained() -> Iterator[None]:
+    """A savepoint counts among the retained checkpoints, and subsumes older ones."""
+    complete = CoordinatorCore._complete
+
+    def retaining(coordinator: Any, pending: Any, *more: Any) -> None:
+        pending.request = replace(pending.request, is_savepoint=False)
+        complete(coordinator, pending, *more)
+
+    with replaced(CoordinatorCore, _complete=retaining):
+        yield
+
+
+@contextmanager
+def claim_mode_ignored() -> Iterator[None]:
+    """Whatever a job was started from is deleted once it is subsumed."""
+    with replaced(CompletedCheckpoint, may_be_deleted=property(lambda entry: True)):
+        yield
+
+
+@contextmanager
+def suspended_job_drains() -> Iterator[None]:
+    """A stop without drain ends event time, too."""
+    trigger_checkpoint = SourceTask.trigger_checkpoint
+
+    def draining(task: Any, barrier: Any) -> None:
+        if barrier.options.stop is not None and not task.input_ended:
+            task._end_stream()
+        trigger_checkpoint(task, barrier)
+
+    with replaced(SourceTask, trigger_checkpoint=draining):
+        yield
