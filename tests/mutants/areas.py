@@ -32,7 +32,9 @@ class AreaMutant:
     ``probe``      a few calls that go another way while the mistake is switched on;
     ``needs``      what an example must have for the mistake to show;
     ``violates``   what is broken then, in the words of the rules;
-    ``caught_by``  invariants one of which must be what a search reports.
+    ``caught_by``  invariants one of which must be what a search reports;
+    ``example``    the job file that it is hunted on, with ``params``; chosen by ``needs``;
+    ``why_not``    why no search finds it within its time, where that is so.
     """
 
     area: str
@@ -45,6 +47,14 @@ class AreaMutant:
     needs: str
     violates: str
     caught_by: frozenset[str]
+    example: str
+    params: tuple[tuple[str, str], ...] = ()
+    why_not: str = ""
+
+    @property
+    def on(self) -> str:
+        """The example, for readers."""
+        return " ".join([self.example.rpartition("/")[2], *(f"{name}={value}" for name, value in self.params)])
 
 
 TIMERS, SESSIONS, WATERMARKS = "processing-time timers", "sessions that merge", "event time and idleness"
@@ -73,6 +83,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a processing-time timer that is pending at a cut, and no later one for that operator",
         "state after a recovery equals that of a failure-free run; a timer fires once in effect",
         _OUTPUT | {"V11", "V13"},
+        example="examples/scenarios/processing_timers.py",
     ),
     AreaMutant(
         TIMERS,
@@ -85,6 +96,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a timer that is set after a later one, and rows that tell when or whether it has fired",
         "the earliest timer has a wake-up of its own; a timer that is due fires",
         _OUTPUT | {"V11", "V13"},
+        example="examples/scenarios/processing_timers.py",
     ),
     AreaMutant(
         TIMERS,
@@ -97,6 +109,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "timers of either clock on a changelog, with a restore after one has fired and before a materialisation",
         "each timer fires exactly once in effect",
         _OUTPUT | {"V11"},
+        example="examples/scenarios/processing_timers.py",
     ),
     AreaMutant(
         SESSIONS,
@@ -109,6 +122,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "sessions that grow before a cut and end after the restore",
         "state after a recovery equals that of a failure-free run: the timer of a session finds its session",
         _OUTPUT,
+        example="examples/scenarios/merging_sessions.py",
     ),
     AreaMutant(
         SESSIONS,
@@ -121,6 +135,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "sessions with lists as contents that merge, on a changelog",
         "state after a recovery equals that of a failure-free run",
         _OUTPUT,
+        example="examples/scenarios/merging_sessions.py",
     ),
     AreaMutant(
         WATERMARKS,
@@ -133,6 +148,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a split that is idle at a cut, and records of another one that are late by then",
         "committed output equals that of a failure-free run: what is late there is late here",
         _OUTPUT,
+        example="examples/scenarios/idle_watermarks.py",
     ),
     AreaMutant(
         WATERMARKS,
@@ -145,6 +161,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a record that is late, sent after a cut that its watermark was ahead of",
         "committed output equals that of a failure-free run: a window fires once",
         _OUTPUT | {"V11"},
+        example="tests/mutants/scenarios/late_records.py",
     ),
     AreaMutant(
         PARTITIONS,
@@ -157,6 +174,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "partitions that are announced before a cut and whole after the restore",
         "every partition with rows is committed once it is whole",
         _VISIBLE | {"V14"},
+        example="examples/scenarios/pending_partitions.py",
     ),
     AreaMutant(
         PARTITIONS,
@@ -169,6 +187,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "partition-time commits, with records between the barrier and the notification",
         "a partition is not committed before the files of the triggering checkpoint that hold its rows are visible",
         _VISIBLE,
+        example="examples/scenarios/pending_partitions.py",
     ),
     AreaMutant(
         PARTITIONS,
@@ -181,6 +200,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a notification that is lost, or a checkpoint that is aborted, between two that bring partitions",
         "a later notification covers everything recorded for ids up to its own; no partition is forgotten",
         _VISIBLE | {"V14"},
+        example="examples/scenarios/pending_partitions.py",
     ),
     AreaMutant(
         FILES,
@@ -193,6 +213,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "incremental checkpoints whose files live longer than the checkpoint that brought them",
         "every file reachable from a retained completed checkpoint exists",
         _OUTPUT | _FILES,
+        example="examples/scenarios/shared_files.py",
     ),
     AreaMutant(
         FILES,
@@ -205,6 +226,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "incremental checkpoints, and a file that falls out of use (by compaction) while the job goes on",
         "nothing unreferenced remains after garbage collection",
         _FILES,
+        example="examples/scenarios/shared_files.py",
     ),
     AreaMutant(
         FILES,
@@ -217,6 +239,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "incremental checkpoints of which one is declined or expires after a task has acknowledged it",
         "nothing unreferenced remains after garbage collection",
         _FILES,
+        example="examples/scenarios/shared_files.py",
     ),
     AreaMutant(
         FILES,
@@ -229,6 +252,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "incremental checkpoints of which one is aborted after a task has written its part",
         "uploaded but unconfirmed files are never a base; a placeholder for an unknown key is an error",
         _OUTPUT | _FILES | {"V5"},
+        example="examples/scenarios/shared_files.py",
     ),
     AreaMutant(
         FENCES,
@@ -241,6 +265,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a file sink with parts that stay open over checkpoints, and a writer that is paused and given up",
         "no effect is accepted from an attempt older than the current one",
         _VISIBLE | {"V8", "V14"},
+        example="examples/sinks.py",
+        params=(("sink", "files-open"),),
     ),
     AreaMutant(
         FENCES,
@@ -253,6 +279,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a transactional sink into a database whose writer is paused and given up",
         "no effect is accepted from an attempt older than the current one; no transaction stays open",
         _OUTPUT | {"V8", "V9", "V14"},
+        example="tests/mutants/scenarios/upserts.py",
     ),
     AreaMutant(
         FENCES,
@@ -265,6 +292,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a task that is paused near the end of its input, and given up",
         "no effect is accepted from an older attempt; the job ends when all input is read and committed",
         _OUTPUT | {"V8", "V13", "assertion"},
+        example="examples/standard_scenario.py",
     ),
     AreaMutant(
         INPUTS,
@@ -277,6 +305,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a task with several inputs, one of which has several channels",
         "cut consistency: received equals sent; no pre-barrier record is missing from the snapshot",
         _OUTPUT | {"V4", "V5", "assertion"},
+        example="examples/scenarios/four_inputs.py",
     ),
     AreaMutant(
         INPUTS,
@@ -289,6 +318,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "an interval join whose pairs lie on both sides of a cut",
         "state after a recovery equals that of a failure-free run",
         _OUTPUT,
+        example="examples/scenarios/four_inputs.py",
     ),
     AreaMutant(
         INPUTS,
@@ -301,6 +331,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a regular join with several rows per key and side, with a cut between them",
         "state after a recovery equals that of a failure-free run",
         _OUTPUT,
+        example="examples/scenarios/four_inputs.py",
     ),
     AreaMutant(
         CHANGELOG,
@@ -313,6 +344,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "lists on a changelog that materialises while records come",
         "state after a recovery equals that of a failure-free run: nothing is applied twice",
         _OUTPUT,
+        example="examples/scenarios/changelog_load.py",
     ),
     AreaMutant(
         CHANGELOG,
@@ -325,6 +357,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a changelog that materialises, and a checkpoint on the new materialisation that is aborted",
         "every file reachable from a retained checkpoint exists; no change is missing from a restored state",
         _OUTPUT | _FILES,
+        example="examples/scenarios/changelog_load.py",
     ),
     AreaMutant(
         COMMITTERS,
@@ -337,6 +370,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a sink with committers, and a checkpoint from before the end that completes after it",
         "nothing is visible before the checkpoint that contains it completed",
         _VISIBLE,
+        example="examples/sinks.py",
+        params=(("sink", "committing"),),
     ),
     AreaMutant(
         COMMITTERS,
@@ -349,6 +384,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a sink with a global committer behind several subtasks, whose output tells what was committed together",
         "a checkpoint is committed globally as a whole, once",
         _VISIBLE | {"assertion"},
+        example="tests/mutants/scenarios/listed.py",
     ),
     AreaMutant(
         COMMITTERS,
@@ -361,6 +397,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a compacting file sink, with a failure between a snapshot and its completion",
         "nothing becomes visible, and nothing is consumed, before the checkpoint that contains it completed",
         _VISIBLE | {"V13", "V14"},
+        example="examples/sinks.py",
+        params=(("sink", "compacting"),),
     ),
     AreaMutant(
         ACKING,
@@ -373,6 +411,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "two bolts in a row, and a death while the second has not handled its tuple",
         "at-least-once: every record affects the output; no loss",
         frozenset({"V1", "V2"}),
+        example="tests/mutants/scenarios/acked.py",
     ),
     AreaMutant(
         ACKING,
@@ -385,6 +424,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a bolt that dies with tuples, or a message to an acker that is lost",
         "at-least-once: every record affects the output; no loss",
         frozenset({"V1", "V2"}),
+        example="tests/mutants/scenarios/acked.py",
     ),
     AreaMutant(
         ACKING,
@@ -397,6 +437,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "acknowledgements out of order, a commit between them, and the death of the spout",
         "source offsets never pass the last complete record at commit; no loss",
         frozenset({"V1", "V2"}),
+        example="tests/mutants/scenarios/acked.py",
     ),
     AreaMutant(
         ACKING,
@@ -409,6 +450,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "an INIT that is delivered twice, and a death before the root is handled",
         "the value of a root is zero exactly when INIT and all ACKs have arrived; no loss",
         frozenset({"V1", "V2"}),
+        example="tests/mutants/scenarios/acked.py",
     ),
     AreaMutant(
         SAVEPOINTS,
@@ -421,6 +463,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a savepoint in the middle of a run with a transactional sink, and a failure before the next checkpoint",
         "committed output equals that of a failure-free run; nothing is committed that is produced again",
         _OUTPUT | {"V6"},
+        example="examples/standard_scenario.py",
     ),
     AreaMutant(
         SAVEPOINTS,
@@ -433,6 +476,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a savepoint in the middle of a run, and a failure before the next checkpoint",
         "the newest real checkpoint is never subsumed by a savepoint; a retained one can be restored from",
         _OUTPUT | _FILES,
+        example="examples/standard_scenario.py",
     ),
     AreaMutant(
         SAVEPOINTS,
@@ -445,6 +489,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a job that is started from a savepoint without a claim and takes checkpoints of its own",
         "a savepoint is user owned: only an explicit dispose or a claim deletes it",
         _FILES | {"V6"},
+        example="examples/standard_scenario.py",
     ),
     AreaMutant(
         SAVEPOINTS,
@@ -457,6 +502,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "event-time windows or timers, a stop without drain, and a job that goes on from the savepoint",
         "state after a restore equals that of a failure-free run: a timer fires once in effect",
         _OUTPUT | {"V11"},
+        example="examples/teaching/timers.py",
     ),
 )
 

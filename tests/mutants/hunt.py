@@ -9,15 +9,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.cli.explore_verb import swarm_of
+from engine.cli.subjects import load_subject_and_scenario
+from engine.elements.errors import ConfigurationError
 from engine.explore.campaign import CampaignOrder, CampaignReport, explore
 from engine.explore.runner import Bounds
 from engine.explore.swarm import Swarm
+from tests.mutants.areas import AreaMutant
 from tests.mutants.mutant import Mutant
 
 MOST_RUNS = 1_000
 
 MOST_ATTEMPTS = 50
 """Of one run: with some mistakes a job is restarted for ever."""
+
+MOST_SECONDS = 60.0
+"""For a mutant of an area. Of the processor: on a machine that does nothing else it is what the clock on the wall
+says."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +39,17 @@ class Catch:
     invariant: str
     text: str
     report: CampaignReport | None
+
+
+@dataclass(frozen=True)
+class AreaCatch:
+    """What came of the hunt for a mutant of an area: how many runs were made, in how many seconds of the processor, and
+    what the report named: ``None`` when it named nothing, and ``text`` is its verdict then."""
+
+    runs: int
+    seconds: float
+    invariant: str | None
+    text: str
 
 
 def campaign_of(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> CampaignOrder:
@@ -53,6 +72,27 @@ def hunt(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> Catch 
         return None
     failure = report.failures[0]
     return Catch(failure.number + 1, report.seconds, failure.violation.invariant, failure.violation.text, report)
+
+
+def hunt_in_area(mutant: AreaMutant, seconds: float = MOST_SECONDS, seed: str = "0") -> AreaCatch:
+    """Search the example of a mutant as ``weir explore EXAMPLE --time 60s`` does. The mistake is there from the start:
+    what the output ought to be, too, is found out by the engine that makes it."""
+    started = time.process_time()
+
+    def catch(runs: int, invariant: str | None, text: str) -> AreaCatch:
+        return AreaCatch(runs, time.process_time() - started, invariant, text)
+
+    with mutant.patch():
+        subject, scenario = load_subject_and_scenario(str(ROOT / mutant.example), dict(mutant.params))
+        order = CampaignOrder(seed, runs=None, seconds=seconds, swarm=swarm_of(scenario, (), (), {}))
+        try:
+            report = explore(lambda: subject, order, clock=time.process_time)
+        except ConfigurationError as refused:
+            return catch(0, None, str(refused))
+        if not report.failures:
+            return catch(report.coverage.runs, None, report.verdict[1])
+        failure = report.failures[0]
+        return catch(failure.number + 1, failure.violation.invariant, failure.violation.text)
 
 
 def _hunt_in_other_processes(mutant: Mutant, seed: str) -> Catch | None:

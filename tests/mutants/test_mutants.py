@@ -11,9 +11,10 @@ import pytest
 from engine.explore.campaign import explore
 from operators import sinks
 from tests.mutants import hunt as hunting
-from tests.mutants.ablation import PAGE, rows_of
+from tests.mutants.ablation import AREAS, NOT_FOUND, PAGE, is_explained, rows_of
+from tests.mutants.areas import BY_AREA, AreaMutant
 from tests.mutants.catalogue import CATALOGUE
-from tests.mutants.hunt import MOST_RUNS, campaign_of, hunt
+from tests.mutants.hunt import MOST_RUNS, campaign_of, hunt, hunt_in_area
 from tests.mutants.mutant import Mutant, replaced
 
 QUICK = (
@@ -63,6 +64,16 @@ def test_a_mutant_under_which_no_run_ends_is_caught_by_the_search(monkeypatch: p
 def test_each_mutant_is_caught(mutant: Mutant) -> None:
     """Each mistake of the catalogue is found within a thousand runs and explained by the right invariant."""
     check_caught(mutant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant", [one for one in BY_AREA if not one.why_not], ids=lambda mutant: f"{mutant.area}: {mutant.name}"
+)
+def test_each_mutant_of_an_area_is_caught_with_default_settings(mutant: AreaMutant) -> None:
+    """Nothing is said of modes, faults or settings: a minute of ``weir explore`` finds it and names what it breaks."""
+    catch = hunt_in_area(mutant)
+    assert is_explained(mutant, catch), catch
 
 
 @pytest.mark.slow
@@ -120,8 +131,11 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
 
 
 def test_the_page_lists_every_mutant() -> None:
-    """The ablation table names each mutant of the catalogue with its safeguard and source, in order."""
-    listed = rows_of(PAGE.read_text())
-    assert [row[:3] for row in listed] == [
+    """The ablation page names each mutant with its source, in order, and says why one is not found."""
+    page = PAGE.read_text()
+    assert [row[:3] for row in rows_of(page)] == [
         (mutant.name, mutant.safeguard, mutant.source) for mutant in CATALOGUE
     ]
+    by_area = rows_of(page, AREAS)
+    assert [row[:4] for row in by_area] == [(one.area, one.name, one.source, one.on) for one in BY_AREA]
+    assert [row[4].startswith(NOT_FOUND) for row in by_area] == [bool(one.why_not) for one in BY_AREA]
