@@ -33,7 +33,8 @@ class AreaMutant:
     ``needs``      what an example must have for the mistake to show;
     ``violates``   what is broken then, in the words of the rules;
     ``caught_by``  invariants one of which must be what a search reports;
-    ``example``    the job file that it is hunted on, with ``params``; chosen by ``needs``;
+    ``example``    the job file that it is hunted on, with ``params``, chosen by ``needs``; ``promise``: what its output
+                   is judged by where the mode promises nothing;
     ``why_not``    why no search finds it within its time, where that is so.
     """
 
@@ -49,12 +50,14 @@ class AreaMutant:
     caught_by: frozenset[str]
     example: str
     params: tuple[tuple[str, str], ...] = ()
+    promise: str | None = None
     why_not: str = ""
 
     @property
     def on(self) -> str:
         """The example, for readers."""
-        return " ".join([self.example.rpartition("/")[2], *(f"{name}={value}" for name, value in self.params)])
+        said = [f"{name}={value}" for name, value in self.params] + [self.promise] * (self.promise is not None)
+        return " ".join([self.example.rpartition("/")[2], *said])
 
 
 TIMERS, SESSIONS, WATERMARKS = "processing-time timers", "sessions that merge", "event time and idleness"
@@ -265,8 +268,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a file sink with parts that stay open over checkpoints, and a writer that is paused and given up",
         "no effect is accepted from an attempt older than the current one",
         _VISIBLE | {"V8", "V14"},
-        example="examples/sinks.py",
-        params=(("sink", "files-open"),),
+        example="examples/scenarios/fenced_writers.py",
+        params=(("sink", "files"),),
     ),
     AreaMutant(
         FENCES,
@@ -279,7 +282,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a transactional sink into a database whose writer is paused and given up",
         "no effect is accepted from an attempt older than the current one; no transaction stays open",
         _OUTPUT | {"V8", "V9", "V14"},
-        example="tests/mutants/scenarios/upserts.py",
+        example="examples/scenarios/fenced_writers.py",
+        params=(("sink", "database"),),
     ),
     AreaMutant(
         FENCES,
@@ -292,7 +296,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a task that is paused near the end of its input, and given up",
         "no effect is accepted from an older attempt; the job ends when all input is read and committed",
         _OUTPUT | {"V8", "V13", "assertion"},
-        example="examples/standard_scenario.py",
+        example="examples/scenarios/fenced_writers.py",
     ),
     AreaMutant(
         INPUTS,
@@ -370,8 +374,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a sink with committers, and a checkpoint from before the end that completes after it",
         "nothing is visible before the checkpoint that contains it completed",
         _VISIBLE,
-        example="examples/sinks.py",
-        params=(("sink", "committing"),),
+        example="examples/scenarios/committers.py",
     ),
     AreaMutant(
         COMMITTERS,
@@ -384,7 +387,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a sink with a global committer behind several subtasks, whose output tells what was committed together",
         "a checkpoint is committed globally as a whole, once",
         _VISIBLE | {"assertion"},
-        example="tests/mutants/scenarios/listed.py",
+        example="examples/scenarios/committers.py",
     ),
     AreaMutant(
         COMMITTERS,
@@ -397,8 +400,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a compacting file sink, with a failure between a snapshot and its completion",
         "nothing becomes visible, and nothing is consumed, before the checkpoint that contains it completed",
         _VISIBLE | {"V13", "V14"},
-        example="examples/sinks.py",
-        params=(("sink", "compacting"),),
+        example="examples/scenarios/committers.py",
     ),
     AreaMutant(
         ACKING,
@@ -411,7 +413,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "two bolts in a row, and a death while the second has not handled its tuple",
         "at-least-once: every record affects the output; no loss",
         frozenset({"V1", "V2"}),
-        example="tests/mutants/scenarios/acked.py",
+        example="examples/scenarios/record_acking.py",
+        promise="at-least-once",
     ),
     AreaMutant(
         ACKING,
@@ -424,7 +427,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a bolt that dies with tuples, or a message to an acker that is lost",
         "at-least-once: every record affects the output; no loss",
         frozenset({"V1", "V2"}),
-        example="tests/mutants/scenarios/acked.py",
+        example="examples/scenarios/record_acking.py",
+        promise="at-least-once",
     ),
     AreaMutant(
         ACKING,
@@ -437,7 +441,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "acknowledgements out of order, a commit between them, and the death of the spout",
         "source offsets never pass the last complete record at commit; no loss",
         frozenset({"V1", "V2"}),
-        example="tests/mutants/scenarios/acked.py",
+        example="examples/scenarios/record_acking.py",
+        promise="at-least-once",
     ),
     AreaMutant(
         ACKING,
@@ -450,7 +455,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "an INIT that is delivered twice, and a death before the root is handled",
         "the value of a root is zero exactly when INIT and all ACKs have arrived; no loss",
         frozenset({"V1", "V2"}),
-        example="tests/mutants/scenarios/acked.py",
+        example="examples/scenarios/record_acking.py",
+        promise="at-least-once",
     ),
     AreaMutant(
         SAVEPOINTS,

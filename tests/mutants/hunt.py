@@ -84,7 +84,8 @@ def hunt_in_area(mutant: AreaMutant, seconds: float = MOST_SECONDS, seed: str = 
 
     with mutant.patch():
         subject, scenario = load_subject_and_scenario(str(ROOT / mutant.example), dict(mutant.params))
-        order = CampaignOrder(seed, runs=None, seconds=seconds, swarm=swarm_of(scenario, (), (), {}))
+        swarm = swarm_of(scenario, (), (), {})
+        order = CampaignOrder(seed, runs=None, seconds=seconds, swarm=swarm, promise=mutant.promise)
         try:
             report = explore(lambda: subject, order, clock=time.process_time)
         except ConfigurationError as refused:

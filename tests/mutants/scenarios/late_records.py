@@ -22,7 +22,7 @@ def job(parallelism: int | None = None) -> Job:
     readings = [
         (key, window * SIZE_MS + at) for window in range(WINDOWS) for at in (1, 2, 1 - 2 * SIZE_MS) for key in KEYS
     ]
-    at_once = WatermarkStrategy.for_monotonous_timestamps(lambda reading: reading[1]).with_interval_ns(1)
+    at_once = WatermarkStrategy.for_monotonous_timestamps(lambda reading: reading[1]).with_interval_ns(1_000)
     source = CollectionSource([one for one in readings if one[1] >= 0])
     read = made.source(source, watermarks=at_once, name="read", uid="read", parallelism=1)
     windows = read.key_by(lambda reading: reading[0]).window(TumblingEventTimeWindows.of(SIZE_MS))
