@@ -99,7 +99,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a timer that is set after a later one, and rows that tell when or whether it has fired",
         "the earliest timer has a wake-up of its own; a timer that is due fires",
         _OUTPUT | {"V11", "V13"},
-        example="examples/scenarios/processing_timers.py",
+        example="tests/mutants/scenarios/deadlines.py",
     ),
     AreaMutant(
         TIMERS,
