@@ -149,6 +149,8 @@ class JobManager:
         """Whether nothing more can come of the job."""
         self.condemned: list[tuple[str, str]] = []
         """Who dies as soon as the present event is over, and why."""
+        self.swept: tuple[str, ...] = ()
+        """Files in the shared scope that the last sweep has deleted: no checkpoint referred to them."""
         interval = config.checkpoint_interval
         self._records_interval = None if interval is None else interval.records
         self._records_to_trigger = self._records_interval or 0
@@ -203,7 +205,7 @@ class JobManager:
     def _sweep(self) -> None:
         try:
             self.local.sweep()
-            self.files.storage.sweep_shared()
+            self.swept = tuple(self.files.storage.sweep_shared())
         except OSError as error:
             self.note(f"files that no checkpoint refers to could not be deleted: {error}")
 

@@ -20,6 +20,7 @@ from state_backends.handles import FileStateHandle
 from state_backends.storage import CHECKPOINT_IDS_FILE_NAME, INCARNATION_FILE_NAME
 
 if TYPE_CHECKING:
+    from engine.checkpoint.coordinator import CheckpointCoordinator
     from engine.explore.runner import CaseView, FinishedCase
 
 LONGEST_NS = 3_600 * 1_000_000_000
@@ -101,15 +102,27 @@ class Quiescence(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._over: set[tuple[str, int]] = set()
+        self._coordinator: CheckpointCoordinator | None = None
+        self._registered: set[str] = set()
+        """Keys of shared state that it knew when a checkpoint completed."""
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Ends of data, and timers behind them."""
-        return {TaskState: self._on_task, TimerFired: self._on_timer}
+        """Ends of data, timers behind them, and completed checkpoints."""
+        return {TaskState: self._on_task, TimerFired: self._on_timer, CheckpointCompleted: self._on_completed}
 
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""
         super().process_started(view)
         self._over.clear()
+        self._registered.clear()
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        coordinator = self.view.execution.manager.coordinator
+        if coordinator is not self._coordinator:
+            # What a job manager that died was about to delete, its successor does not know of.
+            self._coordinator = coordinator
+            self._registered.clear()
+        self._registered.update(coordinator.shared_state_keys)
 
     def _on_task(self, event: TaskState) -> None:
         if event.state in ("end_of_data", "finished"):
@@ -158,6 +171,9 @@ class Quiescence(Watcher):
         left = [path for path in files.walk_files(storage.job_dir) if path not in live]
         if left:
             yield f"files that no checkpoint refers to: {shown(left)}"
+        leaked = self._leaked(storage.job_dir)
+        if leaked:
+            yield f"shared files were forgotten and not deleted, until the job swept up at its end: {shown(leaked)}"
         if not self.view.config.protocol.takes_checkpoints:
             # Nobody knows then what an attempt has left behind.
             return
@@ -171,6 +187,16 @@ class Quiescence(Watcher):
                 hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
             if hidden:
                 yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
+
+    def _leaked(self, job_dir: str) -> list[str]:
+        """Files that the coordinator has known, and knows no longer, and that were still there when the job ended. What
+        no acknowledgement ever told of is left to the sweep."""
+        manager = self.view.execution.manager
+        if manager.coordinator is not self._coordinator:
+            return []
+        forgotten = self._registered.difference(manager.coordinator.shared_state_keys)
+        known = {posixpath.join(job_dir, key) for key in forgotten}
+        return [path for path in manager.swept if path in known]
 
     def _transactions(self) -> Iterator[str]:
         for uid, database in databases_of(self.view.world):
