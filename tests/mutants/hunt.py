@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.cli.explore_verb import swarm_of
+from engine.cli.explore_verb import _promise_beyond, _swarm
 from engine.cli.subjects import load_subject_and_scenario
 from engine.elements.errors import ConfigurationError
 from engine.explore.campaign import CampaignOrder, CampaignReport, explore
@@ -84,8 +84,9 @@ def hunt_in_area(mutant: AreaMutant, seconds: float = MOST_SECONDS, seed: str = 
 
     with mutant.patch():
         subject, scenario = load_subject_and_scenario(str(ROOT / mutant.example), dict(mutant.params))
-        swarm = swarm_of(scenario, (), (), {})
-        order = CampaignOrder(seed, runs=None, seconds=seconds, swarm=swarm, promise=mutant.promise)
+        swarm = _swarm(scenario, (), (), {})
+        promise = _promise_beyond(scenario, swarm.modes)
+        order = CampaignOrder(seed, runs=None, seconds=seconds, swarm=swarm, promise=promise)
         try:
             report = explore(lambda: subject, order, clock=time.process_time)
         except ConfigurationError as refused:
