@@ -115,34 +115,33 @@ def main(names: list[str]) -> int:
         if name not in known:
             print(f"there is no mutant {name!r}; there are: {', '.join(sorted(known))}")
             return 2
-    old = PAGE.read_text() if names else ""
-    kept = {row[0]: row for row in rows_of(old)}
-    kept_by_area = {row[1]: row for row in rows_of(old, AREAS)}
-    rows: list[Row] = []
-    by_area: list[Row] = []
+    rows: dict[str, Row] = {}
+    by_area: dict[str, Row] = {}
     wrong: list[str] = []
-
-    def take(mutant: Mutant | AreaMutant, old_row: Row | None) -> None:
-        into = by_area if isinstance(mutant, AreaMutant) else rows
+    for mutant in (*CATALOGUE, *BY_AREA):
         if names and mutant.name not in names:
-            # Without a row yet: it is hunted another time.
-            into += [] if old_row is None else [old_row]
-            return
-        row, problem = _hunted_in_area(mutant) if isinstance(mutant, AreaMutant) else _hunted(mutant)
-        into.append(row)
+            continue
+        if isinstance(mutant, AreaMutant):
+            by_area[mutant.name], problem = _hunted_in_area(mutant)
+        else:
+            rows[mutant.name], problem = _hunted(mutant)
         if problem is not None:
             wrong.append(f"{mutant.name}: {problem}")
-
-    for mutant in CATALOGUE:
-        take(mutant, kept.get(mutant.name))
-    for one in BY_AREA:
-        take(one, kept_by_area.get(one.name))
     print(f"{time.monotonic() - started:.0f} s")
     if wrong:
         print("\n".join(wrong))
     if wrong and not names:
         return 1
-    PAGE.write_text(page_of(rows, by_area))
+    # Read now: another process may have hunted others meanwhile. Who has no row yet is hunted another time.
+    page = PAGE.read_text()
+    rows = {row[0]: row for row in rows_of(page)} | rows
+    by_area = {row[1]: row for row in rows_of(page, AREAS)} | by_area
+    PAGE.write_text(
+        page_of(
+            [rows[one.name] for one in CATALOGUE if one.name in rows],
+            [by_area[one.name] for one in BY_AREA if one.name in by_area],
+        )
+    )
     return 1 if wrong else 0
 
 

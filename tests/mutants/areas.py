@@ -384,7 +384,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a sink with committers, and a checkpoint from before the end that completes after it",
         "nothing is visible before the checkpoint that contains it completed",
         _VISIBLE,
-        example="examples/scenarios/committers.py",
+        example="examples/sinks.py",
+        params=(("sink", "committing"),),
     ),
     AreaMutant(
         COMMITTERS,
@@ -398,6 +399,10 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a checkpoint is committed globally as a whole, once",
         _VISIBLE | {"assertion"},
         example="examples/scenarios/committers.py",
+        why_not=(
+            "nothing is lost and nothing there twice: readers see a checkpoint in two steps, and no invariant asks that a"
+            " global commit be atomic"
+        ),
     ),
     AreaMutant(
         COMMITTERS,
@@ -410,7 +415,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a compacting file sink, with a failure between a snapshot and its completion",
         "nothing becomes visible, and nothing is consumed, before the checkpoint that contains it completed",
         _VISIBLE | {"V13", "V14"},
-        example="examples/scenarios/committers.py",
+        example="examples/sinks.py",
+        params=(("sink", "compacting"),),
     ),
     AreaMutant(
         ACKING,
@@ -464,8 +470,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         frozenset({"V1", "V2"}),
         example="examples/scenarios/record_acking.py",
         why_not=(
-            "two faults have to meet: an INIT that comes twice before anything of its root is acknowledged, and the death"
-            " of the task that holds that very record; the runs of a minute do not draw that"
+            "two faults have to meet: an INIT that comes twice before anything of its root is acknowledged, and the"
+            " death of the task that holds that very record; the runs of a minute do not draw that"
         ),
     ),
     AreaMutant(
