@@ -358,7 +358,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "lists on a changelog that materialises while records come",
         "state after a recovery equals that of a failure-free run: nothing is applied twice",
         _OUTPUT,
-        example="examples/scenarios/changelog_load.py",
+        example="tests/mutants/scenarios/logged_lists.py",
     ),
     AreaMutant(
         CHANGELOG,
@@ -371,7 +371,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a changelog that materialises, and a checkpoint on the new materialisation that is aborted",
         "every file reachable from a retained checkpoint exists; no change is missing from a restored state",
         _OUTPUT | _FILES,
-        example="examples/scenarios/changelog_load.py",
+        example="tests/mutants/scenarios/logged_lists.py",
     ),
     AreaMutant(
         COMMITTERS,
@@ -400,8 +400,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         _VISIBLE | {"assertion"},
         example="examples/scenarios/committers.py",
         why_not=(
-            "nothing is lost and nothing there twice: readers see a checkpoint in two steps, and no invariant asks that a"
-            " global commit be atomic"
+            "nothing is lost and nothing there twice: readers see a checkpoint in two steps, and no invariant asks that"
+            " a global commit be atomic"
         ),
     ),
     AreaMutant(

@@ -20,6 +20,7 @@ from tests.mutants.mutant import Mutant, replaced
 QUICK = (
     "alignment skipped", "offset one late", "commit on barrier", "manifest before data", "announced before visible",
 )  # fmt: skip
+QUICK_BY_AREA = ("files outlive their last user", "times of a join not read")
 HEALTHY_RUNS = 60
 
 by_name = pytest.mark.parametrize("mutant", CATALOGUE, ids=lambda mutant: mutant.name)
@@ -36,6 +37,13 @@ def check_caught(mutant: Mutant) -> None:
 def test_a_few_mutants_are_caught(mutant: Mutant) -> None:
     """Some mistakes of several kinds, each found and explained."""
     check_caught(mutant)
+
+
+@pytest.mark.parametrize("mutant", [one for one in BY_AREA if one.name in QUICK_BY_AREA], ids=lambda one: one.name)
+def test_a_few_mutants_of_areas_are_caught(mutant: AreaMutant) -> None:
+    """On their examples, with default settings: the first runs notice."""
+    catch = hunt_in_area(mutant, 10)
+    assert is_explained(mutant, catch), catch
 
 
 @contextmanager
