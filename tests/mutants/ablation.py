@@ -95,8 +95,13 @@ def _hunted_in_area(mutant: AreaMutant) -> tuple[Row, str | None]:
         assert catch.invariant is not None
         row = (*about, str(catch.runs), f"{catch.seconds:.0f}", catch.invariant, _cell(catch.text))
         return row, "found, so why_not is not true any more" if mutant.why_not else None
-    row = (*about, f"{NOT_FOUND} in {catch.runs}", f"{catch.seconds:.0f}", "", mutant.why_not.replace("|", "/"))
+    row = (*about, f"{NOT_FOUND} in {catch.runs}", f"{catch.seconds:.0f}", "", mutant.why_not)
     return row, None if mutant.why_not else f"not found, or named wrongly ({catch.invariant}), and why_not says not why"
+
+
+def _with_reason(mutant: AreaMutant, row: Row) -> Row:
+    """A row that was kept says why today."""
+    return (*row[:-1], mutant.why_not) if row[4].startswith(NOT_FOUND) else row
 
 
 def page_of(rows: list[Row], by_area: list[Row]) -> str:
@@ -139,7 +144,7 @@ def main(names: list[str]) -> int:
     PAGE.write_text(
         page_of(
             [rows[one.name] for one in CATALOGUE if one.name in rows],
-            [by_area[one.name] for one in BY_AREA if one.name in by_area],
+            [_with_reason(one, by_area[one.name]) for one in BY_AREA if one.name in by_area],
         )
     )
     return 1 if wrong else 0
