@@ -418,9 +418,13 @@ BY_AREA: tuple[AreaMutant, ...] = (
         probes.compaction_of_an_open_checkpoint,
         "a compacting file sink, with a failure between a snapshot and its completion",
         "nothing becomes visible, and nothing is consumed, before the checkpoint that contains it completed",
-        _VISIBLE | {"V13", "V14"},
+        _VISIBLE | {"V14"},
         example="examples/sinks.py",
         params=(("sink", "compacting"),),
+        why_not=(
+            "the search ends at a run that the engine as it is does not end either: a file to be compacted is gone"
+            " after a restore (V13)"
+        ),
     ),
     AreaMutant(
         ACKING,
