@@ -107,9 +107,12 @@ class FileCommitter:
         files.sync_directories()
         if gone and self._lost is not None:
             self._lost(gone)
-        # Behind the names of what they were compacted into: a crash must not take both.
+        # After the names of what they were compacted into are durable: a crash must not take both.
         for path in late:
             self._delete(path)
+        if late:
+            # The next checkpoint asks for no deletion again, so a power cut after it must not bring the files back.
+            files.sync_directories()
 
     def _delete(self, path: str) -> None:
         try:

@@ -289,8 +289,9 @@ class RecoverableWriter:
         self._changed[posixpath.dirname(target)] = None
 
     def delete(self, relative: str) -> None:
-        """Delete a hidden file that nobody refers to."""
+        """Delete a hidden file that no state refers to; it is gone for good once directories are synced."""
         self.fs.delete(hidden_inside(self._directory, relative))
+        self._changed[posixpath.dirname(relative)] = None
 
     def sync_directories(self) -> None:
         """Make all new and changed names durable."""

@@ -193,11 +193,16 @@ class CompactOperator(Operator):
             self.output.emit(Batch([announcement(checkpoint_id, context.subtask, context.parallelism, partitions)]))
 
     def _delete(self, files: list[str]) -> None:
+        directories: dict[str, None] = {}
         try:
             for file in files:
                 path = hidden_inside(self._directory, file)
                 if self._fs.exists(path):
                     self._fs.delete(path)
+                    directories[posixpath.dirname(path)] = None
+            for directory in directories:
+                # The next checkpoint does not name them any more, so a power cut after it must not bring them back.
+                self._fs.fsync_dir(directory)
         except OSError as error:
             raise self._storage_error(error) from error
 

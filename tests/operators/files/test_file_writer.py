@@ -290,5 +290,21 @@ def test_sources_are_deleted_behind_the_names_of_what_they_became() -> None:
 
     FileCommitter(disk, lambda name, amount: counted.append(name)).commit(list(map(CommitRequest, committables)))
 
-    assert disk.calls == ["commit new", "clean up part", "sync", "delete old", "delete stuck"]
+    assert disk.calls == ["commit new", "clean up part", "sync", "delete old", "delete stuck", "sync"]
     assert counted == ["numCompactedFilesLeft"]
+
+
+def test_deleted_sources_do_not_come_back_after_a_power_cut() -> None:
+    """The next checkpoint asks for no deletion again."""
+    task = Task()
+    task.fs.make_dirs("out/a")
+    with task.fs.open_write("out/a/.old") as file:
+        file.write(b"1")
+        file.fsync()
+    for directory in (".", "out", "out/a"):
+        task.fs.fsync_dir(directory)
+
+    task.commit([delete("a", "a/.old")])
+    task.fs.crash()
+
+    assert list(task.fs.walk_files("out")) == []

@@ -158,6 +158,9 @@ def test_a_unit_becomes_one_file_and_its_partition_is_announced_behind_the_marke
     assert len(table.names()) == 5
     table.compactor.complete(3)
     assert table.names() == ["d=a/compacted-1", "d=b/compacted-3"]
+    # The next checkpoint forgets the sources: a power cut must not bring them back.
+    table.disk.crash()
+    assert table.names() == ["d=a/compacted-1", "d=b/compacted-3"]
     assert table.compactor.counter("numFilesCompacted") == 3
 
 
