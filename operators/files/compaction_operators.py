@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
-from engine.elements.errors import StorageError
+from engine.elements.errors import OutputAheadError
 from operators.files.compact_coordinator import CompactCoordinator, CompactionRequest, as_request
 from operators.files.compactor import REQUEST_STATE, Compactor
 from operators.files.file_committer import COMMITTABLE_SHAPE, FileCommittable, pending_file
@@ -205,7 +205,7 @@ class CompactorOperator(SinkOperator):
         """Give a source its final name."""
         files = self._files
         if not files.commit_after_recovery(source):
-            raise StorageError(
+            raise OutputAheadError(
                 f"{files.path(source.target)} was to be compacted but is gone\n"
                 "  its records are in a file that a later checkpoint has made visible: the run has gone back to a"
                 " checkpoint from before that, or something else deletes files in the sink's directory\n"
