@@ -17,6 +17,9 @@ from operators.files.recoverable_writer import IN_PROGRESS, RecoverableWriter, R
 
 _SET_ASIDE = ".setaside."
 
+RETRACTED = ".retracted."
+"""In the name of a file that was visible once. It stays: the checkpoint that had committed it may be restored yet."""
+
 
 class OpenPartFence:
     """What one subtask has set aside. ``attempt``: incarnation and attempt that restores now."""
@@ -39,7 +42,7 @@ class OpenPartFence:
         """Take a visible file out of readers' sight: its records will be replayed."""
         bucket_id, name = posixpath.split(relative)
         incarnation, attempt = self._attempt
-        self._writer.rename(relative, posixpath.join(bucket_id, f".{name}.retracted.{incarnation}-{attempt}"))
+        self._writer.rename(relative, posixpath.join(bucket_id, f".{name}{RETRACTED}{incarnation}-{attempt}"))
         self.retracted += 1
 
     def fence(self, states: Iterable[BucketState]) -> list[BucketState]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import pytest
 
+from engine.explore.case import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.runner import run_case
-from engine.explore.subject import Subject
+from engine.explore.savepoints import parse_savepoint
+from engine.explore.subject import Subject, World
 from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.faults.fault import parse_fault
 from engine.graph.job import Job
+from operators.files.open_part_fence import RETRACTED
 from tests.crash import event_job
 
 RECORDS = 90
@@ -57,3 +61,20 @@ def test_random_faults_change_no_row() -> None:
 def test_many_random_faults_change_no_row() -> None:
     """The same for hundreds of runs."""
     assert problems(range(8, 400)) == []
+
+
+def test_files_that_were_taken_back_stay_hidden() -> None:
+    """The job manager dies after a savepoint that stops the job has committed files. The job goes back to an older
+    checkpoint, and writes its rows to parts of other names: what was visible is kept, and no file is called left over.
+    """
+    case = Case(
+        config={"checkpoint_interval": "60us", "random_first_delay": True},
+        savepoints=(parse_savepoint("stop@68125ns->no-claim,parallelism=4"),),
+        faults=(parse_fault("crash:job manager@before:sink.rename#5"),),
+        seed="events/54",
+    )
+    world = World()
+    finished = run_case(SUBJECT, case, invariants_for(), world=world)
+
+    assert finished.violations == []
+    assert any(RETRACTED in path for path in world.files.walk_files("/out"))

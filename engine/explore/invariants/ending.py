@@ -13,6 +13,7 @@ from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.acking import OFFSETS_FILE_NAME
+from operators.files.open_part_fence import RETRACTED
 from operators.files.unique_names import attempt_of
 from state_backends.errors import StateBackendError
 from state_backends.file_places import SHARED_DIRECTORIES_FILE_NAME
@@ -181,6 +182,9 @@ class Quiescence(Watcher):
         for uid, output in sorted(world.file_outputs.items()):
             was_disturbed = self.view.incarnation > 1 or self.view.execution.manager.attempt > 1
             hidden = output.left_behind(world.files, was_disturbed=was_disturbed)
+            if self.shared.went_back:
+                # What a later checkpoint had made visible is hidden again, and kept (docs/file-sink.md).
+                hidden = [path for path in hidden if RETRACTED not in posixpath.basename(path)]
             if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
                 # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
                 last = (self.view.incarnation, self.view.execution.manager.attempt)
