@@ -422,8 +422,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         example="examples/sinks.py",
         params=(("sink", "compacting"),),
         why_not=(
-            "the search ends at a run that the engine as it is does not end either: a file to be compacted is gone"
-            " after a restore (V13)"
+            "the search ends at a run that the engine as it is fails, too: a disk says that a pending file is missing,"
+            " and its rows are reported as lost (V1)"
         ),
     ),
     AreaMutant(
