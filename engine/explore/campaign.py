@@ -120,7 +120,8 @@ class CampaignReport:
         if self.reference is not None and self.reference.order_dependent is not None:
             judged = (
                 "; the job's output depends on the order in which records meet"
-                f" ({self.reference.order_dependent}), so that the ledger judged it: nothing is lost or applied twice"
+                f" ({self.reference.order_dependent}), so the ledger judged {self.coverage.by_ledger} of the runs: in"
+                " these nothing is lost or applied twice"
             )
         return "valid", f"{self.coverage.runs} runs, and none violates anything{judged}", EXIT_VALID
 
@@ -128,6 +129,12 @@ class CampaignReport:
         coverage = self.coverage
         if not coverage.runs:
             return "no run was made"
+        dependent = None if self.reference is None else self.reference.order_dependent
+        if dependent is not None and not coverage.by_ledger:
+            return (
+                "no run violates anything, but the job's output depends on the order in which records meet"
+                f" ({dependent}), and the ledger could judge none of the runs"
+            )
         if coverage.vacuous:
             return f"no run violates anything, but none {_listed(coverage.vacuous)}"
         return None

@@ -51,7 +51,7 @@ class Coverage:
     """``visited``, ``struck``: ``(point, phase)`` -> runs; ``faults``: kind -> how many struck; ``applied``,
     ``happened``: ``sometimes`` property -> runs in which it could happen, and did; ``skipped``: why an invariant did
     not judge -> runs; ``behaviours``: the digests of all traces, shortened to eight bytes; ``checked``: runs made
-    twice."""
+    twice; ``by_ledger``: runs that the ledger judged."""
 
     runs: int = 0
     events: Spread = field(default_factory=Spread)
@@ -66,6 +66,7 @@ class Coverage:
     skipped: Counter[str] = field(default_factory=Counter)
     behaviours: set[int] = field(default_factory=set)
     checked: int = 0
+    by_ledger: int = 0
     processes: int = 0
 
     def add(
@@ -73,6 +74,7 @@ class Coverage:
     ) -> None:
         """One more run; ``digest`` is that of its trace, ``sometimes`` says what happened of what could."""
         self.runs += 1
+        self.by_ledger += finished.judged_by_ledger
         self.processes += finished.incarnations
         self.events.add(finished.events)
         self.choices.add(len(finished.choices))
@@ -94,6 +96,7 @@ class Coverage:
         """What another worker has seen."""
         self.runs += other.runs
         self.checked += other.checked
+        self.by_ledger += other.by_ledger
         self.processes += other.processes
         self.events.merge(other.events)
         self.choices.merge(other.choices)

@@ -114,6 +114,8 @@ class FinishedCase:
     error: Exception | None = None
     outcome: str = ""
     unused: tuple[Fault, ...] = ()
+    judged_by_ledger: bool = False
+    """Whether the ledger has judged its effects, because its rows can be compared with nothing."""
 
     @property
     def result(self) -> ExecutionResult:
@@ -161,6 +163,7 @@ def run_case(
     if interference is None and (case.faults or case.mix.per_million):
         rescales = any("parallelism" in one.settings for one in case.savepoints)
         interference = FaultInjector(case.faults, case.mix, choices, rescales=rescales)
+    ledger = None
     if provenance is None and invariants and not any(one.ends_job for one in case.savepoints):
         # A ledger is about one job: the next one may use numbers of checkpoints again, and a drained one loses records.
         # Not at the top: what is lost and what is doubled is found out by runs.
@@ -180,7 +183,9 @@ def run_case(
         Bounds() if bounds is None else bounds,
         provenance,
     )
-    return run.to_end()
+    finished = run.to_end()
+    finished.judged_by_ledger = ledger is not None
+    return finished
 
 
 class InvariantError(WeirError):

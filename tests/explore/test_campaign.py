@@ -146,10 +146,21 @@ def test_a_job_that_depends_on_the_order_is_judged_by_the_ledger() -> None:
     name, reason, _ = report.verdict
     assert name == "valid"
     assert "depends on the order" in reason
-    assert "the ledger judged it: nothing is lost or applied twice" in reason
+    judged = report.coverage.by_ledger
+    # Jobs that go on from a savepoint leave it nothing to go by.
+    assert 0 < judged < 60
+    assert f"the ledger judged {judged} of the runs: in these nothing is lost or applied twice" in reason
     assert report.reference is not None
     assert report.reference.judged_by == "ledger"
     assert explore(order_dependent_subject, replace(ORDER, runs=2, promise="none")).reference is None
+
+
+def test_a_job_that_neither_rows_nor_effects_can_judge_is_unknown() -> None:
+    """The verdict goes by the report: here one of runs of which the ledger has judged none, as in mode acking."""
+    report = explore(order_dependent_subject, replace(ORDER, runs=2))
+    report = replace(report, coverage=replace(report.coverage, by_ledger=0))
+    assert report.verdict[0] == "unknown"
+    assert "the ledger could judge none of the runs" in report.verdict[1]
 
 
 def test_a_job_that_fails_by_itself_is_not_searched() -> None:
