@@ -1,0 +1,62 @@
+"""The way of one record, and of one barrier, stays short: it may be made shorter, and the bounds with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.runtime.cost import CostModel
+from tests.house.walk import Walk, follow, walk_of_barrier, walk_of_record
+
+# What a reader has to open and to follow. Lower these when the way has become shorter; raise them for no convenience.
+RECORD_BOUNDS = {"kernel events": 4, "calls": 101, "files": 27, "classes": 28, "switches between files": 71}
+BARRIER_BOUNDS = {"kernel events": 17, "calls": 838, "files": 79, "classes": 94, "switches between files": 486}
+
+
+def _longer_than(walk: Walk, bounds: dict[str, int]) -> dict[str, str]:
+    figures = walk.figures()
+    return {what: f"{figures[what]}, at most {bound}" for what, bound in bounds.items() if figures[what] > bound}
+
+
+def test_the_way_of_a_record() -> None:
+    """A record goes from its line in the file to the sink's part in no more steps than it did."""
+    walk = walk_of_record()
+
+    assert {"LineReader.read", "Channel.put_batch", "Bucket.write"} <= {call.function for call in walk.calls}
+    assert not _longer_than(walk, RECORD_BOUNDS)
+
+
+def test_the_way_of_a_barrier() -> None:
+    """A barrier goes from the timer that triggers it to the commit of the sink's part in no more steps than it did."""
+    walk = walk_of_barrier()
+
+    functions = [call.function for call in walk.calls]
+    assert functions.index("CheckpointDriver.on_timer") < functions.index("Channel.put_barrier")
+    assert functions.index("Channel.put_barrier") < functions.index("RecoverableWriter.commit")
+    assert not _longer_than(walk, BARRIER_BOUNDS)
+
+
+def test_a_walk_counts_calls_of_the_program_alone() -> None:
+    """Functions of the program are counted, each call of them, with the class of their object; no others are."""
+    model = CostModel()
+    calls = follow(lambda: [model.storage_ns(1, 1), model.storage_ns(1, 1), sorted([2, 1], key=lambda one: -one)])
+
+    assert [(call.path, call.kind, call.function) for call in calls] == [
+        ("engine/runtime/cost.py", "engine.runtime.cost.CostModel", "CostModel.storage_ns")
+    ] * 2
+
+
+def test_a_longer_way_is_noticed() -> None:
+    """A walk with one call more than its bound allows does not pass."""
+    walk = walk_of_record()
+    figures = walk.figures()
+    walk.calls.append(walk.calls[-1])
+
+    assert _longer_than(walk, figures) == {"calls": f"{figures['calls'] + 1}, at most {figures['calls']}"}
+
+
+@pytest.mark.parametrize("way", [walk_of_record, walk_of_barrier])
+def test_a_walk_is_the_same_each_time(way: Callable[[], Walk]) -> None:
+    """Two walks of one way are equal, call by call."""
+    assert way().calls == way().calls
