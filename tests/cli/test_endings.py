@@ -34,6 +34,8 @@ job.source(CollectionSource([1])).map(wait).print()
 
 def start(weir: Weir, command: str) -> subprocess.Popen[str]:
     """A command line in a shell: `weir` is the command line of this checkout."""
+    # A test run that a script has started with `&` ignores SIGINT, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         ["bash", "-c", command.replace("weir ", f"{sys.executable} -m engine.cli ")],
         cwd=weir.directory,
