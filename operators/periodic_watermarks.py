@@ -26,7 +26,7 @@ from engine.elements.batch import MIN_TIMESTAMP_MS
 from operators.watermark_generators import Idleness, IdlenessTimer, WatermarkGenerator, WatermarkMultiplexer
 
 
-class Emission(NamedTuple):
+class WatermarkEmission(NamedTuple):
     """What to emit at a point of the grid."""
 
     watermark_ms: int | None
@@ -122,7 +122,7 @@ class PeriodicWatermarks:
         was_idle, self.idle = self.idle, False
         return was_idle
 
-    def on_periodic(self, now_ns: int) -> Emission:
+    def on_periodic(self, now_ns: int) -> WatermarkEmission:
         """A point of the grid has come."""
         self.due_ns = None
         for name, split in self._splits.items():
@@ -132,7 +132,7 @@ class PeriodicWatermarks:
         self.idle = self._multiplexer.idle
         if risen:
             self.last_emitted_ms = self._multiplexer.combined_ms
-        return Emission(self.last_emitted_ms if risen else None, became_idle)
+        return WatermarkEmission(self.last_emitted_ms if risen else None, became_idle)
 
     def _check(self, name: str, split: _Split, now_ns: int) -> None:
         idleness = split.idleness

@@ -32,7 +32,7 @@ class RunDiedError(WeirError):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunSurroundings:
     """What an execution gets; all as it is without faults."""
 
     plan: ExecutionPlan
@@ -51,14 +51,14 @@ class Surroundings:
         return [] if self.injector is None else [str(fault) for fault in self.injector.unused]
 
 
-def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> Surroundings:
+def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> RunSurroundings:
     """Those of a run of ``plan``.
 
     :raises ConfigurationError: when a fault makes no sense
     """
     faults = order.faults.faults
     if not faults:
-        return Surroundings(plan, order.storage)
+        return RunSurroundings(plan, order.storage)
     from engine.faults.external import sinks_outside
     from engine.faults.injector import FaultInjector
     from operators.log.disk_log import DiskLog
@@ -73,7 +73,7 @@ def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> Sur
     written = [getattr(sink, "log", None) for sink in sinks_outside(plan).values()]
     logs = [os.path.join(order.output_dir, log.path) for log in written if isinstance(log, DiskLog)]
     files = injector.wrap(LocalFileSystem(), "files", logs)
-    return Surroundings(injector.in_run(plan), storage, files, choices, injector)
+    return RunSurroundings(injector.in_run(plan), storage, files, choices, injector)
 
 
 @contextmanager

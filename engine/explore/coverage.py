@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Spread:
+class CountSpread:
     """Least, greatest and mean of a number over runs."""
 
     runs: int = 0
@@ -29,9 +29,9 @@ class Spread:
 
     def add(self, value: int) -> None:
         """One more run."""
-        self.merge(Spread(1, value, value, value))
+        self.merge(CountSpread(1, value, value, value))
 
-    def merge(self, other: Spread) -> None:
+    def merge(self, other: CountSpread) -> None:
         """Those of another worker."""
         if not other.runs:
             return
@@ -54,8 +54,8 @@ class Coverage:
     twice; ``by_ledger``: runs that the ledger judged."""
 
     runs: int = 0
-    events: Spread = field(default_factory=Spread)
-    choices: Spread = field(default_factory=Spread)
+    events: CountSpread = field(default_factory=CountSpread)
+    choices: CountSpread = field(default_factory=CountSpread)
     outcomes: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
     visited: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -153,7 +153,7 @@ class Coverage:
 _COUNTERS = ("outcomes", "modes", "visited", "struck", "faults", "applied", "happened", "skipped")
 
 
-def _spread(spread: Spread) -> dict[str, int]:
+def _spread(spread: CountSpread) -> dict[str, int]:
     return {"min": spread.least, "mean": spread.mean, "max": spread.greatest}
 
 

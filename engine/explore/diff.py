@@ -21,7 +21,7 @@ from engine.explore.reference import OutputComparison, compare_outputs
 from engine.explore.runner import Bounds, FinishedCase, run_case
 from engine.explore.savepoints import Savepoint
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
-from engine.explore.story import Step, Story, tell
+from engine.explore.story import Story, StoryStep, tell
 from engine.explore.tape import TraceTape
 from engine.observe.events import CheckpointCompleted, RunStarted, SnapshotAcknowledged, TraceEvent
 from engine.observe.points import POINTS
@@ -78,12 +78,12 @@ class Difference:
         return self.common == len_of(self.this_story) == len_of(self.that_story)
 
     @property
-    def this_step(self) -> Step | None:
+    def this_step(self) -> StoryStep | None:
         """The step of this run at which they part; ``None`` when it has ended by then."""
         return _step(self.this_story)
 
     @property
-    def that_step(self) -> Step | None:
+    def that_step(self) -> StoryStep | None:
         """The step of the other run at which they part; ``None`` when it has ended by then."""
         return _step(self.that_story)
 
@@ -259,7 +259,7 @@ def _plain(event: TraceEvent) -> TraceEvent:
     return event
 
 
-def _step(story: Story) -> Step | None:
+def _step(story: Story) -> StoryStep | None:
     if story.distinguishing is None:
         return None
     return story.steps[story.distinguishing - 1]
@@ -271,5 +271,5 @@ def _before(story: Story) -> str:
     return f"step {story.distinguishing - 1}" if story.distinguishing > 1 else "the start"
 
 
-def _said(step: Step | None) -> str:
+def _said(step: StoryStep | None) -> str:
     return "has ended" if step is None else f"{step.number}. {step.text}"

@@ -18,7 +18,7 @@ CommittedOutput = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class RowDifference:
+class CountDifference:
     """A row that is committed more or less often than in the reference run."""
 
     partition: str
@@ -51,7 +51,7 @@ class DifferenceCounts:
     unexpected: int = 0
 
     @classmethod
-    def of(cls, differences: Sequence[RowDifference]) -> DifferenceCounts:
+    def of(cls, differences: Sequence[CountDifference]) -> DifferenceCounts:
         """The sums over some differences."""
         return cls(
             sum(one.lost for one in differences),
@@ -69,7 +69,7 @@ class OutputComparison:
 
     rows_expected: int
     rows_actual: int
-    differences: tuple[RowDifference, ...]
+    differences: tuple[CountDifference, ...]
 
     @property
     def equal(self) -> bool:
@@ -107,13 +107,13 @@ def compare_outputs(expected: CommittedOutput, actual: CommittedOutput) -> Outpu
 
     A partition without rows and one that is not there are the same.
     """
-    differences: list[RowDifference] = []
+    differences: list[CountDifference] = []
     for partition in sorted({**expected, **actual}):
         expected_rows = Counter(expected.get(partition, ()))
         actual_rows = Counter(actual.get(partition, ()))
         for row in sorted(expected_rows | actual_rows):
             if expected_rows[row] != actual_rows[row]:
-                differences.append(RowDifference(partition, row, expected_rows[row], actual_rows[row]))
+                differences.append(CountDifference(partition, row, expected_rows[row], actual_rows[row]))
     return OutputComparison(_rows(expected), _rows(actual), tuple(differences))
 
 
@@ -129,9 +129,9 @@ def compare_by_key(
 
 
 def _grouped(
-    differences: Sequence[RowDifference], group_of: Callable[[RowDifference], str]
+    differences: Sequence[CountDifference], group_of: Callable[[CountDifference], str]
 ) -> dict[str, DifferenceCounts]:
-    groups: dict[str, list[RowDifference]] = {}
+    groups: dict[str, list[CountDifference]] = {}
     for one in differences:
         groups.setdefault(group_of(one), []).append(one)
     return {group: DifferenceCounts.of(groups[group]) for group in sorted(groups)}

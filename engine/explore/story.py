@@ -87,7 +87,7 @@ class Arrow:
 
 
 @dataclass(slots=True)
-class Step:
+class StoryStep:
     """``phrases``: what was done, and to whom or what, in order; ``first`` and ``end``: which trace events the step
     tells of, by number; ``sent`` and ``taken``: arrows that begin and end here; ``dies``: somebody does."""
 
@@ -139,7 +139,7 @@ class Story:
     """All steps of a run, in order. ``actors`` in the order of the plan; ``distinguishing``: the number of the step at
     which the nearest passing run goes another way."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[StoryStep, ...]
     actors: tuple[str, ...]
     distinguishing: int | None = None
 
@@ -160,12 +160,12 @@ class Story:
             lines.append(f"{mark} {number:>{width}}  {time:<{max(9, widest)}} {step.text}")
         return lines
 
-    def shortened(self, limit: int) -> list[Step]:
+    def shortened(self, limit: int) -> list[StoryStep]:
         """At most ``limit`` of the steps, those that matter most, and between them steps without a number that sum up
         what is left out."""
         kept = self._kept(limit)
-        shown: list[Step] = []
-        skipped: list[Step] = []
+        shown: list[StoryStep] = []
+        skipped: list[StoryStep] = []
         for step in self.steps:
             if step.number in kept:
                 shown += _summary(skipped)
@@ -188,7 +188,7 @@ class Story:
         chosen = sorted(range(len(self.steps)), key=rank)[:limit]
         return frozenset(self.steps[at].number for at in chosen)
 
-    def _is_marked(self, step: Step) -> bool:
+    def _is_marked(self, step: StoryStep) -> bool:
         return step.number == self.distinguishing
 
     def __str__(self) -> str:
@@ -236,7 +236,7 @@ class _Teller:
         """By channel: the checkpoint whose barrier its receiver has taken, and which it has no snapshot of yet."""
         self._snapshots: dict[str, int] = {}
         self._given_up: set[int] = set()
-        self._steps: list[Step] = []
+        self._steps: list[StoryStep] = []
         self._incarnation = 1
         self._is_new_job = False
         self._start: int | None = None
@@ -296,7 +296,7 @@ class _Teller:
             step = last
             step.kind = min(step.kind, saying.kind, key=_KINDS.index)
         else:
-            step = Step(0, self._time_ns, [saying.actor], saying.kind, [], self._number, end)
+            step = StoryStep(0, self._time_ns, [saying.actor], saying.kind, [], self._number, end)
             self._steps.append(step)
         step.end = end
         step.say(saying.verb, saying.what)
@@ -473,9 +473,9 @@ _ALONG = (Departed, CreditChanged, BackgroundWorkDone, TaskState)
 """Events without a step of their own: they count to the step before."""
 
 
-def _joined(steps: list[Step]) -> list[Step]:
+def _joined(steps: list[StoryStep]) -> list[StoryStep]:
     """Neighbours that say the same at one instant, with one actor each, as one step."""
-    joined: list[Step] = []
+    joined: list[StoryStep] = []
     for step in steps:
         last = joined[-1] if joined else None
         if (
@@ -491,7 +491,7 @@ def _joined(steps: list[Step]) -> list[Step]:
     return joined
 
 
-def _summary(skipped: Sequence[Step]) -> list[Step]:
+def _summary(skipped: Sequence[StoryStep]) -> list[StoryStep]:
     """One step without number and actor that stands for some."""
     if not skipped:
         return []
@@ -500,7 +500,7 @@ def _summary(skipped: Sequence[Step]) -> list[Step]:
     phrases: list[tuple[str, list[str]]] = [(text, [])]
     if taken:
         phrases.append((f"records taken {'once' if taken == 1 else f'{taken} times'}", []))
-    return [Step(0, skipped[0].time_ns, [], RECORD, phrases, skipped[0].first, skipped[-1].end)]
+    return [StoryStep(0, skipped[0].time_ns, [], RECORD, phrases, skipped[0].first, skipped[-1].end)]
 
 
 def _listed(shown: Sequence[str]) -> str:

@@ -24,8 +24,8 @@ from engine.explore.story import (
     RESTORE,
     SNAPSHOT,
     TRIGGER,
-    Step,
     Story,
+    StoryStep,
     time_text,
 )
 from engine.explore.witness import RECORDS
@@ -135,7 +135,7 @@ class _Picture:
     def _y(row: int) -> int:
         return _TOP + _ROW * row + _ROW // 2
 
-    def _row(self, row: int, step: Step) -> tuple[str, str]:
+    def _row(self, row: int, step: StoryStep) -> tuple[str, str]:
         y, top = self._y(row), self._y(row) - _ROW // 2
         is_marked = bool(step.number) and step.number == self._story.distinguishing
         shades = ["mark"] if is_marked else [] if row % 2 else ["band"]
@@ -153,14 +153,14 @@ class _Picture:
         )
         return background, foreground
 
-    def _places(self, step: Step) -> list[int]:
+    def _places(self, step: StoryStep) -> list[int]:
         if PROCESS in step.actors:
             return list(self._x.values())
         if CHANCE in step.actors:
             return [_LEFT - 12]
         return [self._x[actor] for actor in step.actors if actor in self._x]
 
-    def _sign(self, step: Step, x: int, y: int) -> str:
+    def _sign(self, step: StoryStep, x: int, y: int) -> str:
         sign = _SIGNS.get(CRASH if step.dies else step.kind)
         block = f"<rect class='block' x='{x - 13}' y='{y - 7}' width='4' height='14'/>" if step.blocks else ""
         if sign is None:
@@ -209,6 +209,6 @@ class _Picture:
         )
 
 
-def _row_text(step: Step) -> str:
+def _row_text(step: StoryStep) -> str:
     text = step.text
     return text if len(text) <= 150 else f"{text[:149]}…"

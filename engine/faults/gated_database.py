@@ -22,9 +22,9 @@ from operators.databases.memory_database import (
     UnansweredError,
 )
 from operators.databases.session import (
-    Committed,
     DatabaseError,
     EpochHolder,
+    LedgerRow,
     Row,
     SinkDatabase,
     SinkSession,
@@ -156,7 +156,7 @@ class _GatedSession:
     def unfinished(self) -> list[TransactionName]:
         return self._session.unfinished()
 
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[LedgerRow]:
         return self._session.committed()
 
     def retract(self, names: Sequence[TransactionName]) -> int:

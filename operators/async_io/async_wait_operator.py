@@ -33,7 +33,7 @@ from operators.async_io.async_function import (
     AsyncTimeoutError,
     FixedLatency,
 )
-from operators.async_io.element_queue import ElementQueue, Entry
+from operators.async_io.element_queue import ElementQueue, QueuedRecord
 from state_backends.shapes import anything, number, optional, row
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ class AsyncWaitOperator(Operator):
         self._retries = retries
         self._on_timeout = on_timeout
         self._queue = ElementQueue(ordered=ordered)
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[QueuedRecord] = deque()
         """Records whose first request has not begun."""
         self._begun = 0
         """Records whose first request has, and whose answer has not left."""
-        self._due: list[tuple[int, int, Entry, Outcome]] = []
+        self._due: list[tuple[int, int, QueuedRecord, Outcome]] = []
         self._numbered = 0
         self._armed_ns: int | None = None
         self._has_ended = False
@@ -167,7 +167,7 @@ class AsyncWaitOperator(Operator):
         else:
             self.context.release_input()
 
-    def _attempt(self, entry: Entry, now_ns: int) -> None:
+    def _attempt(self, entry: QueuedRecord, now_ns: int) -> None:
         """Make a request. How it ends is known at once, and so is what comes first: that, or the timeout."""
         entry.attempt += 1
         try:
@@ -189,12 +189,12 @@ class AsyncWaitOperator(Operator):
         self._numbered += 1
         heapq.heappush(self._due, (at_ns, self._numbered, entry, due))
 
-    def _records_of(self, entry: Entry, result: AsyncResult) -> tuple[Any, ...]:
+    def _records_of(self, entry: QueuedRecord, result: AsyncResult) -> tuple[Any, ...]:
         if result.error is not None:
             raise self.user_error("asynchronous request", entry.value, result.error) from result.error
         return result.values
 
-    def _give_up(self, entry: Entry) -> tuple[Any, ...]:
+    def _give_up(self, entry: QueuedRecord) -> tuple[Any, ...]:
         self.context.metrics.count("numAsyncTimeouts")
         try:
             if self._on_timeout is None:
@@ -213,7 +213,7 @@ class AsyncWaitOperator(Operator):
         out: list[Any] = []
         stamps: list[int | None] = []
         for element in self._queue.leaving():
-            if isinstance(element, Entry):
+            if isinstance(element, QueuedRecord):
                 self._begun -= 1
                 if self.lineage is not None:
                     self._emit_as(self.lineage, element)
@@ -230,7 +230,7 @@ class AsyncWaitOperator(Operator):
                 self.output.emit_watermark_status(argument)
         self._emit(out, stamps)
 
-    def _emit_as(self, lineage: Lineage, entry: Entry) -> None:
+    def _emit_as(self, lineage: Lineage, entry: QueuedRecord) -> None:
         # An answer comes from its record, wherever and whenever that is asked for again: so the record names it.
         lineage.emitting(None, repr(entry.value))
         self._emit(list(entry.answer), [entry.timestamp_ms] * len(entry.answer))

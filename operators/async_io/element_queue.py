@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Entry:
+class QueuedRecord:
     """One record on its way: in the queue from its arrival until its answer has left."""
 
     __slots__ = ("answer", "attempt", "deadline_ns", "is_settled", "segment", "sequence", "timestamp_ms", "value")
@@ -39,8 +39,8 @@ class _Segment:
 
     def __init__(self) -> None:
         # Taken from its front one by one: a plain dict would step over all that have left each time.
-        self.pending: OrderedDict[int, Entry] = OrderedDict()
-        self.settled: list[Entry] = []
+        self.pending: OrderedDict[int, QueuedRecord] = OrderedDict()
+        self.settled: list[QueuedRecord] = []
         """Answered, in the order of their answers; not kept where that does not matter."""
         self.event: Any = None
         """What follows them; ``None`` while the segment is open."""
@@ -64,11 +64,11 @@ class ElementQueue:
         """Whether neither a record nor an event is held."""
         return not self._records and len(self._segments) == 1
 
-    def put(self, value: Any, timestamp_ms: int | None) -> Entry:
+    def put(self, value: Any, timestamp_ms: int | None) -> QueuedRecord:
         """A record arrives."""
         self._sequence += 1
         segment = self._segments[-1]
-        entry = Entry(self._sequence, value, timestamp_ms, segment)
+        entry = QueuedRecord(self._sequence, value, timestamp_ms, segment)
         segment.pending[entry.sequence] = entry
         self._records += 1
         return entry
@@ -78,7 +78,7 @@ class ElementQueue:
         self._segments[-1].event = event
         self._segments.append(_Segment())
 
-    def settle(self, entry: Entry, answer: tuple[Any, ...]) -> None:
+    def settle(self, entry: QueuedRecord, answer: tuple[Any, ...]) -> None:
         """The answer to a record is there: these records take its place."""
         assert not entry.is_settled, entry.sequence
         entry.answer = answer
@@ -105,11 +105,11 @@ class ElementQueue:
             self._segments.popleft()
             yield first.event
 
-    def _take(self, entry: Entry) -> Entry:
+    def _take(self, entry: QueuedRecord) -> QueuedRecord:
         self._records -= 1
         return entry.segment.pending.pop(entry.sequence)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueuedRecord]:
         """The records that have not left, in the order in which they came."""
         return [entry for segment in self._segments for entry in segment.pending.values()]
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from operators.databases.session import (
-    Committed,
     DatabaseError,
     EpochHolder,
     FencedError,
+    LedgerRow,
     Row,
     TableDescription,
     TransactionGoneError,
@@ -117,7 +117,7 @@ class MemoryDatabase:
         self._tables: dict[str, list[tuple[TransactionName, Row]]] = {}
         self._keyed: dict[str, dict[Row, Row]] = {}
         self._staged: dict[TransactionName, _Staged] = {}
-        self._ledger: dict[TransactionName, Committed] = {}
+        self._ledger: dict[TransactionName, LedgerRow] = {}
         self._epochs: dict[tuple[str, int], int] = {}
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> MemorySession:
@@ -201,7 +201,7 @@ class MemoryDatabase:
             return LOST
         del self._staged[name]
         self._tables.setdefault(staged.table, []).extend((name, row) for row in staged.rows)
-        self._ledger[name] = Committed(name, staged.checkpoint_id, len(staged.rows))
+        self._ledger[name] = LedgerRow(name, staged.checkpoint_id, len(staged.rows))
         return OK
 
 
@@ -310,7 +310,7 @@ class MemorySession:
     def unfinished(self) -> list[TransactionName]:
         return [name for name in self._database.unfinished() if name.writer == self._description.writer]
 
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[LedgerRow]:
         ledger = self._database._ledger
         return [entry for name, entry in sorted(ledger.items()) if name.writer == self._description.writer]
 

@@ -28,9 +28,9 @@ from engine.elements.errors import ConfigurationError
 from operators.databases.postgres_connection import PostgresConnection, PostgresServer, imported_psycopg
 from operators.databases.postgres_epochs import PostgresEpochs
 from operators.databases.session import (
-    Committed,
     DatabaseError,
     EpochHolder,
+    LedgerRow,
     Row,
     RowRefusedError,
     TableDescription,
@@ -311,15 +311,15 @@ class PostgresSession:
                 names.append(TransactionName.parse(text))
         return sorted(name for name in names if name.writer == self._description.writer)
 
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[LedgerRow]:
         return self._ask(self._committed)
 
-    def _committed(self, connection: Connection[Any]) -> list[Committed]:
+    def _committed(self, connection: Connection[Any]) -> list[LedgerRow]:
         found = connection.execute(
             "SELECT name, checkpoint_id, row_count FROM weir_transactions WHERE writer = %s",
             (self._description.writer,),
         ).fetchall()
-        return sorted(Committed(TransactionName.parse(name), number, rows) for name, number, rows in found)
+        return sorted(LedgerRow(TransactionName.parse(name), number, rows) for name, number, rows in found)
 
     def retract(self, names: Sequence[TransactionName]) -> int:
         assert self._description.transaction_column is not None, "rows without their transaction are not found again"

@@ -111,7 +111,7 @@ class EpochHolder(NamedTuple):
     epoch: int
 
 
-class Committed(NamedTuple):
+class LedgerRow(NamedTuple):
     """An entry of the ledger. ``checkpoint_id`` is ``None`` for what was committed without checkpoints."""
 
     name: TransactionName
@@ -241,7 +241,7 @@ class SinkSession(Protocol):
     def unfinished(self) -> list[TransactionName]:
         """Transactions of this writer that are neither committed nor aborted and outlive their session, in order."""
 
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[LedgerRow]:
         """The ledger of this writer, in the order of names."""
 
     def retract(self, names: Sequence[TransactionName]) -> int:

@@ -27,10 +27,10 @@ from contextlib import contextmanager
 
 from engine.elements.errors import ConfigurationError
 from operators.databases.session import (
-    Committed,
     DatabaseError,
     EpochHolder,
     FencedError,
+    LedgerRow,
     Row,
     RowRefusedError,
     TableDescription,
@@ -341,7 +341,7 @@ class SqliteSession:
 
     # --- what is there ------------------------------------------------------------------------------------
 
-    def _transactions(self, states: tuple[str, ...]) -> list[Committed]:
+    def _transactions(self, states: tuple[str, ...]) -> list[LedgerRow]:
         holes = ", ".join("?" * len(states))
         try:
             found = self._connection.execute(
@@ -351,12 +351,12 @@ class SqliteSession:
             ).fetchall()
         except sqlite3.Error as error:
             raise self._explained(error) from error
-        return sorted(Committed(TransactionName.parse(name), number, rows) for name, number, rows in found)
+        return sorted(LedgerRow(TransactionName.parse(name), number, rows) for name, number, rows in found)
 
     def unfinished(self) -> list[TransactionName]:
         return [one.name for one in self._transactions((_OPEN, _PREPARED))]
 
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[LedgerRow]:
         return self._transactions((_COMMITTED,))
 
     def retract(self, names: Sequence[TransactionName]) -> int:

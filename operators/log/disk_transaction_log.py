@@ -43,7 +43,7 @@ from operators.log.topics import (
     topics_of,
     write_topic,
 )
-from operators.log.transaction_journal import Place, Snapshot, TransactionJournal
+from operators.log.transaction_journal import JournalSnapshot, Place, TransactionJournal
 from operators.log.transaction_log import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -140,7 +140,7 @@ class DiskTransactionLog(ReadableLog):
             prepared.pop(change[1], None)
         self._apply(change)
 
-    def _open_topic(self, topic: str, snapshot: Snapshot, durable: dict[Place, int]) -> None:
+    def _open_topic(self, topic: str, snapshot: JournalSnapshot, durable: dict[Place, int]) -> None:
         count = partitions_of(self._fs, self.directory, topic)
         assert count is not None, topic
         self._topics[topic] = []

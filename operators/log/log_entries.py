@@ -10,13 +10,13 @@ from operators.log.transaction_log import (
     COMMIT_MARKER,
     COMMITTED,
     DATA,
-    Entry,
+    LogEntry,
     Producer,
 )
 from operators.log.transaction_names import Name
 
 
-def aborted_ranges(entries: Sequence[Entry]) -> list[tuple[Producer, int, int]]:
+def aborted_ranges(entries: Sequence[LogEntry]) -> list[tuple[Producer, int, int]]:
     """Of every aborted transaction: the offsets of its first record and of its marker."""
     first: dict[Producer, int] = {}
     ranges = []
@@ -28,7 +28,7 @@ def aborted_ranges(entries: Sequence[Entry]) -> list[tuple[Producer, int, int]]:
     return ranges
 
 
-def decided(entries: Sequence[Entry], end: int) -> Iterator[Entry]:
+def decided(entries: Sequence[LogEntry], end: int) -> Iterator[LogEntry]:
     """Records below offset ``end`` that a marker commits, and those that need none."""
     committed = {entry.producer for entry in entries if entry.kind == COMMIT_MARKER}
     return (
@@ -38,7 +38,7 @@ def decided(entries: Sequence[Entry], end: int) -> Iterator[Entry]:
     )
 
 
-def stable_offset(entries: Sequence[Entry], end: int) -> int:
+def stable_offset(entries: Sequence[LogEntry], end: int) -> int:
     """The offset of the first record whose transaction has no marker yet, or ``end``."""
     marked = {entry.producer for entry in entries if entry.kind != DATA}
     undecided = (one.offset for one in entries if one.producer is not None and one.producer not in marked)
@@ -55,7 +55,7 @@ def validate_names(names: Mapping[str, Name]) -> None:
 
 
 def validate_partition(
-    where: str, entries: Sequence[Entry], names: Mapping[str, Name], *, complete: bool = True
+    where: str, entries: Sequence[LogEntry], names: Mapping[str, Name], *, complete: bool = True
 ) -> None:
     """What must always hold of the entries of a partition; ``complete``: from its beginning, nothing deleted."""
     marked: dict[Producer, str] = {}

@@ -29,8 +29,8 @@ from operators.log.transaction_log import (
     COMMIT_MARKER,
     DATA,
     READ_COMMITTED,
-    Entry,
     LogCorruptError,
+    LogEntry,
     LogRecord,
     OffsetOutOfRangeError,
     Producer,
@@ -265,10 +265,10 @@ class PartitionReader:
         )
 
 
-def entries_of(fs: FileSystem, log: str, topic: str, partition: int) -> list[Entry]:
+def entries_of(fs: FileSystem, log: str, topic: str, partition: int) -> list[LogEntry]:
     """Everything that is in a partition now, markers and what is undecided included."""
     where = f"{topic}-{partition} of log {log}"
-    scan, entries = PartitionScan(fs, partition_directory(log, topic, partition), where), list[Entry]()
+    scan, entries = PartitionScan(fs, partition_directory(log, topic, partition), where), list[LogEntry]()
     while batches := scan.more():
         for batch in batches:
             entries += batch.entries(where)

@@ -43,9 +43,9 @@ from operators.log.plain_log_sink import PlainLogSink
 from operators.log.topics import check_topic_name
 from operators.log.transaction_log import (
     InvalidTransactionError,
+    LogTransactionGoneError,
     Producer,
     TransactionDescription,
-    TransactionGoneError,
     TransactionLog,
     TransactionLogError,
 )
@@ -352,7 +352,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         producer = Producer(*transaction)
         try:
             return self._requests.ask(lambda: self._log.commit(producer, self._now_ns(), checkpoint_id))
-        except TransactionGoneError as error:
+        except LogTransactionGoneError as error:
             raise TransactionLostError(str(error)) from error
 
     def abort(self, transaction: Transaction) -> None:

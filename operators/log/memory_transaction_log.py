@@ -27,7 +27,7 @@ from operators.log.transaction_log import (
     DATA,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    Entry,
+    LogEntry,
     LogRecord,
     Producer,
 )
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-class MemoryTransactionLog(TransactionCoordinator[list[Entry]]):
+class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     """See the module, and :class:`operators.log.transaction_coordinator.TransactionCoordinator` for its attributes."""
 
     def __init__(
@@ -56,7 +56,7 @@ class MemoryTransactionLog(TransactionCoordinator[list[Entry]]):
         id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS,
     ) -> None:
         super().__init__(max_timeout_ns=max_timeout_ns, id_expiration_ns=id_expiration_ns)
-        self._topics: dict[str, list[list[Entry]]] = {}
+        self._topics: dict[str, list[list[LogEntry]]] = {}
 
     # --- topics -------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class MemoryTransactionLog(TransactionCoordinator[list[Entry]]):
         """Their names, in the order in which they were made."""
         return list(self._topics)
 
-    def _partitions(self, topic: str) -> list[list[Entry]]:
+    def _partitions(self, topic: str) -> list[list[LogEntry]]:
         found = self._topics.get(topic)
         if found is None:
             known = ", ".join(self._topics) or "none"
@@ -88,20 +88,20 @@ class MemoryTransactionLog(TransactionCoordinator[list[Entry]]):
 
     # --- partitions ---------------------------------------------------------------------------------------
 
-    def _partition(self, topic: str, partition: int) -> list[Entry]:
+    def _partition(self, topic: str, partition: int) -> list[LogEntry]:
         partitions = self._partitions(topic)
         if not 0 <= partition < len(partitions):
             raise ConfigurationError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, and no {partition}")
         return partitions[partition]
 
-    def _write(self, entries: list[Entry], producer: Producer | None, values: Sequence[object]) -> None:
+    def _write(self, entries: list[LogEntry], producer: Producer | None, values: Sequence[object]) -> None:
         start = len(entries)
-        entries.extend([Entry(start + at, DATA, producer, value) for at, value in enumerate(values)])
+        entries.extend([LogEntry(start + at, DATA, producer, value) for at, value in enumerate(values)])
 
-    def _mark(self, entries: list[Entry], kind: str, producer: Producer) -> None:
-        entries.append(Entry(len(entries), kind, producer, None))
+    def _mark(self, entries: list[LogEntry], kind: str, producer: Producer) -> None:
+        entries.append(LogEntry(len(entries), kind, producer, None))
 
-    def entries(self, topic: str, partition: int) -> Sequence[Entry]:
+    def entries(self, topic: str, partition: int) -> Sequence[LogEntry]:
         """Everything in a partition, markers included."""
         return tuple(self._partition(topic, partition))
 
@@ -127,7 +127,7 @@ class MemoryTransactionLog(TransactionCoordinator[list[Entry]]):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
         entries = self._partition(topic, partition)
         if isolation == READ_UNCOMMITTED:
-            chosen: Iterator[Entry] = (entry for entry in entries if entry.kind == DATA)
+            chosen: Iterator[LogEntry] = (entry for entry in entries if entry.kind == DATA)
         else:
             chosen = decided(entries, self.last_stable_offset(topic, partition))
         return [LogRecord(one.offset, one.value, one.producer) for one in chosen if one.offset >= offset]

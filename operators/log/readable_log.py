@@ -8,7 +8,7 @@ from engine.elements.errors import ConfigurationError
 from operators.log.log_entries import aborted_ranges, decided, validate_names, validate_partition
 from operators.log.partition_log import PartitionLog
 from operators.log.transaction_coordinator import TransactionCoordinator
-from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, Entry, LogRecord, Producer
+from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogEntry, LogRecord, Producer
 from operators.log.transaction_names import state_of
 
 
@@ -42,7 +42,7 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    def entries(self, topic: str, partition: int) -> Sequence[Entry]:
+    def entries(self, topic: str, partition: int) -> Sequence[LogEntry]:
         """Everything in a partition that is still there, markers included."""
         return _entries_of(self._partition(topic, partition))
 
@@ -108,7 +108,7 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
         validate_names(self._names)
 
 
-def _entries_of(partition: PartitionLog) -> list[Entry]:
+def _entries_of(partition: PartitionLog) -> list[LogEntry]:
     batches = partition.batches(partition.earliest_offset)
     return [entry for batch in batches for entry in batch.entries(partition.where)]
 

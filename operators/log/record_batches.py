@@ -27,8 +27,8 @@ from operators.log.transaction_log import (
     ABORT_MARKER,
     COMMIT_MARKER,
     DATA,
-    Entry,
     LogCorruptError,
+    LogEntry,
     LogRecord,
     Producer,
 )
@@ -98,11 +98,11 @@ class RecordBatch(NamedTuple):
         producer, first = self.producer, self.first_offset
         return [LogRecord(first + at, value, producer) for at, value in enumerate(self.values(where))]
 
-    def entries(self, where: str) -> list[Entry]:
+    def entries(self, where: str) -> list[LogEntry]:
         """Records or marker."""
         if self.kind != DATA:
-            return [Entry(self.first_offset, self.kind, self.producer, None)]
-        return [Entry(offset, DATA, producer, value) for offset, value, producer in self.records(where)]
+            return [LogEntry(self.first_offset, self.kind, self.producer, None)]
+        return [LogEntry(offset, DATA, producer, value) for offset, value, producer in self.records(where)]
 
 
 def encode_batch(

@@ -40,11 +40,11 @@ from operators.log.transaction_log import (
     Exchange,
     InvalidTransactionError,
     LogTimeoutError,
+    LogTransactionGoneError,
     Producer,
     ProducerFencedError,
     Request,
     TransactionDescription,
-    TransactionGoneError,
     TransactionLogError,
 )
 from operators.log.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
@@ -206,7 +206,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         fate = self._arrives(request)
         result = self._carry_out_end(producer, COMMITTED, note)
         if result in (LOST, REFUSED):
-            self._refuse(request, fate, TransactionGoneError(producer, self._outcome(producer)), result)
+            self._refuse(request, fate, LogTransactionGoneError(producer, self._outcome(producer)), result)
         self._answers(request, fate, result)
         return producer._replace(epoch=producer.epoch + 1)
 

@@ -36,7 +36,7 @@ Place = tuple[str, int]
 """Topic and number of a partition."""
 
 
-class Snapshot(NamedTuple):
+class JournalSnapshot(NamedTuple):
     """``offset``: the first change of the journal that is not in it; ``first_epoch``: of names that are new."""
 
     offset: int
@@ -62,7 +62,7 @@ class TransactionJournal:
         """How much of the journal recovery has cut off."""
         return self._changes.truncated_bytes
 
-    def recover(self) -> Snapshot:
+    def recover(self) -> JournalSnapshot:
         """The last snapshot; :meth:`changes` gives what came behind it."""
         snapshot = self._read_snapshot()
         self._changes.recover(snapshot.offset)
@@ -120,10 +120,10 @@ class TransactionJournal:
     def _snapshot_path(self) -> str:
         return posixpath.join(self._directory, SNAPSHOT_NAME)
 
-    def _read_snapshot(self) -> Snapshot:
+    def _read_snapshot(self) -> JournalSnapshot:
         path = self._snapshot_path
         if not self._fs.exists(path):
-            return Snapshot(0, 0, 0, {}, {})
+            return JournalSnapshot(0, 0, 0, {}, {})
         try:
             with self._fs.open_read(path) as file:
                 plain = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
@@ -131,7 +131,7 @@ class TransactionJournal:
         except CorruptStateError as error:
             raise LogCorruptError(path, 0, error.what) from error
         offset, now_ns, first_epoch, names, points = plain
-        return Snapshot(
+        return JournalSnapshot(
             offset,
             now_ns,
             first_epoch,

@@ -62,7 +62,7 @@ class LogRecord(NamedTuple):
     producer: Producer | None
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One entry of a partition: a record (``data``), or the marker of a transaction (``commit``, ``abort``)."""
 
     offset: int
@@ -138,7 +138,7 @@ class InvalidTransactionError(TransactionLogError):
     """A request does not fit the state of its transaction, such as an append to a prepared one."""
 
 
-class TransactionGoneError(TransactionLogError):
+class LogTransactionGoneError(TransactionLogError):
     """A commit comes for a transaction that has ended otherwise. ``outcome`` says how; nothing of it is visible."""
 
     def __init__(self, producer: Producer, outcome: str) -> None:
@@ -150,8 +150,8 @@ class TransactionGoneError(TransactionLogError):
         }.get(outcome, "the log has never heard of it")
         super().__init__(f"transaction {producer} cannot be committed: {why}")
 
-    def __reduce__(self) -> tuple[type[TransactionGoneError], tuple[Producer, str]]:
-        return TransactionGoneError, (self.producer, self.outcome)
+    def __reduce__(self) -> tuple[type[LogTransactionGoneError], tuple[Producer, str]]:
+        return LogTransactionGoneError, (self.producer, self.outcome)
 
 
 class LogCorruptError(StorageError):
@@ -221,7 +221,7 @@ class TransactionLog(Protocol):
     def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
         """Make the transaction visible; returns the producer of the next one. Idempotent.
 
-        Raises :class:`TransactionGoneError` when it has ended otherwise.
+        Raises :class:`LogTransactionGoneError` when it has ended otherwise.
         """
 
     def abort(self, producer: Producer, now_ns: int) -> Producer:

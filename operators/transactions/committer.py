@@ -22,7 +22,7 @@ from operators.sinks import SinkOperator
 from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committable_collector import book_shape
 from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary
-from operators.transactions.committer_machine import Committed, Committer, CommitterMachine
+from operators.transactions.committer_machine import CommittedCheckpoint, Committer, CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
 from state_backends.shapes import Shape
 
@@ -106,7 +106,7 @@ class _CommittingOperator(SinkOperator):
         """Without checkpoints, commit everything."""
         self._committed(self._machine.end_of_input(checkpoint_follows=self.context.checkpointing_enabled))
 
-    def _committed(self, done: list[Committed]) -> None:
+    def _committed(self, done: list[CommittedCheckpoint]) -> None:
         """This was committed."""
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class CommitterOperator(_CommittingOperator):
 
     # --- to whoever is behind -----------------------------------------------------------------------------
 
-    def _committed(self, done: list[Committed]) -> None:
+    def _committed(self, done: list[CommittedCheckpoint]) -> None:
         if self._emits:
             subtask, subtasks = self.context.subtask, self.context.parallelism
             self._untold += [

@@ -38,7 +38,7 @@ class Committer(Protocol):
         fails the task, and all of them are asked for again behind the restore."""
 
 
-class Committed(NamedTuple):
+class CommittedCheckpoint(NamedTuple):
     """What was committed of one checkpoint, in the order of subtasks."""
 
     checkpoint_id: int
@@ -68,7 +68,7 @@ class CommitterMachine:
 
     # --- events -------------------------------------------------------------------------------------------
 
-    def add(self, message: Message) -> list[Committed]:
+    def add(self, message: Message) -> list[CommittedCheckpoint]:
         """A message has come; it may be one that was waited for."""
         if is_last(message):
             return []
@@ -77,14 +77,14 @@ class CommitterMachine:
             return self.commit_covered()
         return []
 
-    def notify(self, checkpoint_id: int) -> list[Committed]:
+    def notify(self, checkpoint_id: int) -> list[CommittedCheckpoint]:
         """A checkpoint is complete."""
         if self._ended and self.rules.next_covers_end:
             checkpoint_id = END_OF_INPUT
         self.completed_id = max(self.completed_id, checkpoint_id)
         return self.commit_covered()
 
-    def end_of_input(self, *, checkpoint_follows: bool) -> list[Committed]:
+    def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
         """Nothing more will come.
 
         :raises CommittableProtocolError: when something is missing that was announced
@@ -98,7 +98,7 @@ class CommitterMachine:
         self.completed_id = END_OF_INPUT
         return self.commit_covered()
 
-    def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[Committed]:
+    def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[CommittedCheckpoint]:
         """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
         self.books.restore(state, subtask if self.rules.keeps_uncovered else None)
         if not self.rules.keeps_uncovered:
@@ -122,7 +122,7 @@ class CommitterMachine:
             checkpoint.requests(only_fully_received=True) for checkpoint in self.books.up_to(self.completed_id)
         )
 
-    def commit_covered(self) -> list[Committed]:
+    def commit_covered(self) -> list[CommittedCheckpoint]:
         """Commit all that complete checkpoints cover; returns the checkpoints of which nothing is left."""
         done = []
         for checkpoint in self.books.up_to(self.completed_id):
@@ -130,7 +130,7 @@ class CommitterMachine:
             # Until everything is committed, all of it stays booked: who is told of it is told once, also if a restore
             # comes between. (By Flink's rules each part is told for itself.)
             if checkpoint.is_settled or self.rules.keeps_uncovered:
-                done.append(Committed(checkpoint.checkpoint_id, checkpoint.drain()))
+                done.append(CommittedCheckpoint(checkpoint.checkpoint_id, checkpoint.drain()))
             if checkpoint.is_finished:
                 self.books.remove(checkpoint)
         return done

@@ -22,7 +22,7 @@ from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committable_collector import RESTORED, BookState, CommittableCollector
 from operators.transactions.committables import END_OF_INPUT, SUMMARY, CheckpointCommittables, Message
 from operators.transactions.committer_machine import (
-    Committed,
+    CommittedCheckpoint,
     Committer,
     commit_in_rounds,
     count_nothing,
@@ -61,7 +61,7 @@ class GlobalCommitterMachine:
 
     # --- events -------------------------------------------------------------------------------------------
 
-    def add(self, message: Message) -> list[Committed]:
+    def add(self, message: Message) -> list[CommittedCheckpoint]:
         """A message has come."""
         if message[0] == SUMMARY:
             _, checkpoint_id, subtask, self._senders, _ = message
@@ -73,14 +73,14 @@ class GlobalCommitterMachine:
         self._completed_id = max(self._completed_id, message[1])
         return self.commit_covered()
 
-    def notify(self, checkpoint_id: int) -> list[Committed]:
+    def notify(self, checkpoint_id: int) -> list[CommittedCheckpoint]:
         """A checkpoint is complete."""
         if self._ended and self._rules.next_covers_end:
             checkpoint_id = END_OF_INPUT
         self._completed_id = max(self._completed_id, checkpoint_id)
         return self.commit_covered()
 
-    def end_of_input(self, *, checkpoint_follows: bool) -> list[Committed]:
+    def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
         """All writers have come to their end; what committers still send comes behind this."""
         self._ended = True
         if not checkpoint_follows:
@@ -88,7 +88,7 @@ class GlobalCommitterMachine:
             return self.commit_covered()
         return []
 
-    def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[Committed]:
+    def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[CommittedCheckpoint]:
         """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
         state = list(state)
         self._books.restore(state, subtask if self._rules.keeps_uncovered else None)
@@ -107,7 +107,7 @@ class GlobalCommitterMachine:
 
     # --- commits ------------------------------------------------------------------------------------------
 
-    def commit_covered(self) -> list[Committed]:
+    def commit_covered(self) -> list[CommittedCheckpoint]:
         """Commit the checkpoints that are complete and of which everything is here, oldest first."""
         done = []
         for checkpoint in self._books.up_to(self._completed_id):
@@ -117,7 +117,7 @@ class GlobalCommitterMachine:
             requests = checkpoint.requests(only_fully_received=False)
             max_retries = self._rules.max_retries
             unfinished = commit_in_rounds(self._committer, requests, max_retries, self._count)
-            done.append(Committed(checkpoint.checkpoint_id, checkpoint.drain()))
+            done.append(CommittedCheckpoint(checkpoint.checkpoint_id, checkpoint.drain()))
             if unfinished:
                 raise retries_exhausted(checkpoint.checkpoint_id, unfinished, max_retries)
             self._books.remove(checkpoint)

@@ -12,7 +12,7 @@ from engine.cli.subjects import load_subject
 from engine.elements.errors import ConfigurationError
 from engine.explore import campaign
 from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, CampaignReport, explore
-from engine.explore.coverage import Coverage, Spread
+from engine.explore.coverage import CountSpread, Coverage
 from engine.explore.runner import Bounds, FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.explore.swarm import Swarm
@@ -204,10 +204,10 @@ def test_coverage_can_be_merged_in_any_order(report: CampaignReport) -> None:
 
 def test_a_spread_of_nothing() -> None:
     """Merging nothing changes nothing; the first value is least and greatest."""
-    spread = Spread()
-    spread.merge(Spread())
+    spread = CountSpread()
+    spread.merge(CountSpread())
     spread.add(7)
-    spread.merge(Spread())
+    spread.merge(CountSpread())
     assert (spread.least, spread.mean, spread.greatest) == (7, 7, 7)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.explore import RowDifference, compare_by_key, compare_outputs
+from engine.explore import CountDifference, compare_by_key, compare_outputs
 from engine.explore.reference import DifferenceCounts
 
 outputs = st.dictionaries(st.sampled_from("pq"), st.lists(st.sampled_from("abc"), max_size=6), max_size=2)
@@ -28,9 +28,9 @@ def test_each_kind_of_difference_is_counted() -> None:
     comparison = compare_outputs(expected, actual)
 
     assert comparison.differences == (
-        RowDifference("p", "a", 2, 1),
-        RowDifference("p", "b", 1, 3),
-        RowDifference("q", "z", 0, 1),
+        CountDifference("p", "a", 2, 1),
+        CountDifference("p", "b", 1, 3),
+        CountDifference("q", "z", 0, 1),
     )
     assert comparison.counts == DifferenceCounts(lost=1, duplicated=2, unexpected=1)
     assert comparison.by_partition() == {

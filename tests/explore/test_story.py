@@ -11,7 +11,7 @@ import pytest
 from engine.cli.subjects import load_subject_and_scenario
 from engine.explore.case import FIFO, Case, Setting
 from engine.explore.runner import run_case
-from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Step, Story, story_of, tell
+from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Story, StoryStep, story_of, tell
 from engine.explore.subject import Subject
 from engine.explore.tape import TraceTape
 from engine.explore.witness import RECORDS, RecordsRead, Witness
@@ -244,7 +244,7 @@ def test_nothing_is_marked_behind_the_end() -> None:
 
 def test_what_is_blocked_and_let_go_at_once_is_not_mentioned() -> None:
     """The last barrier of an alignment stands in nobody's way."""
-    step = Step(1, 0, ["count[0]"], SNAPSHOT, [], 0, 1)
+    step = StoryStep(1, 0, ["count[0]"], SNAPSHOT, [], 0, 1)
     for verb, what in (("blocks", "a[1]"), ("takes its snapshot of", "checkpoint 1"), ("unblocks", "a[0]")):
         step.say(verb, what)
     step.say("unblocks", "a[1]")

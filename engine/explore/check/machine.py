@@ -28,7 +28,7 @@ from engine.explore.check.fingerprint import (
     world_parts,
 )
 from engine.explore.check.fork import Forker
-from engine.explore.check.watcher import Strike, Watcher
+from engine.explore.check.watcher import Strike, StrikeWatcher
 from engine.explore.jobs import Jobs
 from engine.explore.runner import CheckpointTrigger
 from engine.explore.subject import OUTPUT_DIR, World
@@ -93,7 +93,7 @@ _VALUES = (
 
 
 @dataclass(slots=True)
-class State:
+class CaseState:
     """One state of a case.
 
     ``declared``   task -> declared state of its operators, as far as it is known;
@@ -102,7 +102,7 @@ class State:
     """
 
     world: World
-    watcher: Watcher
+    watcher: StrikeWatcher
     jobs: Jobs
     execution: Execution
     declared: dict[Task, object] = field(default_factory=dict)
@@ -137,16 +137,16 @@ class Machine:
 
     # -- states ---------------------------------------------------------------------------------------------------
 
-    def start(self, *, counts: bool = False) -> State:
+    def start(self, *, counts: bool = False) -> CaseState:
         """The state before the first event. ``counts``: whether faults are noted in the form of a case."""
-        world, watcher = World(), Watcher(counts=counts)
+        world, watcher = World(), StrikeWatcher(counts=counts)
         watcher.begin(())
         if self._faults:
             watcher.world_digest = WorldDigest(world)
         jobs = Jobs(self._case)
-        return State(world, watcher, jobs, self._process(world, watcher, jobs))
+        return CaseState(world, watcher, jobs, self._process(world, watcher, jobs))
 
-    def _process(self, world: World, watcher: Watcher, jobs: Jobs, *, behind: int = 0) -> Execution:
+    def _process(self, world: World, watcher: StrikeWatcher, jobs: Jobs, *, behind: int = 0) -> Execution:
         """``behind``: the incarnation that the job before has had, if this is the first one of another job."""
         plan = self._subject.in_world(self._subject.plan(jobs.parallelism), world, self._case.dropped)
         self._share(plan, world)
@@ -177,7 +177,7 @@ class Machine:
         execution.begin()
         return execution
 
-    def _resume(self, state: State) -> None:
+    def _resume(self, state: CaseState) -> None:
         """The process of a state is dead, or has ended with a savepoint: the next one goes on from what is in files,
         as the same job or another one."""
         state.declared.clear()
@@ -203,23 +203,23 @@ class Machine:
             if not mine:
                 self._forker.share(vertex)
 
-    def copy_of(self, state: State) -> bytes:
+    def copy_of(self, state: CaseState) -> bytes:
         """A copy of a state, at rest."""
         state.watcher.begin(())
         return self._forker.dump(state)
 
-    def state_of(self, copy: bytes) -> State:
+    def state_of(self, copy: bytes) -> CaseState:
         """A state to go on from."""
-        state: State = self._forker.load(copy)
+        state: CaseState = self._forker.load(copy)
         return state
 
     # -- events ---------------------------------------------------------------------------------------------------
 
-    def alternatives(self, state: State) -> list[tuple[int, ScheduledEvent]]:
+    def alternatives(self, state: CaseState) -> list[tuple[int, ScheduledEvent]]:
         """What may happen next, by position among the ready events."""
         return [] if state.is_over else state.execution.kernel.alternatives()
 
-    def execute(self, state: State, position: int, strikes: tuple[Strike, ...] = ()) -> None:
+    def execute(self, state: CaseState, position: int, strikes: tuple[Strike, ...] = ()) -> None:
         """Carry out the event at a position among the ready ones, and whatever strikes meanwhile. What it came by is in
         ``state.watcher.passed`` afterwards."""
         execution = state.execution
@@ -248,7 +248,7 @@ class Machine:
         if task is not None and task.state == "running":
             self._remember_cuts(state, task)
 
-    def _remember_cuts(self, state: State, task: Task) -> None:
+    def _remember_cuts(self, state: CaseState, task: Task) -> None:
         for checkpoint_id in task.checkpointing.running_ids:
             key = (task.name, task.attempt, checkpoint_id)
             known = state.cuts.get(key)
@@ -258,7 +258,7 @@ class Machine:
             elif in_flight.is_open(checkpoint_id):
                 state.cuts[key] = (known[0], in_flight.fingerprint())
 
-    def _declared(self, state: State, task: Task) -> object:
+    def _declared(self, state: CaseState, task: Task) -> object:
         known = state.declared.get(task)
         if known is None:
             known = state.declared[task] = declared_state(task)
@@ -266,7 +266,7 @@ class Machine:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def fingerprint(self, state: State) -> bytes:
+    def fingerprint(self, state: CaseState) -> bytes:
         """Equal for states that go on alike and are judged alike."""
         if state.is_over:
             return self.ending_fingerprint(state)
@@ -287,13 +287,13 @@ class Machine:
         now = execution_parts(state.execution)
         return digest_of(now, world_parts(state.world), declared, cuts, state.faults, state.jobs.fingerprint())
 
-    def ending_fingerprint(self, state: State) -> bytes:
+    def ending_fingerprint(self, state: CaseState) -> bytes:
         """Of how the job has ended, as far as readers are concerned."""
         committed = sorted((where, sorted(rows)) for where, rows in state.world.committed().items())
         in_vain = state.jobs.has_stopped_in_vain
         return digest_of("over", state.execution.manager.state, committed, state.faults, in_vain)
 
-    def may_strike(self, state: State) -> bool:
+    def may_strike(self, state: CaseState) -> bool:
         """Whether a further fault may strike; if not, nobody needs to know what it would find."""
         allowed = state.faults < self._faults
         if not allowed:

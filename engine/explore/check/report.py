@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.case import FIFO, Case
 from engine.explore.check.machine import Machine
-from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, Ending, Found, Search, Step
+from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, Ending, Found, Move, Search
 from engine.explore.invariants import invariants_for, promise_of
 from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from engine.explore.invariants.output import PromisedOutput
@@ -273,7 +273,7 @@ def _without_savepoints(subject: Subject, order: CheckOrder) -> list[Rows]:
     return references
 
 
-def case_of(subject: Subject, order: CheckOrder, path: Sequence[Step]) -> Case:
+def case_of(subject: Subject, order: CheckOrder, path: Sequence[Move]) -> Case:
     """The case that goes a path of the search."""
     machine = Machine(subject, order.case, order.faults)
     state = machine.start(counts=True)

@@ -26,7 +26,7 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.check.fingerprint import digest_of, failure_parts
 from engine.explore.check.fork import collect, forking
 from engine.explore.check.independence import Independence
-from engine.explore.check.machine import Machine, State
+from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, KINDS, LOSE, Occasion, Strike
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
@@ -51,7 +51,7 @@ has seen an ending that is wrong."""
 _COLLECT_EVERY = 100
 
 
-class Step(NamedTuple):
+class Move(NamedTuple):
     """One event: its position among the ready ones, and what strikes meanwhile."""
 
     position: int
@@ -94,7 +94,7 @@ class Ending:
     state: str
     committed: Committed
     faults: int
-    path: tuple[Step, ...]
+    path: tuple[Move, ...]
     text: str = ""
     stopped_in_vain: bool = False
 
@@ -122,7 +122,7 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class _Node:
     parent: int
-    steps: tuple[Step, ...]
+    steps: tuple[Move, ...]
     events: int
 
 
@@ -132,7 +132,7 @@ class _Task:
 
     node: int
     copy: bytes
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Move, ...] = ()
 
 
 class Search:
@@ -207,7 +207,7 @@ class Search:
             return TIME
         return WRONG if self._last_transition is not None and found.transitions >= self._last_transition else ""
 
-    def _put(self, state: State, task: _Task, more: int) -> None:
+    def _put(self, state: CaseState, task: _Task, more: int) -> None:
         events = self._nodes[task.node].events + len(task.steps)
         self._put_so_far += 1
         heappush(self._queue, (state.faults + more, events, self._put_so_far, task))
@@ -224,7 +224,7 @@ class Search:
             if number:
                 state = self._machine.state_of(task.copy)
                 self._machine.alternatives(state)
-            yield from self._walk(state, task, [], Step(position))
+            yield from self._walk(state, task, [], Move(position))
 
     def _strike(self, task: _Task) -> Iterator[Ending]:
         state = self._machine.state_of(task.copy)
@@ -236,11 +236,11 @@ class Search:
         self._machine.alternatives(state)
         yield from self._walk(state, task, before, last)
 
-    def _walk(self, state: State, task: _Task, done: list[Step], step: Step) -> Iterator[Ending]:
+    def _walk(self, state: CaseState, task: _Task, done: list[Move], step: Move) -> Iterator[Ending]:
         """Carry out an event behind what is done already, and then all that may be taken alone."""
         machine, steps = self._machine, list(done)
         attempt = state.execution.manager.attempt
-        following: Step | None = step
+        following: Move | None = step
         while following is not None:
             try:
                 machine.execute(state, following.position, following.strikes)
@@ -263,17 +263,17 @@ class Search:
             following = self._following(state)
         self._keep(state, task.node, tuple(steps))
 
-    def _following(self, state: State) -> Step | None:
+    def _following(self, state: CaseState) -> Move | None:
         alternatives = self._machine.alternatives(state)
         if len(alternatives) == 1:
-            return Step(alternatives[0][0])
+            return Move(alternatives[0][0])
         if not alternatives or self._independence is None:
             return None
         calm = state.faults > 0 and state.faults >= self._order.faults
         alone = self._independence.alone(state.execution, alternatives, is_calm=calm)
-        return None if alone is None else Step(alone[0])
+        return None if alone is None else Move(alone[0])
 
-    def _is_new(self, state: State) -> bool:
+    def _is_new(self, state: CaseState) -> bool:
         """Many faults come to the same; each such state is gone on from once."""
         fingerprint = self._machine.fingerprint(state)
         if fingerprint in self._struck:
@@ -281,7 +281,7 @@ class Search:
         self._struck.add(fingerprint)
         return True
 
-    def _keep(self, state: State, parent: int, steps: tuple[Step, ...]) -> None:
+    def _keep(self, state: CaseState, parent: int, steps: tuple[Move, ...]) -> None:
         fingerprint = self._machine.fingerprint(state)
         if fingerprint in self._seen:
             return
@@ -291,7 +291,7 @@ class Search:
         self._nodes.append(_Node(parent, steps, self._nodes[parent].events + len(steps)))
         self._put(state, _Task(len(self._nodes) - 1, self._machine.copy_of(state)), 0)
 
-    def _end(self, state: State, parent: int, steps: tuple[Step, ...], text: str) -> Iterator[Ending]:
+    def _end(self, state: CaseState, parent: int, steps: tuple[Move, ...], text: str) -> Iterator[Ending]:
         manager = state.execution.manager
         how = BROKEN if text else manager.state if state.is_over else STUCK
         if how == STUCK:
@@ -305,7 +305,7 @@ class Search:
             self._ended.add(key)
             yield Ending(how, committed, state.faults, (*self._path(parent), *steps), text, in_vain)
 
-    def _path(self, node: int) -> tuple[Step, ...]:
+    def _path(self, node: int) -> tuple[Move, ...]:
         parts = []
         while node >= 0:
             parts.append(self._nodes[node].steps)
@@ -314,7 +314,7 @@ class Search:
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
-    def _offer(self, state: State, task: _Task, steps: Sequence[Step], step: Step) -> None:
+    def _offer(self, state: CaseState, task: _Task, steps: Sequence[Move], step: Move) -> None:
         """Put on the list what could have struck in the event that was just carried out."""
         passed, worlds = state.watcher.passed, state.watcher.worlds
         first = step.strikes[-1].index + 1 if step.strikes else 0
@@ -327,7 +327,7 @@ class Search:
             for strike in self._strikes(passed[index], index):
                 if self._is_tried(state, passed[index], strike, worlds[index], about):
                     continue
-                struck = Step(step.position, (*step.strikes, strike))
+                struck = Move(step.position, (*step.strikes, strike))
                 self._put(state, _Task(task.node, task.copy, (*steps, struck)), 1)
 
     @staticmethod
@@ -336,7 +336,7 @@ class Search:
         here, before = passed[index], passed[index - 1]
         return bool(here.phase and before.phase) and worlds[index] == worlds[index - 1] and here.who == before.who
 
-    def _is_tried(self, state: State, occasion: Occasion, strike: Strike, world: bytes, about: object) -> bool:
+    def _is_tried(self, state: CaseState, occasion: Occasion, strike: Strike, world: bytes, about: object) -> bool:
         if self._independence is None or strike.kind != CRASH:
             return False
         who: str = strike.victim

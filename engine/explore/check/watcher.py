@@ -55,7 +55,7 @@ class Strike:
     victim: str
 
 
-class Watcher:
+class StrikeWatcher:
     """Notes what an event comes by, and strikes where it is told to. Implements
     :class:`engine.runtime.interference.Interference` and :class:`engine.faults.probing_filesystem.Prober`."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.explore.invariants.base import Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.databases import databases_of, left_in
-from engine.explore.invariants.snapshots import Snapshot, read_metadata, storage_of
+from engine.explore.invariants.snapshots import SnapshotFile, read_metadata, storage_of
 from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
@@ -164,7 +164,7 @@ class Quiescence(Watcher):
         for number in storage.list_checkpoints():
             location = storage.location(number)
             try:
-                metadata = read_metadata(self.shared, Snapshot(files, location))
+                metadata = read_metadata(self.shared, SnapshotFile(files, location))
             except (StateBackendError, OSError):
                 return
             live.add(location.metadata_path)

@@ -36,8 +36,8 @@ from operators.log.transaction_log import (
     INTERRUPTED,
     OK,
     REPEATED,
-    Entry,
     Exchange,
+    LogEntry,
     Producer,
 )
 from state_backends.filesystem import FileSystem
@@ -72,7 +72,7 @@ class Kept(NamedTuple):
     """What is in a partition. ``seen``: whose records a reader gets that reads committed ones; ``complete``: nothing
     was deleted by retention; ``waits``: what is appended need not be there before it is prepared."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
     seen: Sequence[Producer]
     stable: int
     complete: bool
@@ -89,7 +89,7 @@ class LogChecks(Watcher):
 
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
-        self._entries: dict[tuple[str, str, int], Sequence[Entry]] = {}
+        self._entries: dict[tuple[str, str, int], Sequence[LogEntry]] = {}
         self._asked: dict[str, _Asked] = {}
         self._had_log = False
         self._may_have_lost: set[tuple[str, str, int]] = set()
@@ -180,7 +180,7 @@ def _kept_on_disk(output: DiskOutput, number: int) -> Kept:
     return Kept(entries, seen, stable_offset(entries, end), complete=earliest == 0, waits=True)
 
 
-def _goes_on(before: Sequence[Entry], now: Sequence[Entry]) -> bool:
+def _goes_on(before: Sequence[LogEntry], now: Sequence[LogEntry]) -> bool:
     """Whether what was there is there, except for what was deleted at the beginning."""
     if not before or not now:
         return not before
@@ -188,7 +188,7 @@ def _goes_on(before: Sequence[Entry], now: Sequence[Entry]) -> bool:
     return list(before[deleted:]) == list(now[: max(0, len(before) - deleted)])
 
 
-def _durable(entries: Sequence[Entry], asked: _Asked, *, promises_all: bool) -> int:
+def _durable(entries: Sequence[LogEntry], asked: _Asked, *, promises_all: bool) -> int:
     """How many of them a power cut cannot take: up to the last that somebody was promised."""
     for count in range(len(entries), 0, -1):
         last = entries[count - 1]

@@ -28,7 +28,7 @@ from state_backends.offline_reader import SnapshotContent
 from state_backends.operator_state import OperatorStateBackend
 
 if TYPE_CHECKING:
-    from engine.explore.invariants.snapshots import Snapshot
+    from engine.explore.invariants.snapshots import SnapshotFile
     from engine.explore.runner import CaseView, FinishedCase
     from engine.runtime.task import Task
     from state_backends.checkpoint_metadata import CheckpointMetadata
@@ -114,7 +114,7 @@ class SavepointsStay(Watcher):
             self._newest = max(self._newest, number)
         self._look(now_ns)
 
-    def _judge_places(self, snapshot: Snapshot, now_ns: int) -> None:
+    def _judge_places(self, snapshot: SnapshotFile, now_ns: int) -> None:
         """A checkpoint refers to no savepoint but the one that its job was started from, if that may be referred to."""
         number, start = snapshot.location.checkpoint_id, self.view.start
         lent = f"{start.path}/" if start is not None and start.restore.mode is not RestoreMode.NO_CLAIM else None
@@ -123,7 +123,7 @@ class SavepointsStay(Watcher):
                 text = f"checkpoint {number} refers to {path}, a file of a savepoint that is its user's"
                 self.violated(text, now_ns, checkpoint_id=number, kind="borrowed")
 
-    def _paths(self, snapshot: Snapshot) -> Iterator[str]:
+    def _paths(self, snapshot: SnapshotFile) -> Iterator[str]:
         try:
             metadata = read_metadata(self.shared, snapshot)
         except (StateBackendError, OSError):

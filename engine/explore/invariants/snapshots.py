@@ -56,7 +56,7 @@ def after_a_crash(files: FileSystem) -> FileSystem:
     return files.survivors() if isinstance(files, MemoryFileSystem) else files
 
 
-class Snapshot(NamedTuple):
+class SnapshotFile(NamedTuple):
     """One snapshot, and the files that it lies on."""
 
     files: FileSystem
@@ -70,16 +70,16 @@ class Snapshot(NamedTuple):
         return self.files.read_bytes(self.location.metadata_path)
 
 
-def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> Snapshot:
+def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> SnapshotFile:
     """A snapshot in checkpoint storage, or elsewhere on its disk when it is a savepoint."""
     manager_files = view.execution.manager.files
     said, job_dir = manager_files.location(checkpoint_id).directory, manager_files.storage.job_dir
     is_checkpoint = posixpath.dirname(said) == job_dir
     files = after_a_crash(view.world.checkpoints) if durable else view.world.checkpoints
-    return Snapshot(files, CheckpointLocation(files, checkpoint_id, said, job_dir if is_checkpoint else None))
+    return SnapshotFile(files, CheckpointLocation(files, checkpoint_id, said, job_dir if is_checkpoint else None))
 
 
-def read_metadata(shared: Shared, snapshot: Snapshot) -> CheckpointMetadata:
+def read_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata:
     """What a snapshot consists of. Equal bytes are read once: several invariants ask.
 
     :raises CorruptStateError: when they are damaged, or belong to another checkpoint
@@ -179,12 +179,12 @@ class CompleteMeansWhole(Watcher):
     def _verify_retained(self, files: FileSystem, now_ns: int | None) -> None:
         storage = storage_of(self.view, files)
         for number in storage.list_checkpoints():
-            self._verify(Snapshot(files, storage.location(number)), now_ns, "is retained, but cannot be restored")
+            self._verify(SnapshotFile(files, storage.location(number)), now_ns, "is retained, but cannot be restored")
 
     def _is_finished(self, task: str) -> bool:
         return task in self._finished and self._finished[task] >= self._running.get(task, 0)
 
-    def _verify(self, snapshot: Snapshot, now_ns: int | None, what: str) -> bool:
+    def _verify(self, snapshot: SnapshotFile, now_ns: int | None, what: str) -> bool:
         """Whether it refers to any files, as far as that is known."""
         number, reader = snapshot.location.checkpoint_id, snapshot.location.reader()
         try:
@@ -250,22 +250,24 @@ class CanonicalBytes(Watcher):
         storage = storage_of(self.view, files)
         for number in storage.list_checkpoints()[-1:]:
             check = partial(self._check_state, chosen // _ONE_CASE_IN)
-            self._guarded(check, Snapshot(files, storage.location(number)), None)
+            self._guarded(check, SnapshotFile(files, storage.location(number)), None)
 
-    def _guarded(self, check: Callable[[Snapshot, int | None], None], snapshot: Snapshot, now_ns: int | None) -> None:
+    def _guarded(
+        self, check: Callable[[SnapshotFile, int | None], None], snapshot: SnapshotFile, now_ns: int | None
+    ) -> None:
         try:
             check(snapshot, now_ns)
         except (StateBackendError, OSError) as error:
             number = snapshot.location.checkpoint_id
             self.violated(f"checkpoint {number} cannot be read: {error}", now_ns, checkpoint_id=number)
 
-    def _check_metadata(self, snapshot: Snapshot, now_ns: int | None) -> None:
+    def _check_metadata(self, snapshot: SnapshotFile, now_ns: int | None) -> None:
         if read_metadata(self.shared, snapshot).to_bytes() != snapshot.content():
             number = snapshot.location.checkpoint_id
             text = f"the metadata of checkpoint {number} is not what is written for what was read from it"
             self.violated(text, now_ns, checkpoint_id=number)
 
-    def _check_state(self, chosen: int, snapshot: Snapshot, now_ns: int | None) -> None:
+    def _check_state(self, chosen: int, snapshot: SnapshotFile, now_ns: int | None) -> None:
         number = snapshot.location.checkpoint_id
         found = _one_state(read_metadata(self.shared, snapshot), chosen)
         if found is None:

@@ -12,7 +12,7 @@ from engine.explore.ledger.findings import KINDS, LOST, TWICE, UNEXPECTED, VISIB
 from engine.explore.ledger.invariant import EffectsInvariant
 from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ranges import Effects, RangeSet
-from engine.explore.ledger.reference import Reference, reference
+from engine.explore.ledger.reference import EffectReference, reference
 
 __all__ = [
     "KINDS",
@@ -28,7 +28,7 @@ __all__ = [
     "Origin",
     "Place",
     "RangeSet",
-    "Reference",
+    "EffectReference",
     "Restart",
     "Seen",
     "findings",

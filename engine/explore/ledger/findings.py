@@ -27,7 +27,7 @@ from operators.files.file_sink import FileSink, read_committed
 
 if TYPE_CHECKING:
     from engine.explore.ledger.ledger import EffectLedger
-    from engine.explore.ledger.reference import Layers, Reference
+    from engine.explore.ledger.reference import EffectReference, Layers
     from engine.graph.plan import ExecutionPlan
     from state_backends.filesystem import FileSystem
 
@@ -187,7 +187,7 @@ def _breaks(finding: Finding, promise: str) -> bool:
 
 
 def findings(
-    ledger: EffectLedger, expected: Reference, *, seen: Mapping[str, Seen] | None = None
+    ledger: EffectLedger, expected: EffectReference, *, seen: Mapping[str, Seen] | None = None
 ) -> Findings:
     """Compare a run with its reference. ``seen``: by uid of a sink, what its readers see in the end."""
     unknown = [restart for restart in ledger.restarts if not restart.is_known]
@@ -198,7 +198,7 @@ def findings(
 
 
 class _Comparison:
-    def __init__(self, ledger: EffectLedger, expected: Reference) -> None:
+    def __init__(self, ledger: EffectLedger, expected: EffectReference) -> None:
         self._ledger = ledger
         self._expected = expected
         self._actual = by_origin(ledger)

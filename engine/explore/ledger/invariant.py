@@ -11,7 +11,7 @@ from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_fil
 from engine.explore.ledger.ledger import EffectLedger
 
 if TYPE_CHECKING:
-    from engine.explore.ledger.reference import Reference
+    from engine.explore.ledger.reference import EffectReference
     from engine.explore.runner import FinishedCase
     from engine.explore.subject import SinkInMemory, World
     from engine.graph.plan import ExecutionPlan
@@ -25,7 +25,7 @@ class EffectsInvariant(Invariant):
     reason = "equal output may be right by chance; which record was lost or counted twice is what there is to repair"
     source = "effect provenance: where-provenance of streams (Glavic et al., Ariadne, DEBS 2013)"
 
-    def __init__(self, expected: Reference, promise: str) -> None:
+    def __init__(self, expected: EffectReference, promise: str) -> None:
         """``expected``: the effects of the case without faults; ``promise``: what it is judged by."""
         super().__init__()
         self.ledger = EffectLedger()

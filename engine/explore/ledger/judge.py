@@ -14,7 +14,7 @@ from engine.explore.invariants import promise_of
 from engine.explore.invariants.base import DAMAGE, NONE
 from engine.explore.invariants.output import PromisedOutput
 from engine.explore.ledger.invariant import EffectsInvariant
-from engine.explore.ledger.reference import Reference, reference
+from engine.explore.ledger.reference import EffectReference, reference
 from engine.explore.subject import World
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def ledger_for(
     return EffectsInvariant(_expected(subject, case, config), promise)
 
 
-def _expected(subject: Subject, case: Case, config: RunConfig) -> Reference:
+def _expected(subject: Subject, case: Case, config: RunConfig) -> EffectReference:
     """The effects without faults, found out once for each input and parallelism."""
     parallelism = case.config.get("parallelism")
     assert parallelism is None or isinstance(parallelism, int), parallelism

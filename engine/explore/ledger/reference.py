@@ -32,7 +32,7 @@ OTHER_SEED = "another order"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class EffectReference:
     """``effects``: by cell and output; ``unsettled``: uids of operators whose effects depend on the order of events."""
 
     effects: dict[Place, Layers]
@@ -70,7 +70,7 @@ def by_origin(ledger: EffectLedger) -> dict[Place, Layers]:
 
 def reference(
     plan: ExecutionPlan, config: RunConfig, *, file_system: FileSystem | None = None, output_dir: str = "."
-) -> Reference:
+) -> EffectReference:
     """Run the job without faults, twice. ``file_system`` is that of its sources.
 
     Raises what the job raises.
@@ -90,7 +90,7 @@ def reference(
         runs.append(by_origin(ledger))
     first, second = runs
     places = dict.fromkeys((*first, *second))
-    return Reference(first, frozenset(place.uid for place in places if first.get(place) != second.get(place)))
+    return EffectReference(first, frozenset(place.uid for place in places if first.get(place) != second.get(place)))
 
 
 def without_sinks(plan: ExecutionPlan) -> ExecutionPlan:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.explore.opinion.elements import NotModelled, Record, Spec, Step
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
 
 
 def _column(value: Any) -> Any:
@@ -26,7 +26,7 @@ def _value(name: str, column: Any) -> Any:
     return listed[0]
 
 
-class MapColumns(Step):
+class MapColumns(EvaluatedStep):
     """The columns that the function returns are all that there are."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -34,7 +34,7 @@ class MapColumns(Step):
         self.emit({name: _value(name, column) for name, column in made.items()}, record.stamp)
 
 
-class FilterColumns(Step):
+class FilterColumns(EvaluatedStep):
     """The records for which the function's bool is true."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -46,7 +46,7 @@ def _columns(record: Record) -> dict[str, Any]:
     return {name: _column(value) for name, value in record.value.items()}
 
 
-class ToColumns(Step):
+class ToColumns(EvaluatedStep):
     """Items of tuples, values of dicts, or plain values, by name; a DOUBLE takes ints too."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -62,7 +62,7 @@ class ToColumns(Step):
         self.emit(found, record.stamp)
 
 
-class ToRows(Step):
+class ToRows(EvaluatedStep):
     """Dicts; with one field its plain values, with several tuples of them."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -74,7 +74,7 @@ class ToRows(Step):
 _FOLDS: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "min": min, "max": max}
 
 
-class ColumnAggregates(Step):
+class ColumnAggregates(EvaluatedStep):
     """Every record with the aggregates of its key so far in further columns."""
 
     def __init__(self, spec: Spec) -> None:
@@ -95,7 +95,7 @@ class ColumnAggregates(Step):
         self.emit(value, record.stamp)
 
 
-STEPS: dict[str, Callable[[Spec], Step]] = {
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
     "operators.columnar.MapColumnsOperator": MapColumns,
     "operators.columnar.FilterColumnsOperator": FilterColumns,
     "operators.columnar.ToColumnsOperator": ToColumns,

@@ -74,19 +74,19 @@ class Spec:
 
 
 @dataclass(slots=True)
-class Outlet:
+class Targets:
     """Where the elements of a step go: ``records`` by side output (``None`` = the main one), ``marks`` everywhere."""
 
     records: dict[str | None, list[Callable[[Record], None]]] = field(default_factory=dict)
     marks: list[Callable[[Mark], None]] = field(default_factory=list)
 
 
-class Step:
+class EvaluatedStep:
     """Base of all steps: passes watermarks on."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.outlet = Outlet()
+        self.outlet = Targets()
         self.at_ms = 0
         self.watermark_ms = MIN_TIMESTAMP_MS
 

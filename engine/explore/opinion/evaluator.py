@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
 from engine.explore.opinion import columns, functions, joins, outputs, patterns, ranking, windows
-from engine.explore.opinion.elements import Element, Mark, NotModelled, Order, Record, Spec, Step
+from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotModelled, Order, Record, Spec
 from engine.explore.opinion.plans import Place, closure_of, depths_of, given_of, route_of, spec_of
 from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
 from engine.graph.channels import connections
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
     from state_backends.filesystem import FileSystem
 
-STEPS: Mapping[str, Callable[[Spec], Step]] = {
+STEPS: Mapping[str, Callable[[Spec], EvaluatedStep]] = {
     **functions.STEPS,
     **windows.STEPS,
     **joins.STEPS,
@@ -121,7 +121,7 @@ class _Subtask:
 
     def __init__(self, vertex: int, depth: int) -> None:
         self.vertex, self.depth = vertex, depth
-        self.head: Step
+        self.head: EvaluatedStep
         self.channels: list[_Channel] = []
         self.is_loop_head = False
         self._idle = False
@@ -148,7 +148,7 @@ class _Subtask:
             self.head.take_mark(Mark(at_ms=at_ms, idle=self._idle))
 
 
-class _Source(Step):
+class _Source(EvaluatedStep):
     """The head of a chain that has no input: it passes its elements on, with their timestamps."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -167,7 +167,7 @@ class _Evaluation:
         self._channels: list[_Channel] = []
         self._noise = order.mixed
         self._depths = depths_of(plan)
-        self._sinks: dict[Place, list[outputs.Sink]] = {}
+        self._sinks: dict[Place, list[outputs.SinkRows]] = {}
 
     def run(self) -> Evaluated:
         """Evaluate."""
@@ -219,7 +219,7 @@ class _Evaluation:
         channels: Mapping[int, Mapping[tuple[int, int], _Channel]],
     ) -> None:
         """Make the steps of a chain, the last one first, each with where it sends to."""
-        steps: dict[int, Step] = {}
+        steps: dict[int, EvaluatedStep] = {}
         for operator in reversed(vertex.operators):
             self.place = (vertex.index, operator.position)
             if self.place in self._unknown:
@@ -240,7 +240,7 @@ class _Evaluation:
         handle(element)
         self.place = before
 
-    def _step(self, vertex: VertexPlan, operator: OperatorPlan, number: int) -> Step:
+    def _step(self, vertex: VertexPlan, operator: OperatorPlan, number: int) -> EvaluatedStep:
         spec = spec_of(vertex, operator, number, self._order)
         if vertex.is_source and operator.position == 0:
             return _Source(spec)
@@ -254,7 +254,7 @@ class _Evaluation:
 
     def _connect(
         self,
-        step: Step,
+        step: EvaluatedStep,
         tag: str | None,
         edge: EdgePlan,
         sender: int,
@@ -343,7 +343,7 @@ class _Evaluation:
         return found
 
 
-def sink_named(plan: ExecutionPlan, uid: str) -> outputs.Sink:
+def sink_named(plan: ExecutionPlan, uid: str) -> outputs.SinkRows:
     """The sink with this uid. Raises :class:`ConfigurationError` when how it writes is not known here."""
     vertex, operator = next(one for one in plan.operators() if one[1].uid == uid)
     try:

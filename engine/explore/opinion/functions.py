@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from engine.explore.opinion.elements import Mark, NotModelled, Record, Spec, Step, is_a, own_copy
-from engine.explore.opinion.state import Cells, Context, MapCell, States, Timers, by_encoding, copied
+from engine.explore.opinion.elements import EvaluatedStep, Mark, NotModelled, Record, Spec, is_a, own_copy
+from engine.explore.opinion.state import Cells, CellStates, Context, MapCell, Timers, by_encoding, copied
 from state_backends.key_groups import key_group_for
 
 
-class Map(Step):
+class Map(EvaluatedStep):
     """One record out for each record in, with its timestamp; of two inputs each has its function."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -24,7 +24,7 @@ class Map(Step):
         self.emit(function(record.value), record.stamp)
 
 
-class FlatMap(Step):
+class FlatMap(EvaluatedStep):
     """Any number of records out for each record in, all with its timestamp."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -33,7 +33,7 @@ class FlatMap(Step):
         self.emit_all(function(record.value), record.stamp)
 
 
-class Filter(Step):
+class Filter(EvaluatedStep):
     """The records for which the predicate is true."""
 
     def on_record(self, record: Record, which: int) -> None:
@@ -41,14 +41,14 @@ class Filter(Step):
             self.emit(record.value, record.stamp)
 
 
-class Pass(Step):
+class Pass(EvaluatedStep):
     """The head of an iteration: every record goes on."""
 
     def on_record(self, record: Record, which: int) -> None:
         self.emit(record.value, record.stamp)
 
 
-class Process(Step):
+class Process(EvaluatedStep):
     """A process function, with keyed state and event-time timers where the stream is keyed.
 
     Timers fire when the watermark reaches them and before it goes on; what they emit has their time.
@@ -124,7 +124,7 @@ class _BroadcastContext(Context):
         more = {"value": (getattr(state, "default", None),), "reducing": (getattr(state, "reduce", None),)}
         if kind not in ("value", "list", "map", "reducing"):
             raise NotModelled(f"it applies a function to {type(state).__name__}")
-        handle = getattr(States(cells), f"{kind}_state")(state.name, *more.get(kind, ()))
+        handle = getattr(CellStates(cells), f"{kind}_state")(state.name, *more.get(kind, ()))
         for key in sorted(cells.named(state.name), key=lambda one: (self._owner.group_of(one), by_encoding(one))):
             cells.key = key
             function(key, handle)
@@ -154,7 +154,7 @@ class BroadcastProcess(Process):
         return key_group_for(key, self.spec.given["max_parallelism"])
 
 
-class Reduce(Step):
+class Reduce(EvaluatedStep):
     """For every record the reduction of its key so far, the first value as it is."""
 
     def __init__(self, spec: Spec) -> None:
@@ -169,7 +169,7 @@ class Reduce(Step):
         self.emit(value, record.stamp)
 
 
-class Aggregate(Step):
+class Aggregate(EvaluatedStep):
     """For every record ``(key, result so far)``."""
 
     def __init__(self, spec: Spec) -> None:
@@ -202,7 +202,7 @@ class Watermarks:
         return record
 
 
-class Timestamps(Step):
+class Timestamps(EvaluatedStep):
     """New event times and watermarks; those from before end here, but for the one that ends the stream.
 
     Watermarks follow at intervals of time, so that how many records lie between two is a matter of the order; they do
@@ -251,7 +251,7 @@ class _Request(NamedTuple):
         raise NotModelled("its service asks for the virtual clock, which depends on costs and schedules")
 
 
-class AsyncMap(Step):
+class AsyncMap(EvaluatedStep):
     """The answers to each record: in the order of the records, or in any between two watermarks.
 
     The service says how long an answer takes, so that retries and the timeout (of all attempts together) are known.
@@ -292,7 +292,7 @@ class AsyncMap(Step):
         return list(result.values)
 
 
-STEPS: dict[str, Callable[[Spec], Step]] = {
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
     "operators.transforms.MapOperator": Map,
     "operators.transforms.FlatMapOperator": FlatMap,
     "operators.transforms.FilterOperator": Filter,

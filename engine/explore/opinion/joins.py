@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
-from engine.explore.opinion.elements import NotModelled, Record, Spec, Step
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
 
 
 class _Pair:
     """What the function over a pair may ask."""
 
-    def __init__(self, step: Step, left_ms: int, right_ms: int) -> None:
+    def __init__(self, step: EvaluatedStep, left_ms: int, right_ms: int) -> None:
         self._step, self.left_timestamp_ms, self.right_timestamp_ms = step, left_ms, right_ms
         self.timestamp_ms = max(left_ms, right_ms)
 
@@ -21,7 +21,7 @@ class _Pair:
         self._step.emit(value, self.timestamp_ms, tag)
 
 
-class IntervalJoin(Step):
+class IntervalPairs(EvaluatedStep):
     """Pairs of one key with ``lower <= right - left <= upper``, each once, with the greater of both times.
 
     A record below the watermark is late and meets nothing. One that was in time is kept as long as something in time
@@ -49,7 +49,7 @@ class IntervalJoin(Step):
                 self.emit_all(given["process"](*pair, _Pair(self, *times)), max(times))
 
 
-class RegularJoin(Step):
+class RegularJoin(EvaluatedStep):
     """All pairs of one key, as changes; a row of a side that an outer join keeps leaves with ``None`` as long as it has
     met nothing."""
 
@@ -95,7 +95,7 @@ class RegularJoin(Step):
         self.emit((kind, (other, row) if which else (row, other)), record.stamp)
 
 
-STEPS: dict[str, Callable[[Spec], Step]] = {
-    "operators.joins.interval_join.IntervalJoinOperator": IntervalJoin,
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
+    "operators.joins.interval_join.IntervalJoinOperator": IntervalPairs,
     "operators.joins.regular_join.RegularJoinOperator": RegularJoin,
 }

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from engine.elements.batch import Batch
-from engine.explore.opinion.elements import NotModelled, Record, Spec, Step, is_a
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec, is_a
 
 Rows = dict[str, list[str]]
 """By bucket, ``""`` for a sink that has none."""
 
 
-class Sink(Step):
+class SinkRows(EvaluatedStep):
     """Base: keeps what comes."""
 
     def __init__(self, spec: Spec) -> None:
@@ -54,7 +54,7 @@ class _BucketContext(NamedTuple):
         raise NotModelled("its buckets go by the virtual clock, which depends on costs and schedules")
 
 
-class Files(Sink):
+class Files(SinkRows):
     """A sink of files: its assigner names the bucket, its format writes the line, and reads it again."""
 
     def __init__(self, spec: Spec) -> None:
@@ -86,7 +86,7 @@ class Files(Sink):
         return lines
 
 
-class Table(Files):
+class TableRows(Files):
     """Files in partitions: the columns that name the partition are in the path, and in the rows only if asked for."""
 
     def __init__(self, spec: Spec) -> None:
@@ -113,21 +113,21 @@ class Staged(Files):
         return [(bucket, record._replace(value=value))]
 
 
-class StagingWriter(Sink):
+class StagingPass(SinkRows):
     """Passes its records on."""
 
     def on_record(self, record: Record, which: int) -> None:
         self.emit(record.value, record.stamp)
 
 
-class DatabaseTable(Sink):
+class DatabaseTable(SinkRows):
     """A table of a database."""
 
     def rows_of(self, record: Record) -> list[tuple[str, Any]]:
         return [("", self.spec.owner.text_of(record.value))]
 
 
-class Upserts(Sink):
+class Upserts(SinkRows):
     """One row per key: the last one, or the one with the greatest version; a record may delete it."""
 
     def rows_of(self, record: Record) -> list[tuple[str, Any]]:
@@ -149,20 +149,20 @@ class Upserts(Sink):
         return {"": sorted(repr(row) for row, deleted in kept.values() if not deleted)}
 
 
-_KINDS: tuple[tuple[str, type[Sink]], ...] = (
-    ("operators.sinks.CollectSink", Sink),
-    ("operators.log.log_sink.LogSink", Sink),
+_KINDS: tuple[tuple[str, type[SinkRows]], ...] = (
+    ("operators.sinks.CollectSink", SinkRows),
+    ("operators.log.log_sink.LogSink", SinkRows),
     ("operators.databases.upsert_sink.UpsertSink", Upserts),
     ("operators.databases.table_sink.TableSink", DatabaseTable),
-    ("operators.table.partitioned_file_sink.WriterSpec", Table),
-    ("operators.table.staged_sink.StagingWriters", StagingWriter),
+    ("operators.table.partitioned_file_sink.WriterSpec", TableRows),
+    ("operators.table.staged_sink.StagingWriters", StagingPass),
     ("operators.table.staged_sink.StagingFinalizer", Staged),
     ("operators.files.file_sink.FileSink", Files),
     ("operators.files.bucketing_sink.BucketingSink", Files),
 )
 
 
-def sink_of(spec: Spec) -> Sink:
+def sink_of(spec: Spec) -> SinkRows:
     """The step for a sink. Raises :class:`NotModelled` for one of another kind."""
     for name, kind in _KINDS:
         if is_a(spec.owner, name):
@@ -170,6 +170,6 @@ def sink_of(spec: Spec) -> Sink:
     raise NotModelled(f"what readers see of a {type(spec.owner).__name__} is known to its own code only")
 
 
-def rows_of(sinks: Sequence[Sink]) -> Rows:
+def rows_of(sinks: Sequence[SinkRows]) -> Rows:
     """What readers see of a sink, all its subtasks together."""
     return sinks[0].seen([row for sink in sinks for row in sink.rows])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from engine.explore.opinion.elements import NotModelled, Record, Spec, Step
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
 from engine.explore.opinion.state import Timers
 
 MOST_RECORDS = 400
@@ -26,7 +26,7 @@ class _Begun(NamedTuple):
     """How many records the last stage has."""
 
 
-class Patterns(Step):
+class Patterns(EvaluatedStep):
     """By event time records wait until the watermark has reached them, and are taken in order, those of one millisecond
     by ``order_by`` or as they came; otherwise they are taken as they come."""
 
@@ -144,4 +144,4 @@ class Patterns(Step):
         return records
 
 
-STEPS: dict[str, Callable[[Spec], Step]] = {"operators.patterns.pattern_operator.PatternOperator": Patterns}
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {"operators.patterns.pattern_operator.PatternOperator": Patterns}

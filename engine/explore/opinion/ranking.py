@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any
 
-from engine.explore.opinion.elements import NotModelled, Record, Spec, Step
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
 from engine.explore.opinion.state import Timers, by_encoding
 
 
-class _Kept(Step):
+class _Kept(EvaluatedStep):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         if spec.given.get("ttl_ms") is not None:
@@ -124,7 +124,7 @@ def _unranked(before: list[Any], after: list[Any]) -> list[Any]:
     return [*(("-D", row) for row in left), *(("+I", row) for row in come)]
 
 
-STEPS: dict[str, Callable[[Spec], Step]] = {
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
     "operators.ranking.deduplication.KeepFirstOperator": First,
     "operators.ranking.deduplication.KeepBestOperator": Best,
     "operators.ranking.deduplication.FirstByWatermarkOperator": FirstInTime,

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from engine.explore.opinion.elements import NotModelled, Step
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled
 from state_backends.encoding import default_codec
 
 _PLAIN = (int, str, bytes, bool, float, type(None))
@@ -167,7 +167,7 @@ class MapCell(_State):
         return not self._read()
 
 
-class States:
+class CellStates:
     """The states of the current key by name, as user functions ask for them. ``prefix`` keeps the names of triggers
     and those of window functions apart; ``scoped``: whether a state is one of the window in hand."""
 
@@ -222,10 +222,10 @@ class Timers:
         return time_ms, key, scope
 
 
-class Context(States):
+class Context(CellStates):
     """What a process function may ask: the contexts of docs/state.md and docs/two-inputs.md in one."""
 
-    def __init__(self, step: Step, cells: Cells, timers: Timers) -> None:
+    def __init__(self, step: EvaluatedStep, cells: Cells, timers: Timers) -> None:
         super().__init__(cells)
         self._step, self._timers = step, timers
         self.timestamp_ms: int | None = None

@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
-from engine.explore.opinion.elements import NotModelled, Record, Spec, Step, is_a, own_copy
-from engine.explore.opinion.state import Cells, ListCell, ReducingCell, States, Timers, copied
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec, is_a, own_copy
+from engine.explore.opinion.state import Cells, CellStates, ListCell, ReducingCell, Timers, copied
 from engine.explore.opinion.triggers import FIRES, PURGES, AtTheEnd, evictor_of, trigger_of
 from operators.evictors import TimestampedValue
 from operators.windows import GlobalWindow, TimeWindow, TumblingEventTimeWindows
@@ -64,12 +64,12 @@ class _NoClock(int):
 _no_clock = _NoClock()
 
 
-class _TriggerContext(States):
+class _TriggerContext(CellStates):
     """What a trigger or evictor may ask about the window in hand."""
 
     end_of_time_ms = MAX_TIMESTAMP_MS
 
-    def __init__(self, step: Windows) -> None:
+    def __init__(self, step: WindowStep) -> None:
         super().__init__(step.cells, "trigger.", scoped=True)
         self._step = step
         self.merged: Sequence[Any] = ()
@@ -116,10 +116,10 @@ class _TriggerContext(States):
 class _WindowContext:
     """What a window function may ask."""
 
-    def __init__(self, step: Windows) -> None:
+    def __init__(self, step: WindowStep) -> None:
         self._step = step
         self.window: Any = None
-        self.global_state = States(step.cells, "function.")
+        self.global_state = CellStates(step.cells, "function.")
 
     @property
     def current_watermark_ms(self) -> int:
@@ -131,18 +131,18 @@ class _WindowContext:
         raise NotModelled("its window function asks for the virtual clock, which depends on costs and schedules")
 
     @property
-    def window_state(self) -> States:
+    def window_state(self) -> CellStates:
         """State of key and window."""
         if self._step.assigner.merges:
             raise TypeError("sessions have no state per window, for windows become one; use global_state instead")
-        return States(self._step.cells, "function.", scoped=True)
+        return CellStates(self._step.cells, "function.", scoped=True)
 
     def side_output(self, tag: str, value: Any) -> None:
         """With the timestamp of the window."""
         self._step.emit(value, self.window.max_timestamp, tag)
 
 
-class Windows(Step):
+class WindowStep(EvaluatedStep):
     """A window operator. ``contents``: by key and window, an accumulator, a reduction or a list of records."""
 
     def __init__(self, spec: Spec) -> None:
@@ -352,8 +352,8 @@ def _pairs(function: Any, key: Any, window: Any, values: Sequence[tuple[int, Any
     ]
 
 
-STEPS: dict[str, Callable[[Spec], Step]] = {
-    "operators.window_operator.WindowOperator": Windows,
-    "operators.window_operator.SlidingWindowOperator": Windows,
-    "operators.triggered_windows.TriggeredWindowOperator": Windows,
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
+    "operators.window_operator.WindowOperator": WindowStep,
+    "operators.window_operator.SlidingWindowOperator": WindowStep,
+    "operators.triggered_windows.TriggeredWindowOperator": WindowStep,
 }

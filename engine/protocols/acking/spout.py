@@ -34,7 +34,7 @@ class Outcome(NamedTuple, Generic[M]):
     root: int | None
 
 
-class Emission(NamedTuple, Generic[M]):
+class SpoutEmission(NamedTuple, Generic[M]):
     """What an emit comes to: a tuple per receiver, what the acker is told, and what has become of it already."""
 
     tuples: list[AnchoredTuple]
@@ -53,14 +53,14 @@ class SpoutBook(Generic[M]):
         self._max_pending = max_pending
         self._pending: RotatingMap[int, M] = RotatingMap(SPOUT_BUCKETS)
 
-    def emit(self, message_id: M | None, receivers: int, new_id: NewId) -> Emission[M]:
+    def emit(self, message_id: M | None, receivers: int, new_id: NewId) -> SpoutEmission[M]:
         """Emit one message to so many receivers. ``message_id`` ``None``: nobody wants to know what becomes of it."""
         if message_id is None or not self._has_ackers:
             outcome = None if message_id is None else Outcome(message_id, ACKED, None)
-            return Emission([UNTRACKED] * receivers, None, outcome)
+            return SpoutEmission([UNTRACKED] * receivers, None, outcome)
         root = new_id()
         tuples, value = root_tuples(root, receivers, new_id)
-        return Emission(tuples, self.track(message_id, root, value), None)
+        return SpoutEmission(tuples, self.track(message_id, root, value), None)
 
     def track(self, message_id: M, root: int, value: int) -> Init:
         """A message is out under ``root``, in tuples whose edges come to ``value``; returns what the acker is told."""

@@ -17,7 +17,7 @@ from operators.transactions.committables import (
     committable,
     summary,
 )
-from operators.transactions.committer_machine import Committed, CommitterMachine
+from operators.transactions.committer_machine import CommittedCheckpoint, CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
@@ -287,7 +287,7 @@ def global_committer(vector: Vector) -> list[str]:
     saved: dict[str, list[Any]] = {}
     commits: list[dict[str, Any]] = []
 
-    def take(event: Vector) -> list[Committed]:
+    def take(event: Vector) -> list[CommittedCheckpoint]:
         nonlocal machine
         message: Message
         match event["op"]:

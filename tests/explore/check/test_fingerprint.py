@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from engine.checkpoint.messages import Acknowledge
-from engine.explore.check.machine import Machine, State
+from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, Occasion, Strike
 from engine.runtime.interference import PROCESS
 from state_backends.descriptors import ValueStateDescriptor
@@ -15,7 +15,7 @@ from state_backends.filesystem import FileSystem
 from tests.explore.check.jobs import calm_case, counting, straight
 
 
-def _run(machine: Machine, state: State, *names: str) -> State:
+def _run(machine: Machine, state: CaseState, *names: str) -> CaseState:
     """The next event of each of these, in this order."""
     for name in names:
         position = next(at for at, event in machine.alternatives(state) if getattr(event.target, "name", "") == name)
@@ -42,7 +42,7 @@ def test_the_order_of_records_that_wait_shows() -> None:
     machine.close()
 
 
-def _change_keyed_state(state: State) -> None:
+def _change_keyed_state(state: CaseState) -> None:
     task = next(task for task in state.execution.manager.tasks.values() if task.name == "count[0]")
     backend = task.contexts[0].keyed_backend()
     backend.set_current_key("a")
@@ -55,20 +55,20 @@ def _write(files: FileSystem, path: str) -> None:
         file.write(b"1")
 
 
-def _change_file(state: State) -> None:
+def _change_file(state: CaseState) -> None:
     _write(state.world.files, "/news")
 
 
-def _change_output(state: State) -> None:
+def _change_output(state: CaseState) -> None:
     state.world.sinks["out"]._results.append([(7, 7)])  # type: ignore[attr-defined]
 
 
-def _change_storage(state: State) -> None:
+def _change_storage(state: CaseState) -> None:
     _write(state.world.checkpoints, "/checkpoints/other")
 
 
 @pytest.mark.parametrize("change", [_change_keyed_state, _change_file, _change_output, _change_storage])
-def test_what_decides_the_future_shows(change: Callable[[State], None]) -> None:
+def test_what_decides_the_future_shows(change: Callable[[CaseState], None]) -> None:
     """Declared state, files, checkpoints and what readers see are part of the state."""
     machine = Machine(counting(2, 2), calm_case(), faults=1)
     state = _run(machine, machine.start(), "left[0]", "count[0]")

@@ -6,11 +6,11 @@ import pytest
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.check.fork import Forker, forking
-from engine.explore.check.machine import Machine, State
+from engine.explore.check.machine import CaseState, Machine
 from tests.explore.check.jobs import calm_case, counting
 
 
-def _step(machine: Machine, state: State, turns: int) -> bool:
+def _step(machine: Machine, state: CaseState, turns: int) -> bool:
     """One event, of one of those whose turn it could be; whether there was one."""
     alternatives = machine.alternatives(state)
     if alternatives:
@@ -18,7 +18,7 @@ def _step(machine: Machine, state: State, turns: int) -> bool:
     return bool(alternatives)
 
 
-def _to_end(machine: Machine, state: State) -> list[bytes]:
+def _to_end(machine: Machine, state: CaseState) -> list[bytes]:
     seen, turns = [], 0
     while _step(machine, state, turns):
         seen.append(machine.fingerprint(state))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from engine.explore.check.independence import Independence
-from engine.explore.check.machine import Machine, State
+from engine.explore.check.machine import CaseState, Machine
 from tests.explore.check.jobs import calm_case, counting, straight
 
 DRAINED = ("count[1]", "out[0]", "count[1]", "out[0]")
 """The second subtask reads what it has, the sink too, and both find nothing more."""
 
 
-def _state(machine: Machine, *names: str) -> State:
+def _state(machine: Machine, *names: str) -> CaseState:
     """A state behind the next events of these, and behind everything that nobody is awake for."""
     state = machine.start()
     for name in ("count[0]", "count[1]", "out[0]", *names):
@@ -24,7 +24,7 @@ def _state(machine: Machine, *names: str) -> State:
     return state
 
 
-def _alone(machine: Machine, state: State, *, is_calm: bool = False) -> str | None:
+def _alone(machine: Machine, state: CaseState, *, is_calm: bool = False) -> str | None:
     independence = Independence(state.execution.plan, machine.config)
     found = independence.alone(state.execution, machine.alternatives(state), is_calm=is_calm)
     return None if found is None else found[1].target.name

@@ -21,7 +21,7 @@ from engine.observe.events import (
 )
 from operators.log.log_sink import LogSink, TransactionalLogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import Entry, Exchange, Request
+from operators.log.transaction_log import Exchange, LogEntry, Request
 from operators.sinks import CollectedResults, CollectSink
 from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual
 
@@ -230,7 +230,7 @@ def test_a_log_that_is_right_is_silent() -> None:
 def test_divergence_is_found() -> None:
     """An offset that gives another value than before."""
 
-    def other(entries: list[Entry], log: Any) -> None:
+    def other(entries: list[LogEntry], log: Any) -> None:
         entries[0] = entries[0]._replace(value="other")
 
     assert read(other) == ["log of sink 'out', rows-0: what was there has changed"]
@@ -239,7 +239,7 @@ def test_divergence_is_found() -> None:
 def test_a_lost_write_is_found() -> None:
     """A committed record that is not there."""
 
-    def lost(entries: list[Entry], log: Any) -> None:
+    def lost(entries: list[LogEntry], log: Any) -> None:
         entries[:] = [entry._replace(offset=at) for at, entry in enumerate(entries[1:])]
 
     assert any("has appended 1 record(s), and others are there" in text for text in read(lost))
@@ -248,7 +248,7 @@ def test_a_lost_write_is_found() -> None:
 def test_a_duplicate_is_found() -> None:
     """A record of a transaction that is there twice."""
 
-    def twice(entries: list[Entry], log: Any) -> None:
+    def twice(entries: list[LogEntry], log: Any) -> None:
         entries.append(entries[0]._replace(offset=len(entries)))
 
     assert any("has appended 1 record(s), and others are there" in text for text in read(twice))
@@ -257,7 +257,7 @@ def test_a_duplicate_is_found() -> None:
 def test_a_gap_is_found() -> None:
     """Offsets that skip one."""
 
-    def skipped(entries: list[Entry], log: Any) -> None:
+    def skipped(entries: list[LogEntry], log: Any) -> None:
         entries[-1] = entries[-1]._replace(offset=len(entries))
 
     assert any("offsets have a gap, or come twice" in text for text in read(skipped))
@@ -266,7 +266,7 @@ def test_a_gap_is_found() -> None:
 def test_an_aborted_read_is_found() -> None:
     """Records whose transaction nobody has committed are visible."""
 
-    def visible(entries: list[Entry], log: Any) -> None:
+    def visible(entries: list[LogEntry], log: Any) -> None:
         entries[-1] = entries[-1]._replace(kind="commit")
 
     assert any("are read, which nobody has committed" in text for text in read(visible))

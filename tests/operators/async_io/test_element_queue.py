@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.async_io.element_queue import ElementQueue, Entry
+from operators.async_io.element_queue import ElementQueue, QueuedRecord
 
 
 def shown(elements: list[Any]) -> list[Any]:
-    return [element.value if isinstance(element, Entry) else element for element in elements]
+    return [element.value if isinstance(element, QueuedRecord) else element for element in elements]
 
 
 def leave(queue: ElementQueue) -> list[Any]:
@@ -76,8 +76,8 @@ def test_everything_leaves_once_and_nothing_crosses_an_event(steps: list[Any], o
     has something unanswered before it, in the order of the answers."""
     queue = ElementQueue(ordered=ordered)
     model: list[Any] = []
-    answers: list[Entry] = []
-    pending: list[Entry] = []
+    answers: list[QueuedRecord] = []
+    pending: list[QueuedRecord] = []
     number = 0
     for step in [*steps, *[0] * len(steps)]:
         if step == "put":
@@ -95,7 +95,7 @@ def test_everything_leaves_once_and_nothing_crosses_an_event(steps: list[Any], o
             answers.append(entry)
         wanted: list[Any] = []
         while model:
-            size = next((at for at, one in enumerate(model) if not isinstance(one, Entry)), len(model))
+            size = next((at for at, one in enumerate(model) if not isinstance(one, QueuedRecord)), len(model))
             segment = model[:size]
             if ordered:
                 ready = []
@@ -111,7 +111,8 @@ def test_everything_leaves_once_and_nothing_crosses_an_event(steps: list[Any], o
                 break
             wanted.append(model.pop(0))
         assert leave(queue) == shown(wanted)
-        assert [entry.value for entry in queue.entries()] == [one.value for one in model if isinstance(one, Entry)]
+        records = [one.value for one in model if isinstance(one, QueuedRecord)]
+        assert [entry.value for entry in queue.entries()] == records
     assert queue.is_empty
 
 

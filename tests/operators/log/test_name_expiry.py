@@ -12,7 +12,7 @@ from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.log_reader import committed_records
 from operators.log.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import InvalidTransactionError, Producer, TransactionGoneError
+from operators.log.transaction_log import InvalidTransactionError, LogTransactionGoneError, Producer
 from state_backends.faulty_filesystem import FaultInjectingFileSystem
 from state_backends.filesystem import MemoryFileSystem
 from tests.operators.harness import START_NS, Checkpoint, Harness
@@ -58,7 +58,7 @@ def test_a_name_is_forgotten_when_its_last_transaction_is_long_over(log: Log) ->
     assert log.commit(producer, 10 + LIFE_NS).epoch == 1
     assert names(log, 11 + LIFE_NS) == []
     assert [one.value for one in log.read("t", 0)] == ["a"]
-    with pytest.raises(TransactionGoneError, match="the log has never heard of it"):
+    with pytest.raises(LogTransactionGoneError, match="the log has never heard of it"):
         log.commit(producer, 11 + LIFE_NS)
     log.validate()
 

@@ -32,10 +32,10 @@ from operators.log.transaction_log import (
     UNKNOWN,
     InvalidTransactionError,
     LogTimeoutError,
+    LogTransactionGoneError,
     Producer,
     ProducerFencedError,
     Request,
-    TransactionGoneError,
     TransactionLog,
     TransactionLogError,
 )
@@ -300,7 +300,7 @@ class LogMachine(RuleBasedStateMachine):
         def effect() -> type[TransactionLogError] | None:
             found = self.model.transactions.get(producer)
             if found is None or found.state in (ABORTED, EXPIRED, FENCED):
-                return TransactionGoneError
+                return LogTransactionGoneError
             if found.state != COMMITTED:
                 self.model.end(producer.transactional_id, COMMITTED)
             return None
@@ -398,7 +398,7 @@ def test_a_newer_producer_fences_the_older(new_log: NewLog) -> None:
     ):
         with pytest.raises(ProducerFencedError, match="the newest is"):
             ask()
-    with pytest.raises(TransactionGoneError, match="a newer producer of this name has aborted it"):
+    with pytest.raises(LogTransactionGoneError, match="a newer producer of this name has aborted it"):
         log.commit(zombie, 1)
     assert visible(log) == []
     results = [exchange.result for exchange in log.history[-4:]]
@@ -453,7 +453,7 @@ def test_a_transaction_expires_whether_it_is_prepared_or_not(new_log: NewLog) ->
     log.expire(TIMEOUT_NS + 1)
 
     assert log.outcome(producer, TIMEOUT_NS + 1) == EXPIRED
-    with pytest.raises(TransactionGoneError, match="open for longer than its timeout"):
+    with pytest.raises(LogTransactionGoneError, match="open for longer than its timeout"):
         log.commit(producer, TIMEOUT_NS + 1)
     assert log.open_transactions() == []
 
@@ -484,7 +484,7 @@ def test_ends_are_idempotent_for_ever(new_log: NewLog) -> None:
     assert visible(log) == [1, 2]
     with pytest.raises(InvalidTransactionError, match="its transaction is committed"):
         log.abort(first, 0)
-    with pytest.raises(TransactionGoneError, match="it was aborted"):
+    with pytest.raises(LogTransactionGoneError, match="it was aborted"):
         log.commit(second, 0)
     assert log.transactions("a", 0)[0].newest_note == 3
 
@@ -554,6 +554,6 @@ def test_a_log_can_be_copied_and_compared(new_log: NewLog) -> None:
 
 def test_an_error_can_be_copied() -> None:
     """A run that is copied may hold one."""
-    error = pickle.loads(pickle.dumps(TransactionGoneError(Producer("a", 1), EXPIRED)))
+    error = pickle.loads(pickle.dumps(LogTransactionGoneError(Producer("a", 1), EXPIRED)))
     assert (error.producer, error.outcome) == (Producer("a", 1), EXPIRED)
     assert "longer than its timeout" in str(error)

@@ -24,10 +24,10 @@ from operators.log.transaction_log import (
     FENCED,
     READ_UNCOMMITTED,
     LogTimeoutError,
+    LogTransactionGoneError,
     Producer,
     ProducerFencedError,
     Request,
-    TransactionGoneError,
     TransactionLogError,
 )
 from operators.transactions.two_phase_commit import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
@@ -601,7 +601,7 @@ def test_the_log_is_a_log_that_can_be_gone() -> None:
     cluster.sink.log.create_topic("rows", 1)
     with pytest.raises(DataLossError, match="the log has never heard of it"):
         cluster.start()
-    assert issubclass(TransactionGoneError, TransactionLogError)
+    assert issubclass(LogTransactionGoneError, TransactionLogError)
 
 
 # --- any mixture --------------------------------------------------------------------------------------------------
