@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.explore.case import Case
-from engine.explore.reference import CountDifference, OutputComparison, compare_by_key, compare_outputs
+from engine.explore.output_comparison import CountDifference, OutputComparison, compare_by_key, compare_outputs
 from engine.explore.runner import run_case
 from engine.explore.savepoints import parse_savepoint
 from engine.explore.selfcheck import SelfCheckReport, Surroundings, self_check

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import WeirError
 from engine.explore.case import Case
-from engine.explore.reference import OutputComparison, compare_outputs
+from engine.explore.output_comparison import OutputComparison, compare_outputs
 from engine.explore.runner import Bounds, FinishedCase, run_case
 from engine.explore.savepoints import Savepoint
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals

@@ -33,7 +33,7 @@ from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_a
 
 if TYPE_CHECKING:
     from engine.explore.expected import Expected
-    from engine.explore.ledger.reference import EffectReference as Effects
+    from engine.explore.ledger.effect_reference import EffectReference as Effects
     from engine.explore.references import Reference, References
     from engine.explore.swarm import Measure
     from engine.graph.job import Job

@@ -20,7 +20,7 @@ from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, End
 from engine.explore.invariants import invariants_for, promise_of
 from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from engine.explore.invariants.output import PromisedOutput
-from engine.explore.reference import compare_outputs
+from engine.explore.output_comparison import compare_outputs
 from engine.explore.references import RUNS, Reference
 from engine.explore.runner import run_case
 from engine.explore.savepoints import DRAIN

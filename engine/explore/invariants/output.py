@@ -24,8 +24,8 @@ from engine.explore.invariants.base import (
     promise_of,
     shown,
 )
+from engine.explore.output_comparison import compare_outputs
 from engine.explore.outputs import without_rows
-from engine.explore.reference import compare_outputs
 from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ be, and ``findings`` compares the two.
 
 from __future__ import annotations
 
+from engine.explore.ledger.effect_reference import EffectReference, reference
 from engine.explore.ledger.entries import Origin, Place, Restart
 from engine.explore.ledger.findings import KINDS, LOST, TWICE, UNEXPECTED, VISIBLE, Finding, Findings, Seen, findings
 from engine.explore.ledger.invariant import EffectsInvariant
 from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ranges import Effects, RangeSet
-from engine.explore.ledger.reference import EffectReference, reference
 
 __all__ = [
     "KINDS",

@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.explore.ledger.effect_reference import by_origin
 from engine.explore.ledger.entries import OUTPUT, Exposed, Origin, Place, RecordCause, Restart
 from engine.explore.ledger.ranges import Effects, Range, RangeSet
-from engine.explore.ledger.reference import by_origin
 from engine.explore.ledger.words import listed, origin_name, place_name, records_text, restart_text, times
 from engine.runtime.job_state import FINISHED
 from operators.files.file_sink import FileSink, read_committed
 
 if TYPE_CHECKING:
+    from engine.explore.ledger.effect_reference import EffectReference, Layers
     from engine.explore.ledger.ledger import EffectLedger
-    from engine.explore.ledger.reference import EffectReference, Layers
     from engine.graph.plan import ExecutionPlan
     from state_backends.filesystem import FileSystem
 

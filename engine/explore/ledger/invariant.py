@@ -11,7 +11,7 @@ from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_fil
 from engine.explore.ledger.ledger import EffectLedger
 
 if TYPE_CHECKING:
-    from engine.explore.ledger.reference import EffectReference
+    from engine.explore.ledger.effect_reference import EffectReference
     from engine.explore.runner import FinishedCase
     from engine.explore.subject import SinkInMemory, World
     from engine.graph.plan import ExecutionPlan

@@ -13,8 +13,8 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.invariants import promise_of
 from engine.explore.invariants.base import DAMAGE, NONE
 from engine.explore.invariants.output import PromisedOutput
+from engine.explore.ledger.effect_reference import EffectReference, reference
 from engine.explore.ledger.invariant import EffectsInvariant
-from engine.explore.ledger.reference import EffectReference, reference
 from engine.explore.subject import World
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from engine import Job
 from engine.explore.case import FIFO, Case
 from engine.explore.opinion import Opinion, second_opinion
-from engine.explore.reference import compare_outputs
+from engine.explore.output_comparison import compare_outputs
 from engine.explore.references import undisturbed
 from engine.explore.subject import Subject, World
 

@@ -21,7 +21,7 @@ from engine.cli.subjects import load_subject
 from engine.elements.operator import Operator
 from engine.explore.case import FIFO, Case
 from engine.explore.opinion import second_opinion
-from engine.explore.reference import compare_outputs
+from engine.explore.output_comparison import compare_outputs
 from engine.explore.references import undisturbed
 from engine.explore.subject import Subject, World
 from examples.database_sinks import paying, sinks
