@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.__main__ import main
 from tests.conformance.compare import Comparison, MalformedVector, check_fields, plain, same
+from tests.conformance.complaints import check_each
 from tests.conformance.runner import Verdict, replay
 
 GOOD = {"name": "good", "kind": "round_up_to_power_of_two", "input": {"x": 3}, "expect": {"result": 4}}
@@ -161,3 +162,14 @@ def test_unknown_fields_are_named() -> None:
     """The message says where and which."""
     with pytest.raises(MalformedVector, match=r"^input has unknown fields: b, c$"):
         check_fields({"a": 1, "c": 1, "b": 1}, {"a"}, "input")
+
+
+def test_a_check_of_many_vectors_tells_everything_it_finds() -> None:
+    """Each complaint names its vector, and an error in one vector hides nothing of the next."""
+
+    def check(vector: dict[str, Any]) -> list[str]:
+        return [f"{field} is wrong" for field in vector["expect"] if vector["expect"][field] != 4]
+
+    check_each([GOOD], check)
+    with pytest.raises(pytest.fail.Exception, match=r"^empty: KeyError: 'expect'\nbad: result is wrong$"):
+        check_each([GOOD, {"name": "empty"}, BAD], check)

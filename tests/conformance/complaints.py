@@ -1,0 +1,21 @@
+"""A check of many vectors in one test: everything it finds is told together, each under the name of its vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.conformance.compare import Vector
+
+
+def check_each(vectors: Iterable[Vector], check: Callable[[Vector], Iterable[str]]) -> None:
+    """Fail with all that ``check`` says about the vectors. An error that it raises ends no other vector's check."""
+    found = []
+    for vector in vectors:
+        try:
+            found += [f"{vector['name']}: {text}" for text in check(vector)]
+        except Exception as problem:
+            found.append(f"{vector['name']}: {type(problem).__name__}: {problem}")
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
