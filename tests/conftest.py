@@ -9,6 +9,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from tests.house.collection import MADE_KERNELS, kernels_noted
+
 # Other tests and a Spark session share the cores, so wall time says nothing: no deadline. The default search
 # is the same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
@@ -17,14 +19,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect with the garbage collector off: it would take as long as the collection itself.
 
-    Modules and tests live as long as the run, so the collector never looks through them later either.
+    Modules and tests live as long as the run, so the collector never looks through them later either. A test reads
+    which modules ran a job while they were imported: that would take long, too.
     """
     gc.disable()
     try:
-        return (yield)
+        with kernels_noted() as session.config.stash[MADE_KERNELS]:
+            return (yield)
     finally:
         gc.freeze()
         gc.enable()

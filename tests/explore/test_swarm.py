@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from engine.elements.errors import ConfigurationError
 from engine.explore import swarm
-from engine.explore.case import SCHEDULERS
+from engine.explore.case import SCHEDULERS, Case
 from engine.explore.codec import case_to_plain
 from engine.explore.runner import run_case
 from engine.explore.settings import RESTART_DELAY_NS, run_config
@@ -19,20 +20,28 @@ from tests.explore.subjects import chained_subject, counting_subject, failing_su
 from tests.mutants.jobs import logged
 
 SUBJECT = counting_subject()
-MEASURE = Measure.of(SUBJECT)
-CASES = [draw_case(Swarm(), MEASURE, f"test/{number}") for number in range(300)]
+
+
+@cache
+def measured() -> Measure:
+    return Measure.of(SUBJECT)
+
+
+@cache
+def drawn() -> list[Case]:
+    return [draw_case(Swarm(), measured(), f"test/{number}") for number in range(300)]
 
 
 def test_a_seed_is_a_case() -> None:
     """The same seed, swarm and job: the same case; another seed: another one."""
     again = [draw_case(Swarm(), Measure.of(counting_subject()), f"test/{number}") for number in range(50)]
-    assert again == CASES[:50]
-    assert len({str(case_to_plain(case)) for case in CASES}) == len(CASES)
+    assert again == drawn()[:50]
+    assert len({str(case_to_plain(case)) for case in drawn()}) == len(drawn())
 
 
 def test_pinned() -> None:
     """What a seed means is a promise: if this changes on purpose, SWARM_VERSION grows with it."""
-    case = draw_case(Swarm(), MEASURE, "pinned")
+    case = draw_case(Swarm(), measured(), "pinned")
     assert (case.scheduler, case.preemptions, case.config["mode"], case.mix.most) == PINNED
 
 
@@ -41,21 +50,21 @@ PINNED = ("fifo", 3, "unaligned", 2)
 
 def test_every_case_makes_sense() -> None:
     """Whatever is drawn, the configuration accepts it."""
-    for case in CASES:
+    for case in drawn():
         run_config(case)
 
 
 def test_everything_is_drawn_now_and_then() -> None:
     """Modes, schedulers, backends, parallelisms and every possible kind of fault: none is left out."""
-    assert {case.config["mode"] for case in CASES} == {*Swarm().modes}
-    assert {case.scheduler for case in CASES} == {*SCHEDULERS}
-    assert {case.config["state_backend"] for case in CASES} == {"heap", "lsm", "changelog", "changelog:lsm"}
-    assert {case.config.get("parallelism") for case in CASES} == {None, 1, 2, 3}
-    assert {str(case.config["checkpoint_interval"])[-2:] for case in CASES} == {"ns", "ec"}
-    kinds = Counter(kind for case in CASES for kind in case.mix.per_million)
-    assert {*kinds} == {*possible_kinds(Swarm(), MEASURE)}
+    assert {case.config["mode"] for case in drawn()} == {*Swarm().modes}
+    assert {case.scheduler for case in drawn()} == {*SCHEDULERS}
+    assert {case.config["state_backend"] for case in drawn()} == {"heap", "lsm", "changelog", "changelog:lsm"}
+    assert {case.config.get("parallelism") for case in drawn()} == {None, 1, 2, 3}
+    assert {str(case.config["checkpoint_interval"])[-2:] for case in drawn()} == {"ns", "ec"}
+    kinds = Counter(kind for case in drawn() for kind in case.mix.per_million)
+    assert {*kinds} == {*possible_kinds(Swarm(), measured())}
     assert kinds["crash"] > 75
-    assert any(not case.mix.per_million for case in CASES), "some runs have no faults at all"
+    assert any(not case.mix.per_million for case in drawn()), "some runs have no faults at all"
 
 
 def test_nothing_is_drawn_that_the_job_cannot_have() -> None:
@@ -73,7 +82,7 @@ def test_nothing_is_drawn_that_the_job_cannot_have() -> None:
 
 def test_what_belongs_to_one_mode_is_drawn_only_there() -> None:
     """An alignment timeout only where barriers turn unaligned, overlapping checkpoints only where they may."""
-    for case in CASES:
+    for case in drawn():
         if case.config["mode"] != ALIGNED_TIMEOUT:
             assert "aligned_timeout_ns" not in case.config
         if case.config["mode"] in ("unaligned", ALIGNED_TIMEOUT):
@@ -83,8 +92,8 @@ def test_what_belongs_to_one_mode_is_drawn_only_there() -> None:
 def test_what_is_fixed_is_not_drawn() -> None:
     """Fixed settings are in every case; all else is drawn as without them."""
     fixed = Swarm(fixed={"batch_size": 7, "mode": "unaligned"})
-    for number, case in enumerate(CASES[:100]):
-        held = draw_case(fixed, MEASURE, f"test/{number}")
+    for number, case in enumerate(drawn()[:100]):
+        held = draw_case(fixed, measured(), f"test/{number}")
         assert (held.config["batch_size"], held.config["mode"]) == (7, "unaligned")
         if case.config["mode"] == "unaligned":
             assert {**held.config, "batch_size": 0} == {**case.config, "batch_size": 0}
@@ -106,7 +115,7 @@ def test_faults_of_a_log_are_measured_against_its_requests() -> None:
 
 def test_pauses_outlast_the_patience_of_the_job_manager() -> None:
     """Every fourth run aims one at a task in its work, and its successor is there before it wakes."""
-    cases = [draw_case(Swarm(kinds=("pause",)), MEASURE, str(number)) for number in range(80)]
+    cases = [draw_case(Swarm(kinds=("pause",)), measured(), str(number)) for number in range(80)]
     aimed = [(fault, case.config["heartbeat_timeout_ns"]) for case in cases for fault in case.faults]
     assert len(aimed) > 10
     for fault, timeout_ns in aimed:
@@ -131,7 +140,7 @@ def test_aimed_pauses_are_meant_for_tasks_that_any_parallelism_has() -> None:
 def test_usual_settings_are_those_of_every_second_run() -> None:
     """They come with the job; searching only around them would miss what other settings show."""
     usual = Swarm(usual={"batch_size": 77, "aligned_timeout_ns": 5})
-    cases = [draw_case(usual, MEASURE, str(number)) for number in range(200)]
+    cases = [draw_case(usual, measured(), str(number)) for number in range(200)]
     assert 60 < sum(case.config["batch_size"] == 77 for case in cases) < 140
     for case in cases:
         run_config(case)
@@ -139,7 +148,7 @@ def test_usual_settings_are_those_of_every_second_run() -> None:
 
 def test_faults_are_not_drawn_when_none_are_asked_for() -> None:
     """No kinds: no faults, and still every schedule and configuration."""
-    cases = [draw_case(Swarm(kinds=()), MEASURE, str(number)) for number in range(30)]
+    cases = [draw_case(Swarm(kinds=()), measured(), str(number)) for number in range(30)]
     assert all(case.mix.per_million == {} for case in cases)
 
 
@@ -160,7 +169,7 @@ def test_drawn_cases_without_faults_commit_the_reference() -> None:
     """Whatever the configuration and the schedule: the rows of the reference."""
     expected = sorted(SUBJECT.reference().rows["out"])
     for number in range(25):
-        finished = run_case(SUBJECT, draw_case(Swarm(kinds=()), MEASURE, f"plain/{number}"))
+        finished = run_case(SUBJECT, draw_case(Swarm(kinds=()), measured(), f"plain/{number}"))
         assert finished.violations == []
         assert sorted(finished.committed["out"]) == expected
 

@@ -43,6 +43,7 @@ def test_spark_tests_share_a_worker(tmp_path: Path) -> None:
     settings = ["-c", os.devnull, "--rootdir", str(tmp_path), "-o", "markers=spark: needs Spark"]
     workers = ["-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = str(ROOT)  # for what the conftest imports
     finished = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *settings, *workers, "test_some.py"],
         cwd=tmp_path,

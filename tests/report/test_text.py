@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,7 +17,11 @@ from engine.report.tables import TABLE_WIDTH
 from engine.report.text import HISTORY_ROWS, NOTES, SUBTASK_ROWS, TASK_ROWS, note_lines, print_report, report_parts
 from tests.report.runs import make_run
 
-KILLED = make_run(kill=True).report
+
+@cache
+def killed() -> dict[str, Any]:
+    """The report of a run that was killed once. Nothing may change it: tests that do take a copy."""
+    return make_run(kill=True).report
 
 
 def text_of(report: dict[str, Any], width: int = 300) -> str:
@@ -28,7 +33,7 @@ def text_of(report: dict[str, Any], width: int = 300) -> str:
 
 def changed(**of_every_row: Any) -> dict[str, Any]:
     """The report with these values in every row of the history."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     for row in report["checkpoints"]["history"]:
         row.update(of_every_row)
     return report
@@ -58,7 +63,7 @@ def words(text: str) -> list[str]:
 
 def test_headings_are_flinks() -> None:
     """Overview, History, per subtask and Summary, under the names of Flink's checkpoint tab."""
-    text = text_of(KILLED)
+    text = text_of(killed())
     history, subtasks, summary = (
         headings(table_text(text, title))
         for title in ("History", "Checkpoint 4, the slowest of these, by subtask", "Summary")
@@ -76,7 +81,7 @@ def test_headings_are_flinks() -> None:
 
 def test_when_a_checkpoint_was_requested_is_shown_if_one_had_to_wait() -> None:
     """Beside the time of the trigger; a report of an earlier version knows one time only."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     report["checkpoints"]["history"][0]["request_timestamp"] -= 1
     assert "Request" in headings(table_text(text_of(report), "History"))
 
@@ -87,35 +92,35 @@ def test_when_a_checkpoint_was_requested_is_shown_if_one_had_to_wait() -> None:
 
 def test_the_summary_has_a_line_for_each_percentile() -> None:
     """Minimum, average, maximum and the five that Flink shows."""
-    lines = table_text(text_of(KILLED), "Summary").splitlines()
+    lines = table_text(text_of(killed()), "Summary").splitlines()
 
     assert [line.split()[0] for line in lines[-8:]] == [
         "Minimum", "Average", "Maximum", "p50", "p90", "p95", "p99", "p99.9",
     ]  # fmt: skip
-    spread = KILLED["checkpoints"]["summary"]["checkpointed_size"]
+    spread = killed()["checkpoints"]["summary"]["checkpointed_size"]
     assert [int(line.split()[2]) for line in lines[-8:-5]] == [spread[which] for which in ("min", "avg", "max")]
 
 
 def test_rows_show_the_numbers_of_the_report() -> None:
     """The newest checkpoint first, with its id, status, acknowledgements and size."""
-    lines = table_text(text_of(KILLED), "History").splitlines()
+    lines = table_text(text_of(killed()), "History").splitlines()
     rows = [line.split() for line in lines if line[:2].strip().isdigit()]
 
     assert [(int(row[0]), row[1], row[2]) for row in rows] == [
         (row["id"], row["status"], f"{row['num_acknowledged_subtasks']}/{row['num_subtasks']}")
-        for row in KILLED["checkpoints"]["history"]
+        for row in killed()["checkpoints"]["history"]
     ]
-    assert [int(row[5]) for row in rows] == [row["checkpointed_size"] for row in KILLED["checkpoints"]["history"]]
+    assert [int(row[5]) for row in rows] == [row["checkpointed_size"] for row in killed()["checkpoints"]["history"]]
 
 
 def test_failed_checkpoints_show_their_reason() -> None:
     """By its name and in words, under the history."""
-    assert "checkpoint 2 failed (CHECKPOINT_COORDINATOR_SUSPEND): the job left the running state" in text_of(KILLED)
+    assert "checkpoint 2 failed (CHECKPOINT_COORDINATOR_SUSPEND): the job left the running state" in text_of(killed())
 
 
 def test_an_inconsistent_cut_shows_both_ways() -> None:
     """How many a restore would count twice, and how many it would lose."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     report["checkpoints"]["history"][1].update(orphans=3, in_transit=2)
     cuts = [line.split()[7:] for line in table_text(text_of(report), "History").splitlines() if "µs" in line]
 
@@ -135,7 +140,7 @@ def test_an_inconsistent_cut_shows_both_ways() -> None:
 )
 def test_columns_that_say_something_are_shown(change: dict[str, Any], heading: str) -> None:
     """Full size, in-flight data, type and cut, as soon as one of the shown rows makes a difference."""
-    assert heading not in table_text(text_of(KILLED), "History")
+    assert heading not in table_text(text_of(killed()), "History")
     text = text_of(changed(**change))
 
     assert heading in text[text.index("History") : text.index("by subtask")]
@@ -143,7 +148,7 @@ def test_columns_that_say_something_are_shown(change: dict[str, Any], heading: s
 
 def test_types_have_short_names() -> None:
     """Every type that a row can have, in the column behind the id."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     for row, type_ in zip(report["checkpoints"]["history"], CheckpointType, strict=True):
         row["checkpoint_type"] = type_.value
     rows = [line.split() for line in table_text(text_of(report), "History").splitlines() if "µs" in line]
@@ -153,7 +158,7 @@ def test_types_have_short_names() -> None:
 
 def test_in_flight_data_of_subtasks_is_shown_where_there_is_some() -> None:
     """In the table of subtasks: beside the other numbers, or in a further table."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     row = report["checkpoints"]["history"][0]
     task = next(iter(row["tasks"].values()))
     task["subtasks"][0]["alignment"]["persisted"] = 2048
@@ -169,7 +174,7 @@ def test_in_flight_data_of_subtasks_is_shown_where_there_is_some() -> None:
 
 def test_the_slowest_checkpoint_is_shown_in_detail() -> None:
     """Of those in the history that is shown: an older one that took longer, and not one that failed."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     report["checkpoints"]["history"][1]["end_to_end_duration"] = 10**6
     report["checkpoints"]["history"][2]["end_to_end_duration"] = 10**7
 
@@ -181,18 +186,18 @@ def test_the_slowest_checkpoint_is_shown_in_detail() -> None:
 
 def test_names_in_brackets_are_no_markup() -> None:
     """`sum -> out[0]` is printed as it is; rich would take the brackets for a style."""
-    assert "sum -> out[0]" in text_of(KILLED)
+    assert "sum -> out[0]" in text_of(killed())
 
 
 def test_counters_have_a_table_of_their_own() -> None:
     """One line per operator, subtask and counter; a run without counters has none."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     report["metrics"]["operators"] = {"window[1]": {"numLateRecordsDropped": 1234}}
 
     assert table_text(text_of(report), "Counters, all attempts together").splitlines()[-1].split() == [
         "window[1]", "numLateRecordsDropped", "1,234",
     ]  # fmt: skip
-    assert "Counters" not in text_of(KILLED)
+    assert "Counters" not in text_of(killed())
 
 
 def test_a_run_without_checkpoints_prints_no_empty_tables() -> None:
@@ -206,7 +211,7 @@ def test_a_run_without_checkpoints_prints_no_empty_tables() -> None:
 
 def test_a_run_whose_checkpoints_all_failed_has_a_history_only() -> None:
     """There is nothing to summarise and no subtask to show."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     checkpoints = report["checkpoints"]
     checkpoints["history"] = [row for row in checkpoints["history"] if row["status"] == "FAILED"]
     checkpoints["counts"]["completed"] = 0
@@ -222,8 +227,8 @@ def test_a_run_whose_checkpoints_all_failed_has_a_history_only() -> None:
 
 def test_after_a_failure_tasks_say_their_attempt_and_what_all_attempts_did() -> None:
     """An attempt alone would look as if records were lost."""
-    table = table_text(text_of(KILLED), "Tasks, each in its last attempt")
-    task = KILLED["tasks"][0]
+    table = table_text(text_of(killed()), "Tasks, each in its last attempt")
+    task = killed()["tasks"][0]
 
     expected = "Task Attempt State Records in Records out In, all attempts Out, all attempts"
     assert headings(table) == words(expected)
@@ -235,7 +240,7 @@ def test_after_a_failure_tasks_say_their_attempt_and_what_all_attempts_did() -> 
 
 def test_one_attempt_needs_no_number() -> None:
     """The table is as narrow as before."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     report["run"]["attempts"] = 1
 
     assert "ttempt" not in table_text(text_of(report), "Tasks")
@@ -243,7 +248,7 @@ def test_one_attempt_needs_no_number() -> None:
 
 def test_a_part_of_the_tasks_that_started_anew_is_named() -> None:
     """One by its name, several by their number."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     (restore,) = [one for one in report["restores"] if one["attempt"] == 2]
     restore["tasks"] = ["numbers[0]"]
     one = text_of(report)
@@ -256,7 +261,7 @@ def test_a_part_of_the_tasks_that_started_anew_is_named() -> None:
 
 def test_a_long_history_says_what_it_leaves_out() -> None:
     """The newest rows are shown, and the title says of how many."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     row = report["checkpoints"]["history"][0]
     report["checkpoints"]["history"] = [{**row, "id": number} for number in range(3000, 0, -1)]
     text = text_of(report)
@@ -268,7 +273,7 @@ def test_a_long_history_says_what_it_leaves_out() -> None:
 
 def test_many_tasks_and_counters_are_cut() -> None:
     """The titles say of how many."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     report["tasks"] = [{**report["tasks"][0], "name": f"t[{number}]"} for number in range(TASK_ROWS + 1)]
     report["metrics"]["operators"] = {f"o[{number}]": {"c": 1} for number in range(TASK_ROWS + 5)}
     text = text_of(report)
@@ -283,7 +288,7 @@ def test_many_tasks_and_counters_are_cut() -> None:
 )
 def test_tasks_of_many_subtasks_show_their_spread_only(parallelism: int, lines: int) -> None:
     """One or two are shown; up to eight have their spread too; of more there is the spread and their number."""
-    report = copy.deepcopy(KILLED)
+    report = copy.deepcopy(killed())
     row = report["checkpoints"]["history"][0]
     name, task = next(iter(row["tasks"].items()))
     one = task["subtasks"][0]
@@ -320,7 +325,7 @@ def test_tables_fit_eighty_columns_on_any_console(width: int) -> None:
 
 def test_a_narrower_console_gets_narrower_tables() -> None:
     """Nothing is cut: what does not fit beside the first column goes into a further table."""
-    lines = [line.rstrip() for line in text_of(KILLED, 40).splitlines()]
+    lines = [line.rstrip() for line in text_of(killed(), 40).splitlines()]
 
     assert max(map(len, lines)) <= 40
     assert "History (continued)" in lines

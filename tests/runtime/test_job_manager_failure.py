@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,12 +16,13 @@ from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered, TaskState
 from engine.runtime.cost import CostModel
-from engine.runtime.execution import Execution
+from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from tests.cases import case
 from tests.runtime.support import (
     US,
     Trace,
@@ -58,40 +62,61 @@ def struck(made: Execution, *after_events: int) -> Execution:
     return made
 
 
-def event_count(**settings: Any) -> int:
+@cache
+def event_count() -> int:
     """How many kernel events the undisturbed run takes."""
-    return execution(counting(CollectedResults()), **{**SETTINGS, **settings}).run().events_executed
+    return execution(counting(CollectedResults()), **SETTINGS).run().events_executed
 
 
-EVENTS = event_count()
+@dataclass(frozen=True)
+class Killed:
+    """A run whose job manager was killed once."""
+
+    result: ExecutionResult
+    records: Counter[Any]
+    trace: Trace
+    oracle: CutOracle
 
 
-@pytest.mark.parametrize("after", range(EVENTS))
-def test_killed_behind_any_event_each_record_is_counted_once(after: int) -> None:
+@cache
+def killed_after(events: int) -> Killed:
+    """The job, its job manager killed after so many kernel events."""
+    results, trace, oracle = CollectedResults(), Trace(), CutOracle()
+    made = execution(counting(results), instruments=[trace, oracle], **SETTINGS)
+    result = struck(made, events).run().raise_on_failure()
+    return Killed(result, Counter(results.records), trace, oracle)
+
+
+# These tests look at the same runs: one worker makes them, once.
+looks_at_every_kill = pytest.mark.xdist_group("job manager killed after every event")
+
+
+@looks_at_every_kill
+def test_killed_behind_any_event_each_record_is_counted_once() -> None:
     """At every point of every checkpoint, and between them: the output is that of one pass."""
-    results, oracle = CollectedResults(), CutOracle()
-    made = execution(counting(results), instruments=[oracle], **SETTINGS)
-    result = struck(made, after).run().raise_on_failure()
+    for after in range(event_count()):
+        with case(after=after):
+            killed = killed_after(after)
 
-    assert Counter(results.records) == expected_counts(RECORDS, 5)
-    assert result.attempts == 2
-    assert oracle.held
+            assert killed.records == expected_counts(RECORDS, 5)
+            assert killed.result.attempts == 2
+            assert killed.oracle.held
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("after", range(2, EVENTS, 13))
-def test_killed_again_while_it_recovers(mode: str, after: int) -> None:
+def test_killed_again_while_it_recovers(mode: str) -> None:
     """The successor dies, too: before it has deployed anything, and soon behind that."""
-    for again in (1, 2, 5, 20):
-        results = CollectedResults()
-        made = execution(counting(results), mode=mode, **SETTINGS)
-        result = struck(made, after, again).run().raise_on_failure()
+    for after, again in product(range(2, event_count(), 13), (1, 2, 5, 20)):
+        with case(after=after, again=again):
+            results = CollectedResults()
+            made = execution(counting(results), mode=mode, **SETTINGS)
+            result = struck(made, after, again).run().raise_on_failure()
 
-        if mode == "at-least-once":
-            assert not expected_counts(RECORDS, 5).keys() - Counter(results.records).keys()
-        else:
-            assert Counter(results.records) == expected_counts(RECORDS, 5)
-        assert result.attempts in (2, 3)
+            if mode == "at-least-once":
+                assert not expected_counts(RECORDS, 5).keys() - Counter(results.records).keys()
+            else:
+                assert Counter(results.records) == expected_counts(RECORDS, 5)
+            assert result.attempts in (2, 3)
 
 
 @pytest.mark.parametrize("mode", EXACT)
@@ -158,34 +183,32 @@ def test_what_was_planned_before_its_death_is_void() -> None:
     assert starts == [0, 35 * US]
 
 
+@looks_at_every_kill
 def test_ids_are_never_used_twice() -> None:
     """Whatever was pending, aborted or complete when it died: the successor's ids are above all of them."""
-    for after in range(0, EVENTS, 3):
-        trace = Trace()
-        made = execution(counting(CollectedResults()), instruments=[trace], **SETTINGS)
-        struck(made, after).run().raise_on_failure()
-        ids = [one.checkpoint_id for one in trace.of(CheckpointTriggered)]
+    for after in range(event_count()):
+        ids = [one.checkpoint_id for one in killed_after(after).trace.of(CheckpointTriggered)]
 
         assert ids == sorted(set(ids)), after
 
 
+@looks_at_every_kill
 def test_a_checkpoint_that_was_durable_is_not_lost() -> None:
     """It died between the metadata and everything that follows from it: the successor restores that checkpoint."""
     found = 0
-    for after in range(EVENTS):
-        trace = Trace()
-        made = execution(counting(CollectedResults()), instruments=[trace], **SETTINGS)
-        result = struck(made, after).run().raise_on_failure()
-        before = [one.checkpoint_id for one in trace.of(CheckpointCompleted) if one.attempt == 1]
-        assert result.restores[1].checkpoint_id == (before[-1] if before else None), after
-        row = next((row for row in result.checkpoints.rows() if before and row.checkpoint_id == before[-1]), None)
+    for after in range(event_count()):
+        killed = killed_after(after)
+        before = [one.checkpoint_id for one in killed.trace.of(CheckpointCompleted) if one.attempt == 1]
+        assert killed.result.restores[1].checkpoint_id == (before[-1] if before else None), after
+        rows = killed.result.checkpoints.rows()
+        row = next((row for row in rows if before and row.checkpoint_id == before[-1]), None)
         found += row is not None and row.failure_cause == "the job manager died"
     assert found >= 2, "it never died between the two"
 
 
 def test_what_it_had_begun_is_deleted() -> None:
     """Directories of checkpoints that were pending when it died do not stay for ever."""
-    for after in range(0, EVENTS, 5):
+    for after in range(0, event_count(), 5):
         files = MemoryFileSystem()
         made = execution(
             counting(CollectedResults()), file_system=files, retained=1, inline_state_bytes=0, **SETTINGS
@@ -200,7 +223,7 @@ def test_what_it_had_begun_is_deleted() -> None:
 
 def test_sinks_commit_once() -> None:
     """Files are committed by a notification that may have been on its way: the restore makes up for it."""
-    for after in range(0, EVENTS, 2):
+    for after in range(0, event_count(), 2):
         files = MemoryFileSystem()
         numbers = Job("files").source(SequenceSource(0, RECORDS), name="numbers", parallelism=1)
         job = numbers.map(lambda number: {"n": number}, name="row").sink(FileSink("rows"), name="out", chain=False)

@@ -29,7 +29,10 @@ from state_backends.key_groups import KeyGroupRange
 from state_backends.storage import CheckpointStorage
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
-TASKS = [one.name for one in healthy().view.plan.subtasks]
+
+def tasks() -> list[str]:
+    """All subtasks of the healthy case."""
+    return [one.name for one in healthy().view.plan.subtasks]
 
 
 def acknowledged(number: int, *tasks: str) -> list[Any]:
@@ -54,19 +57,19 @@ def completed(number: int) -> CheckpointCompleted:
 def test_complete_means_that_every_task_has_acknowledged_or_finished() -> None:
     """One that has done neither is named."""
     number = newest()
-    assert texts(told("V6", *acknowledged(number, *TASKS), completed(number))) == []
-    finished = TaskState(1, 1, TASKS[0], "finished", None)
-    assert texts(told("V6", finished, *acknowledged(number, *TASKS[1:]), completed(number))) == []
-    assert texts(told("V6", *acknowledged(number, *TASKS[1:]), completed(number))) == [
-        f"checkpoint {number} is complete, but these have not acknowledged it: {TASKS[0]}"
+    assert texts(told("V6", *acknowledged(number, *tasks()), completed(number))) == []
+    finished = TaskState(1, 1, tasks()[0], "finished", None)
+    assert texts(told("V6", finished, *acknowledged(number, *tasks()[1:]), completed(number))) == []
+    assert texts(told("V6", *acknowledged(number, *tasks()[1:]), completed(number))) == [
+        f"checkpoint {number} is complete, but these have not acknowledged it: {tasks()[0]}"
     ]
 
 
 def test_a_task_that_runs_again_has_to_acknowledge_again() -> None:
     """That it had finished in an older attempt does not count."""
     number = newest()
-    again = [TaskState(1, 1, TASKS[0], "finished", None), TaskState(2, 2, TASKS[0], "running", None)]
-    assert len(texts(told("V6", *again, *acknowledged(number, *TASKS[1:]), completed(number)))) == 1
+    again = [TaskState(1, 1, tasks()[0], "finished", None), TaskState(2, 2, tasks()[0], "running", None)]
+    assert len(texts(told("V6", *again, *acknowledged(number, *tasks()[1:]), completed(number)))) == 1
 
 
 def test_an_aborted_checkpoint_is_neither_completed_nor_restored() -> None:
@@ -74,7 +77,7 @@ def test_an_aborted_checkpoint_is_neither_completed_nor_restored() -> None:
     number = newest()
     triggered = CheckpointTriggered(1, 1, number)
     aborted = CheckpointAborted(1, 1, number, "CHECKPOINT_EXPIRED")
-    events = [triggered, aborted, *acknowledged(number, *TASKS), completed(number)]
+    events = [triggered, aborted, *acknowledged(number, *tasks()), completed(number)]
     assert texts(told("V6", *events)) == [f"checkpoint {number} is complete, but was aborted before"]
     assert texts(told("V6", triggered, aborted, AttemptStarted(3, 2, number))) == [
         f"attempt 2 goes on from checkpoint {number}, which was aborted (CHECKPOINT_EXPIRED)"
@@ -82,13 +85,13 @@ def test_an_aborted_checkpoint_is_neither_completed_nor_restored() -> None:
     aborted = CheckpointAborted(1, 1, number, "FINALIZE_CHECKPOINT_FAILURE")
     assert texts(told("V6", triggered, aborted, AttemptStarted(3, 2, number))) == []
     # The number of one that nobody has heard of is free.
-    assert texts(told("V6", aborted, *acknowledged(number, *TASKS), completed(number))) == []
+    assert texts(told("V6", aborted, *acknowledged(number, *tasks()), completed(number))) == []
 
 
 def test_an_attempt_goes_on_from_the_newest_completed_checkpoint() -> None:
     """From nothing, or from an older one, is wrong, unless files may have been damaged."""
     number = newest()
-    events = [*acknowledged(number, *TASKS), completed(number)]
+    events = [*acknowledged(number, *tasks()), completed(number)]
     assert texts(told("V6", *events, AttemptStarted(3, 2, number))) == []
     assert texts(told("V6", *events, AttemptStarted(3, 2, None))) == [
         f"attempt 2 begins from nothing, but checkpoint {number} is complete"
