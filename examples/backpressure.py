@@ -3,6 +3,7 @@
 A source is faster than the sink behind it, so the channels are full and barriers queue behind records. Run it with::
 
     python -m examples.backpressure
+    weir explore examples/backpressure.py --time 60s    # thousands of ways to go wrong, with fewer records
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ MODES = {
 }
 
 
-def job(counts: CollectedResults | None = None) -> Job:
+SCENARIO = {
+    "channel_capacity": 8,
+    "checkpoint_interval": "20rec",
+    "cost.record_ns": US,
+    "cost.stragglers.write": 4,
+    "params": {"records": "60"},
+}
+
+
+def job(counts: CollectedResults | None = None, records: str = str(RECORDS)) -> Job:
     """Two sources, two counters, two slow writers; each count is emitted as ``(key, how many so far)``."""
     made = Job("backpressure", parallelism=2, max_parallelism=64)
-    numbers = made.source(SequenceSource(0, RECORDS), name="numbers")
+    numbers = made.source(SequenceSource(0, int(records)), name="numbers")
     counted = numbers.key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1)).reduce(
         lambda total, one: (total[0], total[1] + one[1]), name="count"
     )

@@ -5,6 +5,7 @@ ledger beside them says which transaction committed what. Run it with SQLite, or
 
     python -m examples.database_sinks
     python -m examples.database_sinks --dsn 'host=localhost dbname=shop'
+    weir explore examples/database_sinks.py --time 60s    # with a database in memory, killed in thousands of ways
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine import (
     CheckpointInterval,
     DatabaseSink,
     Job,
+    MemoryDatabase,
     PostgresDatabase,
     RunConfig,
     SequenceSource,
@@ -28,6 +30,7 @@ from operators.databases.session import SinkDatabase
 from state_backends import LocalFileSystem
 
 PAYMENTS, ACCOUNTS = 2_000, 4
+SCENARIO = {"checkpoint_interval": "12rec", "params": {"payments": "40"}}
 KILLS = ("payments-table[0]@600us", "balance[1]@10700us")
 
 
@@ -41,10 +44,15 @@ def sinks(database: SinkDatabase) -> tuple[DatabaseSink, UpsertSink]:
     return payments, balances
 
 
-def paying(payments_table: DatabaseSink, balances_table: UpsertSink) -> Job:
+def job(payments: str = str(PAYMENTS)) -> Job:
+    """With a database in memory, which ends with the job."""
+    return paying(*sinks(MemoryDatabase()), int(payments))
+
+
+def paying(payments_table: DatabaseSink, balances_table: UpsertSink, count: int = PAYMENTS) -> Job:
     """Payments, one table of them, and one of the sums by account."""
     job = Job("paying", parallelism=2)
-    payments = job.source(SequenceSource(0, PAYMENTS, splits=2), name="payments").map(
+    payments = job.source(SequenceSource(0, count, splits=2), name="payments").map(
         lambda number: {"number": number, "account": number % ACCOUNTS, "amount": number % 10}, name="read"
     )
     payments.disable_chaining().sink(payments_table, name="payments-table")

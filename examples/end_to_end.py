@@ -52,7 +52,7 @@ def rows_by_number() -> list[Row]:
     return [Row(number, KEYS[number % len(KEYS)], number // len(KEYS) + 1) for number in range(RECORDS)]
 
 
-def job(sink: Any) -> Job:
+def pipeline(sink: Any) -> Job:
     """One source, two counters, and the sink, with two writers."""
     job = Job("end-to-end", parallelism=2)
     numbers = job.source(SequenceSource(0, RECORDS), name="numbers", parallelism=1)
@@ -155,7 +155,7 @@ def watched(name: str, directory: str, dsn: str | None = None) -> Reader:
     target = Target(SINKS[name], directory, dsn)
     if name == OVERWRITE:
         target.leave_old_row()
-    plan = job(target.sink()).plan()
+    plan = pipeline(target.sink()).plan()
     of_source = frozenset(channel.index for channel in plan.channels if channel.sender_vertex == 0)
     reader = Reader(target, name in TABLES, of_source)
     injector = FaultInjector([parse_fault(CRASHES.get(name, CRASH))])

@@ -23,10 +23,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-if __package__ in (None, ""):
-    # Run or loaded as a file: its neighbours are found as they are when it is imported as a module.
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
-
 import click
 
 from engine import AggregateFunction, CsvFormat, FileSink, FileSource, Job, TumblingEventTimeWindows, WatermarkStrategy

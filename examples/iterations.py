@@ -5,6 +5,7 @@ starting points it was reached from, in keyed state. A town that is reached from
 behind its roads, by way of the loop; nothing stays new for ever, so the loop comes to rest. Run it with::
 
     python -m examples.iterations
+    weir explore examples/iterations.py --time 60s    # thousands of ways to go wrong, on a smaller map
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ Event = tuple[str, int, int]
 """``("road", from, to)`` or ``("reached", town, starting point)``."""
 
 
-def events() -> Iterator[Event]:
+SCENARIO = {"params": {"towns": "12", "roads": "27"}}
+
+
+def events(towns: int = TOWNS, roads: int = ROADS) -> Iterator[Event]:
     """A map that always is the same: roads between pseudo-random towns, and a starting point now and then."""
     number = 1
-    for event in range(ROADS):
+    for event in range(roads):
         ends = []
         for _ in range(2):
             number = number * 48_271 % 2_147_483_647
-            ends.append(number % TOWNS)
+            ends.append(number % towns)
         yield ("road", ends[0], ends[1])
-        if event % (ROADS // STARTS) == 0:
+        if event % (roads // STARTS) == 0:
             yield ("reached", ends[0], ends[0])
 
 
@@ -67,13 +71,14 @@ class Town(KeyedProcessFunction):
         return ((other, town),)
 
 
-def job(pairs: CollectedResults | None = None) -> Job:
+def job(pairs: CollectedResults | None = None, towns: str = str(TOWNS), roads: str = str(ROADS)) -> Job:
     """The loop: whoever has arrived somewhere is led back, keyed by town, to be joined with its roads."""
     made = Job("towns", parallelism=2, max_parallelism=64)
-    travellers = made.source(CollectionSource(list(events())), name="map").rebalance().iterate(name="travellers")
-    towns = travellers.key_by(lambda event: event[1]).process(Town, name="towns")
-    travellers.close_with(towns.side_output("on").key_by(lambda event: event[1]))
-    towns.collect(CollectedResults() if pairs is None else pairs, name="out")
+    read = made.source(CollectionSource(list(events(int(towns), int(roads)))), name="map")
+    travellers = read.rebalance().iterate(name="travellers")
+    reached = travellers.key_by(lambda event: event[1]).process(Town, name="towns")
+    travellers.close_with(reached.side_output("on").key_by(lambda event: event[1]))
+    reached.collect(CollectedResults() if pairs is None else pairs, name="out")
     return made
 
 

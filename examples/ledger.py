@@ -5,6 +5,7 @@ with what the other source has sent behind its own barrier. In mode at-least-onc
 after a crash it is read again. Run it with::
 
     python -m examples.ledger
+    weir explore examples/ledger.py --time 60s    # the same job with fewer records, in thousands of ways
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from state_backends import MemoryFileSystem
 MODES = ("aligned", "unaligned", "at-least-once")
 
 
-def counting() -> Job:
+SCENARIO = {"checkpoint_interval": "12rec", "cost.slow_links.numbers[1]": 3_000, "params": {"records": "40"}}
+
+
+def job(records: str = "4000") -> Job:
     """How many numbers there are of each remainder by 3, so far."""
-    job = Job("counting")
-    numbers = job.source(SequenceSource(0, 4_000, splits=2), name="numbers", parallelism=2)
+    made = Job("counting")
+    numbers = made.source(SequenceSource(0, int(records), splits=2), name="numbers", parallelism=2)
     ones = numbers.map(lambda number: (number % 3, 1), name="ones", parallelism=2)
     counts = ones.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]), name="count")
     counts.collect(CollectedResults(), name="counts")
-    return job
+    return made
 
 
 def audited(mode: str, *kills: str) -> tuple[EffectLedger, Findings]:
@@ -36,7 +40,7 @@ def audited(mode: str, *kills: str) -> tuple[EffectLedger, Findings]:
         checkpoint_interval=CheckpointInterval.parse("400us"),
         cost=CostModel(slow_links={"numbers[1]": 60_000}),
     )
-    plan, ledger = counting().plan(), EffectLedger(keeps_rows=False)
+    plan, ledger = job().plan(), EffectLedger(keeps_rows=False)
     execution = Execution(plan, config, file_system=MemoryFileSystem(), output_dir="/out", provenance=ledger)
     FaultPlan.parse(kills).install(execution)
     execution.run().raise_on_failure()

@@ -6,6 +6,7 @@ they go back together; with record acking there is no checkpoint, and a view tha
 visitors forgives that, a count does not; and a task that dies takes both with it. Run it with::
 
     python -m examples.page_views
+    weir explore examples/page_views.py --time 60s    # the same counters, fewer views, thousands of ways to go wrong
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from engine import (
     AckingSettings,
     Batch,
     CheckpointInterval,
+    CollectedResults,
     CostModel,
     Job,
     KeyedProcessContext,
@@ -28,6 +30,7 @@ from engine import (
     RunConfig,
     SequenceSource,
     SinkOperator,
+    Stream,
     message_counts,
 )
 from engine.checkpoint.restart import FixedDelayRestart
@@ -44,6 +47,8 @@ APPS = ("mail", "maps", "news", "shop")
 SOURCE_NS, LINK_NS, SLOW_LINK_NS = 5 * US, 20 * US, 300 * US
 MODES = ("aligned", "unaligned", "at-least-once", "acking")
 CRASH_NS = 1_300 * US
+
+SCENARIO = {"checkpoint_interval": "20rec", "cost.slow_links.views[2]": 3 * US, "params": {"views": "60"}}
 
 View = dict[str, Any]
 
@@ -129,11 +134,28 @@ class _BoardOperator(SinkOperator):
 def page_views(apps: Board, pages: Board) -> Job:
     """The job; the link of one source subtask is slow."""
     job = Job("page-views", parallelism=2)
-    views = job.source(LogSource(LOG, TOPIC), name="views", parallelism=PARTITIONS)
-    clean = views.rebalance().map(lambda one: one, name="clean")
-    clean.key_by(lambda one: one["app"]).process(PerApp(), name="apps").sink(apps, name="app-board")
-    clean.key_by(lambda one: one["page"]).process(PerPage(), name="pages").sink(pages, name="page-board")
+    per_app, per_page = counted(job.source(LogSource(LOG, TOPIC), name="views", parallelism=PARTITIONS))
+    per_app.sink(apps, name="app-board")
+    per_page.sink(pages, name="page-board")
     return job
+
+
+def counted(views: Stream) -> tuple[Stream, Stream]:
+    """The numbers of apps, and those of pages."""
+    clean = views.rebalance().map(lambda one: one, name="clean")
+    per_app = clean.key_by(lambda one: one["app"]).process(PerApp(), name="apps")
+    return per_app, clean.key_by(lambda one: one["page"]).process(PerPage(), name="pages")
+
+
+def job(views: str = str(VIEWS)) -> Job:
+    """The same without a log, to be explored: rows are ``(app, views so far)`` and ``(page, hits so far)``, the same
+    in whatever order the views are counted."""
+    made = Job("page-views", parallelism=2)
+    numbers = made.source(SequenceSource(0, int(views), splits=PARTITIONS), name="views", parallelism=PARTITIONS)
+    per_app, per_page = counted(numbers.map(view, name="view", parallelism=PARTITIONS))
+    per_app.map(lambda row: (row[1], row[2][0]), name="app-row").collect(CollectedResults(), name="app-board")
+    per_page.map(lambda row: (row[1], row[2]), name="page-row").collect(CollectedResults(), name="page-board")
+    return made
 
 
 @dataclass

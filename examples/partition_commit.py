@@ -31,8 +31,9 @@ MIDNIGHT_MS = 1_588_464_000_000
 LATE = {"day": "2020-05-03", "hour": "07", "minute": 59, "page": "late"}
 
 
-SCENARIO = {"params": {"late": "no"}}
-"""How many rows its hour has when it is committed first depends on which one is read when; a search compares that."""
+SCENARIO = {"params": {"late": "no", "readers": "2"}}
+"""How many rows its hour has when it is committed first depends on which one is read when; a search compares that. And
+with a single reader no task but the committer would have to wait for a second barrier."""
 
 
 def clicks(late: str = "yes") -> Iterator[dict[str, Any]]:
@@ -48,12 +49,12 @@ def time_of(click: dict[str, Any]) -> int:
     return MIDNIGHT_MS + (int(click["hour"]) * 60 + click["minute"]) * MINUTE_MS
 
 
-def job(late: str = "yes") -> Job:
-    """One source, two writers, one committer."""
-    made = Job("partition_commit", parallelism=2)
-    read = made.source(CollectionSource(list(clicks(late))), name="clicks", parallelism=1)
+def job(late: str = "yes", readers: str = "1") -> Job:
+    """One source, two writers, one committer. ``readers``: subtasks of the source."""
+    made, number = Job("partition_commit", parallelism=2), int(readers)
+    read = made.source(CollectionSource(list(clicks(late)), splits=number), name="clicks", parallelism=number)
     strategy = WatermarkStrategy.for_monotonous_timestamps(time_of).with_interval_ns(1_000)
-    timed = read.assign_timestamps_and_watermarks(strategy, name="times", parallelism=1)
+    timed = read.assign_timestamps_and_watermarks(strategy, name="times", parallelism=number)
     commit = PartitionCommit(
         "partition-time",
         delay_ms=60 * MINUTE_MS,

@@ -12,3 +12,6 @@ def job(repeat: str = "1000") -> Job:
     counts = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count")
     counts.sink(FileSink("counts", bucket=lambda pair: f"word={pair[0]}"))
     return job
+
+
+SCENARIO = {"params": {"repeat": "5"}}  # weir explore makes thousands of runs, so it takes fewer words

@@ -1,7 +1,8 @@
 """Job files: a Python file that defines ``job``, a function that builds an :class:`engine.Job` or a job itself.
 
 The file's directory is *appended* to Python's search path, so that helpers beside it can be imported while a folder
-beside it with the name of one of our packages (``operators``) does not hide ours.
+beside it with the name of one of our packages (``operators``) does not hide ours. After it comes, for a file of a
+package, the directory of that package, so that the file may import its neighbours by their full names.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def _absolute(path: str) -> str:
 def _load(path: str, check: Callable[[bytes], None] | None = None) -> tuple[ModuleType, bytes]:
     """The module that a file is, and the content that it was made from."""
     directory, name = os.path.dirname(path), f"weir_job_{Path(path).stem}"
-    if directory not in sys.path:
-        sys.path.append(directory)
+    for place in (directory, _root_of_package(directory)):
+        if place not in sys.path:
+            sys.path.append(place)
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise JobFileError(f"{path}: a job file is a Python file\n  fix: give it a name that ends in .py")
@@ -140,6 +142,13 @@ def _load(path: str, check: Callable[[bytes], None] | None = None) -> tuple[Modu
             "  fix the file: loading it must only define the job"
         ) from error
     return module, content
+
+
+def _root_of_package(directory: str) -> str:
+    """The directory in which the outermost package lies that ``directory`` is part of; itself when it is no package."""
+    while os.path.exists(os.path.join(directory, "__init__.py")):
+        directory = os.path.dirname(directory)
+    return directory
 
 
 def _where(error: BaseException, path: str) -> str:
@@ -202,6 +211,8 @@ def _no_job(module: ModuleType, defined: object) -> str:
         return f"it defines no `job`; rename {others[0]!r} to `job`"
     if others:
         return f"it defines several jobs ({', '.join(others)}) and none is named `job`; name the one to run so"
+    if callable(getattr(module, "main", None)):
+        return "it defines no `job`: it is a program that runs its jobs itself, so start it with python"
     return "it defines no `job`"
 
 

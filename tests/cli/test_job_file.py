@@ -102,6 +102,19 @@ def test_helpers_beside_the_job_can_be_imported(tmp_path: Path) -> None:
     assert sys.path[-1] == str(tmp_path)
 
 
+def test_a_job_file_of_a_package_can_import_its_neighbours(tmp_path: Path) -> None:
+    """By their full names, as ``python -m`` does: the directory of the outermost package is searched, too."""
+    package = tmp_path / "helper_of_jobs" / "inner"
+    package.mkdir(parents=True)
+    for directory in (package, package.parent):
+        (directory / "__init__.py").touch()
+    (package / "names.py").write_text("NAME = 'neighbour'\n")
+    text = HEAD + "from helper_of_jobs.inner.names import NAME\ndef job():\n    job = Job(NAME)\n" + CHAIN
+
+    assert load_job(write(package, text), {}).job.name == "neighbour"
+    assert sys.path[-2:] == [str(package), str(tmp_path)]
+
+
 def test_the_file_is_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what Python compiled of an earlier version: in the same second, of the same size, it takes that for it."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
@@ -125,6 +138,7 @@ def test_dataclasses_of_the_job_file_find_their_module(tmp_path: Path) -> None:
     ("text", "messages"),
     [
         ("x = 1\n", ["defines no `job`", "def job() -> Job:"]),
+        ("def main():\n    pass\n", ["a program that runs its jobs itself, so start it with python", "def job()"]),
         (HEAD + "stream = Job('a')\n", ["rename 'stream' to `job`"]),
         (HEAD + "a = Job('a')\nb = Job('b')\n", ["several jobs (a, b)"]),
         ("job = 3\n", ["its `job` is a int"]),

@@ -1,7 +1,8 @@
 """V15: what must sometimes happen, or a campaign that found nothing has looked at nothing.
 
-Each happening says to which cases it applies, from what the case asks for alone. One that applied to some cases of a
-campaign and never happened makes the campaign vacuous: its verdict is *unknown*, not *valid*.
+Each happening says to which cases it applies, from what the case asks for and the channels of its job alone. One that
+applied to some cases of a campaign and never happened makes the campaign vacuous: its verdict is *unknown*, not
+*valid*.
 """
 
 from __future__ import annotations
@@ -53,7 +54,14 @@ def _dies_twice(view: CaseView) -> bool:
 
 
 def _stores(view: CaseView) -> bool:
-    return view.config.protocol.stores_channel_state
+    """Whether barriers may overtake records: in this mode, and on some edge of this job."""
+    return view.config.protocol.stores_channel_state and any(edge.supports_unaligned for edge in view.plan.edges)
+
+
+def _counts_twice(view: CaseView) -> bool:
+    """Whether a task may take records after a barrier and before its snapshot: it needs another input to wait for."""
+    waits = any(len(subtask.input_channels) > 1 for subtask in view.plan.subtasks)
+    return _takes(view) and not view.config.protocol.consistent_cut and waits
 
 
 def _commits(view: CaseView) -> bool:
@@ -142,10 +150,7 @@ SOMETIMES: Mapping[str, Happening] = {
         "a process died, and another one went on",
         lambda view: _may_strike(view, _PROCESS) or "rescale" in faults_possible(view),
     ),
-    "counted twice": Happening(
-        "a checkpoint held effects of records that would come again",
-        lambda view: _takes(view) and not view.config.protocol.consistent_cut,
-    ),
+    "counted twice": Happening("a checkpoint held effects of records that would come again", _counts_twice),
     "overlapped": Happening(
         "two checkpoints were pending together", lambda view: _takes(view) and view.config.max_concurrent > 1
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -99,10 +100,9 @@ def test_columns_become_rows_with_causes() -> None:
     assert run.ledger.effects()[Place("out", "output")].total() == 300
 
 
-def test_records_that_go_round_a_loop_keep_their_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_go_round_a_loop_keep_their_causes() -> None:
     """A job with a loop, killed while records are on their way round, ends with their causes; the order of events
     decides whose record leads on whose, so that its cells are not judged."""
-    monkeypatch.setattr(iterations, "ROADS", 300)
     settings = RunConfig(
         mode="unaligned",
         seed="1",
@@ -110,7 +110,7 @@ def test_records_that_go_round_a_loop_keep_their_causes(monkeypatch: pytest.Monk
         checkpoint_interval=CheckpointInterval.parse("100us"),
         cost=CostModel(source_record_ns=1_000, record_ns=1_000, link_latency_ns=5_000),
     )
-    run = audited(settings, ["towns[1]@330us"], make=iterations.job, sees=False)
+    run = audited(settings, ["towns[1]@330us"], make=partial(iterations.job, roads="300"), sees=False)
     assert run.result.attempts == 2
     restart = run.ledger.restarts[-1]
     assert sum(map(len, restart.part.in_flight.values())) > 0

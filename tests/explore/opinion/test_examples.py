@@ -9,14 +9,12 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import pytest
 
-from engine import MemoryDatabase
 from engine.cli.subjects import load_subject
 from engine.elements.operator import Operator
 from engine.explore.case import FIFO, Case
@@ -24,8 +22,6 @@ from engine.explore.opinion import second_opinion
 from engine.explore.output_comparison import compare_outputs
 from engine.explore.references import undisturbed
 from engine.explore.subject import Subject, World
-from examples.database_sinks import paying, sinks
-from examples.ledger import counting
 from examples.sinks import SINKS
 from tests.explore.opinion.support import opinion_on
 from tests.house.project import ROOT
@@ -33,8 +29,7 @@ from tests.house.project import ROOT
 EXAMPLES = ROOT / "examples"
 
 NO_JOB = {
-    "backpressure.py": "20,000 records: too long to be searched",
-    "end_to_end.py": "its job takes a sink; all of those are in sinks.py",
+    "end_to_end.py": "a program; its sinks are in sinks.py",
     "end_to_end_sinks.py": "part of end_to_end.py",
     "flights.py": "needs the data of a year of flights",
     "flights_data.py": "part of flights.py",
@@ -42,14 +37,8 @@ NO_JOB = {
     "flights_oracle.py": "part of flights.py",
     "flights_proof.py": "part of flights.py",
     "flights_spark.py": "part of flights.py",
-    "page_views.py": "its boards are sinks that no search reads",
 }
 """Files without a job that could be searched, or that are covered elsewhere."""
-
-BY_HAND: Mapping[str, Callable[[], Subject]] = {
-    "ledger.py": lambda: Subject(lambda _: counting(), label="ledger"),
-    "database_sinks.py": lambda: Subject(lambda _: paying(*sinks(MemoryDatabase())), label="payments"),
-}
 
 NOT_EVALUATED = {
     "scenarios/committers.py": {"documents": "Documents"},
@@ -84,18 +73,10 @@ def _name(case: tuple[str, dict[str, str]]) -> str:
 
 def _subject(case: tuple[str, dict[str, str]]) -> Subject:
     name, params = case
-    if name in BY_HAND:
-        return BY_HAND[name]()
     return load_subject(str(EXAMPLES / name), params)
 
 
-LONG = ("iterations.py", "wordcount.py", "ledger.py", "database_sinks.py")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[pytest.mark.slow] if case[0] in LONG else [], id=_name(case)) for case in _cases()],
-)
+@pytest.mark.parametrize("case", _cases(), ids=_name)
 def test_the_evaluator_agrees_with_the_engine(case: tuple[str, dict[str, str]]) -> None:
     """Sink by sink, the rows are the same; of some sinks it cannot tell, for a reason."""
     subject = _subject(case)
@@ -175,7 +156,7 @@ def watched(subject: Subject) -> _Calls:
     return calls
 
 
-WATCHED = [case for case in _cases() if "commit" not in case[1] and case[0] not in LONG]
+WATCHED = [case for case in _cases() if "commit" not in case[1]]
 
 
 @pytest.mark.parametrize("case", WATCHED, ids=_name)
