@@ -36,7 +36,7 @@ from operators.sources import CollectionSource
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.table.staged_sink import StagedFileSink
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 ROWS_PER_GROUP = 1 << 16
 

@@ -22,7 +22,7 @@ from operators.files.file_sink import FileSink, read_committed
 from operators.files.file_source import FileSource
 from operators.sinks import CountedRecords, CountingSink
 from operators.sources import CollectionSource
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 Row = tuple[int, str, float]
 

@@ -13,12 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Result, below, now
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.filesystem import LocalFileSystem
+from state_backends.base import LONG, KeyGroupRange, ValueStateDescriptor
+from state_backends.files import LocalFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange
-from state_backends.snapshot import SnapshotOptions, run_to_completion
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import CheckpointStorage, SnapshotOptions, run_to_completion
 
 _MAX_PARALLELISM = 128
 _BATCH = 4_096

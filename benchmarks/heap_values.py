@@ -13,12 +13,10 @@ from tempfile import TemporaryDirectory
 import msgpack
 
 from benchmarks.measure import Result, at_least, below, interleaved, now
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.filesystem import LocalFileSystem
+from state_backends.base import BYTES, KeyGroupRange, ValueStateDescriptor, key_group_function
+from state_backends.files import LocalFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import BYTES, KeyGroupRange, key_group_function
-from state_backends.snapshot import SnapshotOptions, run_to_completion
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import CheckpointStorage, SnapshotOptions, run_to_completion
 
 _MAX_PARALLELISM = 128
 _EVERYTHING = KeyGroupRange(0, _MAX_PARALLELISM - 1)

@@ -26,14 +26,13 @@ from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
 from operators.sinks import CountedRecords, CountingSink
 from operators.sources import GeneratorSource
-from state_backends.descriptors import ReducingStateDescriptor
+from state_backends.base import KeyGroupRange, ReducingStateDescriptor
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import KeyGroupRange
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
-    from state_backends.keyed_backend import KeyedStateBackend
-    from state_backends.storage import CheckpointStorage
+    from state_backends.api import KeyedStateBackend
+    from state_backends.snapshots import CheckpointStorage
 
 KEYS = 10_000
 _JOB_NAME = "keyed-sum"

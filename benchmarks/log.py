@@ -14,7 +14,7 @@ from benchmarks.measure import Paired, Result, at_least, interleaved, now, per_s
 from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.log_reader import PartitionReader
 from operators.log.topics import partition_directory
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 Row = tuple[str, int, float]
 BATCH, PER_TRANSACTION = 500, 10_000

@@ -19,7 +19,7 @@ from time import sleep
 from typing import Any
 
 from benchmarks.measure import Paired, Result, at_least, below, interleaved, now, per_second
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 from state_backends.lsm import LsmOptions, LsmStore, LsmStoreKind
 
 _MIB = 1 << 20

@@ -162,13 +162,19 @@ if TYPE_CHECKING:
         TumblingProcessingTimeWindows,
         WindowAssigner,
     )
-    from state_backends.descriptors import (
+    from state_backends.base import (
+        BOOL,
+        BYTES,
+        INT,
+        LONG,
+        STRING,
+        KeyType,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
         ValueStateDescriptor,
+        tuple_of,
     )
-    from state_backends.key_groups import BOOL, BYTES, INT, LONG, STRING, KeyType, tuple_of
 
 __version__ = "0.1.0"
 
@@ -508,13 +514,10 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ProcessAllWindowFunction",
         "ProcessWindowFunction",
     ),
-    "state_backends.descriptors": (
-        "ListStateDescriptor",
-        "MapStateDescriptor",
-        "ReducingStateDescriptor",
-        "ValueStateDescriptor",
+    "state_backends.base": (
+        "BOOL", "BYTES", "INT", "LONG", "STRING", "KeyType", "ListStateDescriptor", "MapStateDescriptor",
+        "ReducingStateDescriptor", "ValueStateDescriptor", "tuple_of",
     ),
-    "state_backends.key_groups": ("BOOL", "BYTES", "INT", "LONG", "STRING", "KeyType", "tuple_of"),
 }
 """Module -> the public names that come from it."""
 

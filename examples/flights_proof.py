@@ -41,7 +41,7 @@ from examples.flights_lateness import measure_lateness
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
 from spark_bridge import OracleReport, compare_multisets, get_session
 from spark_bridge import read_committed as read_committed_frame
-from state_backends.filesystem import FileSystem, LocalFileSystem
+from state_backends.files import FileSystem, LocalFileSystem
 
 ANSWERS = ("counts", "days", "routes")
 SCHEMAS = {

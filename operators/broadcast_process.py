@@ -15,7 +15,8 @@ from engine.elements.operator import Operator, TwoInputOperator
 from operators.keyed_process import KeyedContext, KeyedFunctionOperator
 from operators.transforms import RecordContext, process_each
 from operators.two_input_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, own_instance
-from state_backends.descriptors import (
+from state_backends.api import KeyedStateBackend, OperatorBroadcastState
+from state_backends.base import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -23,8 +24,6 @@ from state_backends.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.operator_state import OperatorBroadcastState
 
 
 class ReadOnlyView:

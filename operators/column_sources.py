@@ -13,12 +13,12 @@ from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_co
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from engine.elements.source import SourceContext, SplitReader
 from operators.sources import NumberedSplits, check_splits, share, split_index, start_in
-from state_backends.shapes import whole
+from state_backends.base import whole
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    from state_backends.lazy_numpy import np
+    from state_backends.base import np
 
 _Read = Callable[[int, int], ColumnBatch]
 """The records from one index up to another."""

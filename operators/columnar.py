@@ -31,7 +31,7 @@ from engine.elements.operator import Operator
 if TYPE_CHECKING:
     import numpy as np
 else:
-    from state_backends.lazy_numpy import np
+    from state_backends.base import np
 
 COLUMN_TYPES = ("BIGINT", "DOUBLE", "BOOLEAN", "STRING", "BYTES")
 """What a column may be declared as, in the words of Flink's SQL."""

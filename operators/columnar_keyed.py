@@ -17,17 +17,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.elements.columns import Column, ColumnBatch, ColumnError, column_of_values, column_type
 from engine.elements.errors import ConfigurationError
 from operators.columnar import ColumnOperator, some_records
-from state_backends.column_folds import ColumnFold, CountFold, LongOverflowError, MaxFold, MinFold, SumFold
-from state_backends.column_grouping import MAX_RECORDS, Grouping, KeyNumbers, Workspace, group_by_key
-from state_backends.descriptors import ReducingStateDescriptor
-from state_backends.errors import StateBackendError
+from state_backends.base import ReducingStateDescriptor, StateBackendError
+from state_backends.columns import (
+    MAX_RECORDS,
+    ColumnFold,
+    CountFold,
+    Grouping,
+    KeyNumbers,
+    LongOverflowError,
+    MaxFold,
+    MinFold,
+    SumFold,
+    Workspace,
+    group_by_key,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from state_backends.keyed_backend import ReducingState
+    from state_backends.api import ReducingState
 else:
-    from state_backends.lazy_numpy import np
+    from state_backends.base import np
 
 REDUCED_STATE = "reduced"
 """The name of the state of a single aggregate: that of ``reduce``, which may take its place."""

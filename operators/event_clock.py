@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
 from engine.elements.operator import OperatorContext
-from state_backends.shapes import number
+from state_backends.base import number
 
 _STATE = "current-watermark"
 

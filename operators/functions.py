@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
+    from state_backends.api import ListState, MapState, ReducingState, ValueState
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from operators.functions import AggregateFunction
-from state_backends.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
+from state_backends.base import AggregatingStateDescriptor, ReducingStateDescriptor
 
 
 def has_none(values: list[Any]) -> bool:

@@ -20,8 +20,7 @@ from operators.keyed_states import KeyedStates
 from operators.side_output import SideOutputs
 from operators.transforms import item_in_hand
 from operators.wake_ups import WakeUps
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.timers import Timer
+from state_backends.api import KeyedStateBackend, Timer
 
 _VOID = None
 """Timers of process functions have no namespace."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from state_backends.descriptors import (
+from state_backends.api import KeyedStateBackend, ListState, MapState, ReducingState, ValueState
+from state_backends.base import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from state_backends.keyed_backend import KeyedStateBackend, ListState, MapState, ReducingState, ValueState
-from state_backends.ttl import StateTtlConfig
 
 
 class KeyedStates:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from state_backends.shapes import row, values, whole
+from state_backends.base import row, values, whole
 
 
 class Sink(Protocol):

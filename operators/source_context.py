@@ -17,7 +17,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.elements.source import Source, SourceCheckpointListener
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 
 class OperatorSourceContext:

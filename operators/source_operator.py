@@ -25,7 +25,7 @@ from engine.elements.source import Source, SplitReader
 from operators.source_context import CompletedPositions, OperatorSourceContext
 from operators.watermark_generators import IDLENESS, Idleness
 from operators.watermarks import WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
-from state_backends.shapes import Shape, anything, flag, list_of, number, optional, row, text, whole
+from state_backends.base import Shape, anything, flag, list_of, number, optional, row, text, whole
 
 DEFAULT_RECORDS_PER_TURN = 256
 

@@ -12,7 +12,7 @@ from typing import Any, overload
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
 from engine.elements.source import SourceContext, SplitReader
-from state_backends.shapes import number, whole
+from state_backends.base import number, whole
 
 _NS_PER_S = 1_000_000_000
 

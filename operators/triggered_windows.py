@@ -45,7 +45,7 @@ from operators.window_contexts import TriggerCallContext, WindowCallContext
 from operators.window_functions import ProcessAllWindowFunction, ProcessWindowFunction, WithoutKey
 from operators.window_operator import check_lateness, check_window_spec
 from operators.windows import TimeWindow, Window, WindowAssigner
-from state_backends.descriptors import ListStateDescriptor
+from state_backends.base import ListStateDescriptor
 
 _TIMER_DELAY_MS = 1
 """How long after their time processing-time timers fire."""

@@ -23,7 +23,7 @@ from engine.elements.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from operators.windows import Window
-    from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
+    from state_backends.api import ListState, MapState, ReducingState, ValueState
 
 
 class TriggerResult(Enum):

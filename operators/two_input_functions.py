@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from operators.functions import KeyedProcessContext, ProcessContext
 
 if TYPE_CHECKING:
-    from state_backends.descriptors import MapStateDescriptor, StateDescriptor
+    from state_backends.base import MapStateDescriptor, StateDescriptor
 
 
 class ReadOnlyBroadcastState(Protocol):

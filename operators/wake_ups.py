@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.operator import OperatorContext
-from state_backends.timers import TimerService
+from state_backends.api import TimerService
 
 
 class WakeUps:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
-from state_backends.shapes import flag, optional, row, whole
+from state_backends.base import flag, optional, row, whole
 
 
 class WatermarkGenerator(Protocol):

@@ -18,7 +18,7 @@ from operators.watermark_generators import (
     WatermarkGenerator,
     WatermarkMultiplexer,
 )
-from state_backends.shapes import number, optional, row, whole
+from state_backends.base import number, optional, row, whole
 
 __all__ = [
     "BoundedOutOfOrdernessGenerator",

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from operators.evictors import TimestampedValue
 from operators.functions import AggregateFunction
 from operators.window_contents import STATE_NAME, check_aggregate
-from state_backends.descriptors import AggregatingStateDescriptor, ListStateDescriptor, ReducingStateDescriptor
-from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.api import KeyedStateBackend
+from state_backends.base import AggregatingStateDescriptor, ListStateDescriptor, ReducingStateDescriptor
 
 Aggregate = AggregateFunction | Callable[[Any, Any], Any] | None
 

@@ -10,12 +10,8 @@ from typing import Any, Protocol
 
 from engine.elements.errors import ConfigurationError
 from operators.functions import AggregateFunction
-from state_backends.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    ReducingStateDescriptor,
-)
-from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.api import KeyedStateBackend
+from state_backends.base import AggregatingStateDescriptor, ListStateDescriptor, ReducingStateDescriptor
 
 STATE_NAME = "window-contents"
 

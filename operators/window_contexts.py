@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from operators.keyed_states import KeyedStates, NamespacedStates
 from operators.side_output import SideOutputs
-from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.api import KeyedStateBackend
 
 if TYPE_CHECKING:
     from operators.triggered_windows import TriggeredWindowOperator

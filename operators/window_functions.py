@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from operators.windows import Window
-    from state_backends.keyed_backend import ListState, MapState, ReducingState, ValueState
+    from state_backends.api import ListState, MapState, ReducingState, ValueState
 
 
 class States(Protocol):

@@ -1,8 +1,8 @@
 """The keyed state in a checkpoint or savepoint as a DataFrame, to look into and compare; and state from a DataFrame.
 
 A row is one entry: ``(operator, state, kind, subtask, key_group, key, namespace, value)``. Keys and values have any
-type, so each stands there twice: as JSON text to look at (:mod:`state_backends.plain_values` says how), and as the
-bytes it is stored as (``key_bytes`` and so on), which are equal exactly when the values are, whatever their types.
+type, so each stands there twice: as JSON text to look at (:mod:`state_backends.codec.plain_values` says how), and as
+the bytes it is stored as (``key_bytes`` and so on), which are equal exactly when the values are, whatever their types.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from spark_bridge.canonical import python_rows
 from spark_bridge.crossing import RowSchema, arrow_table, new_session_directory, parse_schema, write_parquet
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.session import get_session
-from state_backends.descriptors import StateDescriptor, ValueStateDescriptor
-from state_backends.encoding import StateCodec
-from state_backends.filesystem import LocalFileSystem
-from state_backends.filesystem_port import FileSystem
+from state_backends.base import StateDescriptor, ValueStateDescriptor, check_keys
+from state_backends.codec import StateCodec, inspecting_codec, plain
+from state_backends.files import FileSystem, LocalFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import check_keys
-from state_backends.offline_reader import SnapshotContent, StateEntry
-from state_backends.plain_values import inspecting_codec, plain
+from state_backends.offline import SnapshotContent, StateEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +131,7 @@ def put_state(
     key: str | Sequence[str],
     value: str | Callable[[dict[str, Any]], Any],
 ) -> int:
-    """Put one value per row into a value state, as of :class:`state_backends.offline_writer.SnapshotWriter`.
+    """Put one value per row into a value state, as of :class:`state_backends.offline.SnapshotWriter`.
 
     Args:
         frame: the rows; of several with one key, the last one that Spark returns stays: make keys unique first.

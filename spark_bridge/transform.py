@@ -30,14 +30,14 @@ from spark_bridge.batch import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
-from state_backends.shapes import number, text, values, whole
-from state_backends.shapes import row as row_of
+from state_backends.base import number, text, values, whole
+from state_backends.base import row as row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from engine.observe.provenance import Lineage
-    from state_backends.operator_state import OperatorListState
+    from state_backends.api import OperatorListState
 
 LATE_TAG = "late"
 _ROWS_STATE = "spark-rows"

@@ -1,15 +1,13 @@
 """Keyed and operator state, snapshots and checkpoint storage, behind one file-system port.
 
-This room knows nothing of the engine and is usable and testable alone. Its modules, from the bottom up:
+This package knows nothing of the engine and is usable and testable alone. Its rooms, from the bottom up; each may
+import those above it in this list, through their front doors (what the ``__init__`` of a room lists):
 
-* ``errors``, ``key_types``, ``key_groups``: what goes wrong, what a key is, which group it belongs to
-* ``type_registry``, ``encoding``, ``framing``: values to bytes and back, and the envelope of files
-* ``filesystem`` (port, local, memory, faulty): the only way to files
-* ``descriptors``, ``handles``, ``snapshot``, ``keyed_backend``: contracts
-* ``sharded_table``, ``heap_*``, ``timers``, ``heap``: keyed state in memory
-* ``ttl_*``, ``schema_*``: state that expires, and records whose fields have changed
-* ``operator_state``: lists that belong to a subtask
-* ``full_snapshot``, ``checkpoint_streams``, ``checkpoint_metadata``, ``storage``: state in files
+* ``base``: errors, key groups, descriptors; ``files``: the only way to files; ``codec``: values to bytes and back
+* ``snapshots``: state in files; ``api``: what engine and operators are written against
+* ``rows`` and ``columns``: state as sorted rows, and as arrays; ``ttl``: state that expires
+* ``heap``, and ``store`` with ``rocksdb`` and ``lsm``: what keeps keyed state; ``changelog``: a log over any of them
+* ``named``: a backend by its name; ``offline``: checkpoints without their job; ``local``: copies beside the task
 
 The names below are loaded on first use, so that importing the package costs nothing.
 """
@@ -20,35 +18,35 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "AggregatingStateDescriptor": "descriptors",
-    "CheckpointMetadata": "storage",
-    "CheckpointStorage": "storage",
-    "FaultInjectingFileSystem": "filesystem",
-    "FileSystem": "filesystem",
+    "AggregatingStateDescriptor": "base",
+    "CheckpointMetadata": "snapshots",
+    "CheckpointStorage": "snapshots",
+    "FaultInjectingFileSystem": "files",
+    "FileSystem": "files",
     "HeapKeyedStateBackend": "heap",
-    "KeyGroupRange": "key_groups",
-    "KeyType": "key_groups",
-    "KeyedStateBackend": "keyed_backend",
-    "KeyedStateHandle": "keyed_handles",
-    "ListStateDescriptor": "descriptors",
-    "LocalFileSystem": "filesystem",
-    "MapStateDescriptor": "descriptors",
-    "MemoryFileSystem": "filesystem",
-    "OperatorStateBackend": "operator_state",
-    "OperatorStateHandle": "handles",
-    "ReducingStateDescriptor": "descriptors",
-    "SnapshotOptions": "snapshot",
-    "SnapshotResult": "snapshot",
-    "SnapshotTask": "snapshot",
-    "StateBackendError": "errors",
-    "StateCodec": "encoding",
-    "StateTtlConfig": "ttl",
-    "StateVisibility": "ttl",
-    "TimerService": "timers",
-    "UpdateType": "ttl",
-    "ValueStateDescriptor": "descriptors",
-    "register_record_type": "encoding",
-    "register_type": "encoding",
+    "KeyGroupRange": "base",
+    "KeyType": "base",
+    "KeyedStateBackend": "api",
+    "KeyedStateHandle": "snapshots",
+    "ListStateDescriptor": "base",
+    "LocalFileSystem": "files",
+    "MapStateDescriptor": "base",
+    "MemoryFileSystem": "files",
+    "OperatorStateBackend": "api",
+    "OperatorStateHandle": "snapshots",
+    "ReducingStateDescriptor": "base",
+    "SnapshotOptions": "snapshots",
+    "SnapshotResult": "snapshots",
+    "SnapshotTask": "snapshots",
+    "StateBackendError": "base",
+    "StateCodec": "codec",
+    "StateTtlConfig": "base",
+    "StateVisibility": "base",
+    "TimerService": "api",
+    "UpdateType": "base",
+    "ValueStateDescriptor": "base",
+    "register_record_type": "codec",
+    "register_type": "codec",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the list

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgpack
 
-from state_backends.framing import FRAME_OVERHEAD_BYTES, PREAMBLE_BYTES, frame
+from state_backends.codec import PREAMBLE_BYTES, frame
+from state_backends.codec.framing import FRAME_OVERHEAD_BYTES
 
 _HEAD = struct.Struct(">BHI")
 

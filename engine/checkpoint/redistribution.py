@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from state_backends.handles import OperatorStateMode, StateOffsets
-from state_backends.key_groups import KeyGroupRange, key_group_range_for_index
+from state_backends.base import KeyGroupRange, key_group_range_for_index
+from state_backends.snapshots import OperatorStateMode, StateOffsets
 
 Stream = TypeVar("Stream")
 

@@ -31,9 +31,7 @@ from engine.checkpoint.redistribution import (
     redistribute_operator_state,
 )
 from engine.elements.errors import JobChangedError
-from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.handles import OperatorStateHandle
-from state_backends.keyed_handles import KeyedStateHandle
+from state_backends.snapshots import KeyedStateHandle, OperatorSnapshot, OperatorStateHandle, SubtaskSnapshot
 
 
 class UnmatchedStateError(JobChangedError):

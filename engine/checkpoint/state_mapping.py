@@ -36,11 +36,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from engine.elements.errors import JobChangedError
-from state_backends.key_groups import (
-    UPPER_BOUND_MAX_PARALLELISM,
-    key_group_range_for_index,
-    operator_index_for_key_group,
-)
+from state_backends.base import UPPER_BOUND_MAX_PARALLELISM, key_group_range_for_index, operator_index_for_key_group
 
 Piece = TypeVar("Piece")
 

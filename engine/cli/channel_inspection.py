@@ -7,11 +7,15 @@ from typing import Any
 
 from engine.cli.keyed_inspection import stored
 from engine.report.units import format_bytes, format_count, plural
-from state_backends.channel_state import RecordColumns, read_channel_state
-from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.handles import ChannelStateHandle
-from state_backends.plain_values import inspecting_codec, plain, shown
-from state_backends.snapshot import StateReader
+from state_backends.codec import inspecting_codec, plain, shown
+from state_backends.snapshots import (
+    ChannelStateHandle,
+    OperatorSnapshot,
+    RecordColumns,
+    StateReader,
+    SubtaskSnapshot,
+    read_channel_state,
+)
 
 MAX_SHOWN = 200
 """Characters of a value that a line of text shows."""
@@ -37,7 +41,7 @@ def in_flight_totals(operators: Iterable[OperatorSnapshot]) -> dict[str, int]:
 def inspect_in_flight(subtask: SubtaskSnapshot, reader: StateReader) -> dict[str, Any]:
     """Both sides of one subtask as plain data, every record included; ``None`` = nothing was in flight there.
 
-    Raises :class:`state_backends.errors.StateBackendError` when a file is missing or damaged.
+    Raises :class:`state_backends.base.StateBackendError` when a file is missing or damaged.
     """
     return {"input": _side(subtask.input_channels, reader), "output": _side(subtask.output_channels, reader)}
 

@@ -18,8 +18,8 @@ import click
 
 from engine.cli.options import RunOptions
 from engine.elements.errors import StorageError
-from state_backends.filesystem import FileSystem, write_atomically
-from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
+from state_backends.base import CHECKSUM, parse_json, seal_json, unseal_json
+from state_backends.files import FileSystem, write_atomically
 
 if TYPE_CHECKING:
     from engine.cli.job_file import LoadedJob

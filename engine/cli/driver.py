@@ -39,8 +39,8 @@ from engine.report.units import format_count, format_ns, plural
 from engine.report.verdict import Verdict, judge_run
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.job_state import STOPPED
-from state_backends.filesystem import LocalFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -45,12 +45,7 @@ EXIT_CODES = """\
 def exit_code_of_failure(error: BaseException) -> int:
     """The exit code of an error that ends the command, whichever room it comes from."""
     from engine.report.verdict import exit_code_of
-    from state_backends.errors import (
-        MissingStateError,
-        StateBackendError,
-        StorageInUseError,
-        StorageNotWritableError,
-    )
+    from state_backends.base import MissingStateError, StateBackendError, StorageInUseError, StorageNotWritableError
 
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED
@@ -65,7 +60,7 @@ def exit_code_of_failure(error: BaseException) -> int:
 
 def is_expected(error: BaseException) -> bool:
     """Whether the error is about the world or the user's job, and not about Weir."""
-    from state_backends.errors import StateBackendError
+    from state_backends.base import StateBackendError
 
     return isinstance(error, WeirError | StateBackendError) or _is_full_disk(error)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from engine.cli.inspection import find_checkpoint
 from engine.cli.places import place
 from engine.cli.run_directory import REPORT_NAME, read_report
-from state_backends.errors import CorruptStateError
-from state_backends.storage import CheckpointStorage
+from state_backends.base import CorruptStateError
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.runtime.checkpoint_files import SavepointRestore

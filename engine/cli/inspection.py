@@ -15,14 +15,23 @@ from engine.cli.channel_inspection import in_flight_totals, inspect_in_flight
 from engine.cli.keyed_inspection import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.suggestions import nearest
-from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.filesystem import FileSystem
-from state_backends.handles import FileStateHandle, OperatorStateHandle
-from state_backends.operator_state import OperatorStateBackend, OperatorStateMode
-from state_backends.plain_values import inspecting_codec, plain
-from state_backends.savepoints import SAVEPOINT_PREFIX, checkpoint_id_of
-from state_backends.snapshot import StateReader
-from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME, CheckpointLocation, CheckpointStorage
+from state_backends.api import OperatorStateBackend
+from state_backends.codec import inspecting_codec, plain
+from state_backends.files import FileSystem
+from state_backends.snapshots import (
+    CHECKPOINT_PREFIX,
+    METADATA_FILE_NAME,
+    SAVEPOINT_PREFIX,
+    CheckpointLocation,
+    CheckpointStorage,
+    FileStateHandle,
+    OperatorSnapshot,
+    OperatorStateHandle,
+    OperatorStateMode,
+    StateReader,
+    SubtaskSnapshot,
+    checkpoint_id_of,
+)
 
 INSPECTION_SCHEMA = "weir-checkpoint"
 INSPECTION_SCHEMA_VERSION = 1
@@ -38,7 +47,7 @@ class FoundCheckpoint:
     job_dir: str | None
 
     def location(self) -> CheckpointLocation:
-        """The checkpoint, ready to be read. Raises :class:`state_backends.errors.StateBackendError` when damaged."""
+        """The checkpoint, ready to be read. Raises :class:`state_backends.base.StateBackendError` when damaged."""
         checkpoint_id = checkpoint_id_of(self.directory)
         if self.job_dir is None or checkpoint_id is None:
             return CheckpointStorage(self.file_system, self.directory, "savepoint").savepoint_location(self.directory)
@@ -139,7 +148,7 @@ def _checkpoint_ids(file_system: FileSystem, directory: str) -> list[int]:
 def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str, Any]:
     """Verify a checkpoint and decode what is selected.
 
-    Raises :class:`state_backends.errors.StateBackendError` naming the file when anything is missing or damaged,
+    Raises :class:`state_backends.base.StateBackendError` naming the file when anything is missing or damaged,
     selected or not, and :class:`ConfigurationError` when no operator has the uid.
     """
     location = found.location()

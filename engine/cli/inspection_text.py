@@ -8,7 +8,7 @@ from typing import Any
 from engine.cli.channel_inspection import clipped, in_flight_lines, place
 from engine.report.units import format_bytes, format_count, format_ns, plural
 from engine.runtime.kernel import START_NS
-from state_backends.plain_values import shown
+from state_backends.codec import shown
 
 
 def inspection_lines(inspected: Mapping[str, Any], limit: int) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from engine.elements.errors import JobFailedError, WeirError
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.interference import ProcessDiedError
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import LocalFileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.cli.driver import RunOrder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.config import RunConfig
     from engine.runtime.execution import Execution
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 
 class RunDiedError(WeirError):

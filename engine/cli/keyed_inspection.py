@@ -10,22 +10,24 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from state_backends.errors import StateArgumentError
-from state_backends.full_snapshot import DecodedBlock, FullSnapshotReader
-from state_backends.handles import FileStateHandle, StreamStateHandle
-from state_backends.keyed_handles import (
+from state_backends.base import StateArgumentError
+from state_backends.codec import inspecting_codec, plain
+from state_backends.files import MemoryFileSystem
+from state_backends.offline import write_in_full
+from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
+    CheckpointStorage,
+    DecodedBlock,
+    FileStateHandle,
     FullKeyedStateHandle,
+    FullSnapshotReader,
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
     LogSegment,
+    StateReader,
     StoreFile,
+    StreamStateHandle,
 )
-from state_backends.memory_filesystem import MemoryFileSystem
-from state_backends.offline_reader import write_in_full
-from state_backends.plain_values import inspecting_codec, plain
-from state_backends.snapshot import StateReader
-from state_backends.storage import CheckpointStorage
 
 _OF_A_CHECKPOINT = re.compile(r"-(\d+)-\d+$")
 """How the name of a file ends that a checkpoint has written: with its number, and a counter."""

@@ -17,7 +17,7 @@ from engine.explore.subject import SinkInMemory
 from engine.report.units import format_count, plural
 from engine.report.verdict import Verdict
 from operators.files.file_sink import FileSink
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan

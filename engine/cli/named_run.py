@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from engine.elements.errors import ConfigurationError
 from engine.explore.failure_report import JSON_NAME, read_failure
 from engine.explore.token import FAMILY, Token, parse_token
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from engine.elements.errors import ConfigurationError
-from state_backends.errors import StateArgumentError
-from state_backends.filesystem import FileSystem, LocalFileSystem
-from state_backends.fsspec_filesystem import file_system_for
+from state_backends.base import StateArgumentError
+from state_backends.files import FileSystem, LocalFileSystem, file_system_for
 
 
 def is_url(text: str) -> bool:

@@ -106,7 +106,7 @@ def _tell_story(subject: Subject, token: Token, finished: FinishedCase) -> None:
 
 def _write_trace(tape: TraceTape, path: str) -> None:
     from engine.observe.trace import TraceWriter
-    from state_backends.filesystem import LocalFileSystem
+    from state_backends.files import LocalFileSystem
 
     try:
         writer = TraceWriter(LocalFileSystem(), os.path.abspath(path))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.elements.errors import StorageError
-from state_backends.filesystem import LocalFileSystem, write_atomically
-from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
+from state_backends.base import CHECKSUM, parse_json, seal_json, unseal_json
+from state_backends.files import LocalFileSystem, write_atomically
 
 DEFAULT_ROOT = "out"
 LATEST_LINK = "latest"

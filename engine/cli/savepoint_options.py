@@ -146,7 +146,7 @@ def restore_from(path: str | None, claim_mode: str | None, backend: str) -> Save
 
     Raises :class:`ConfigurationError` on a mode without a path, :class:`engine.elements.errors.StorageError` when
     nothing to start from is there, :class:`engine.elements.errors.JobChangedError` when it is in a form that the state
-    backend cannot read, and :class:`state_backends.errors.StateBackendError` when its metadata is damaged.
+    backend cannot read, and :class:`state_backends.base.StateBackendError` when its metadata is damaged.
     """
     from engine.checkpoint.shared_state_registry import RestoreMode
     from engine.runtime.adopted_snapshot import check_claimable

@@ -13,12 +13,16 @@ from engine.cli.terminal import error_console, say
 from engine.elements.errors import StorageError
 from engine.elements.events import SavepointFormat
 from engine.report.units import format_bytes, plural
-from state_backends.errors import StateBackendError
-from state_backends.filesystem import FileSystem
-from state_backends.handles import FileStateHandle
-from state_backends.keyed_handles import FullKeyedStateHandle
-from state_backends.savepoints import copy_as_savepoint, new_savepoint
-from state_backends.storage import CheckpointMetadata, CheckpointStorage
+from state_backends.base import StateBackendError
+from state_backends.files import FileSystem
+from state_backends.snapshots import (
+    CheckpointMetadata,
+    CheckpointStorage,
+    FileStateHandle,
+    FullKeyedStateHandle,
+    copy_as_savepoint,
+    new_savepoint,
+)
 
 _HELP = """Make a savepoint of the newest usable checkpoint in DIR, a storage directory no run is using.
 

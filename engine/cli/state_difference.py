@@ -7,8 +7,8 @@ from typing import Any
 
 from engine.cli.inspection import FoundCheckpoint, Selection, selected_operators
 from engine.report.units import plural
-from state_backends.offline_reader import EntryDifference, SnapshotContent, StateEntry, differences
-from state_backends.plain_values import inspecting_codec, plain, shown
+from state_backends.codec import inspecting_codec, plain, shown
+from state_backends.offline import EntryDifference, SnapshotContent, StateEntry, differences
 
 DIFFERENCE_SCHEMA = "weir-state-difference"
 DIFFERENCE_SCHEMA_VERSION = 1
@@ -19,7 +19,7 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 def compare(before: FoundCheckpoint, after: FoundCheckpoint, selection: Selection) -> dict[str, Any]:
     """The differences by operator and state, counted, with up to ``selection.limit`` of each state shown.
 
-    Raises :class:`state_backends.errors.StateBackendError` when a byte of either is not as written, and
+    Raises :class:`state_backends.base.StateBackendError` when a byte of either is not as written, and
     :class:`engine.elements.errors.ConfigurationError` when neither has the operator that was selected.
     """
     contents = [_content(found) for found in (before, after)]

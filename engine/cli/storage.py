@@ -15,10 +15,9 @@ from engine.cli.descriptor import RESERVED_NAMES, has_descriptor, read_descripto
 from engine.cli.places import place
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.runtime.checkpoint_files import unusable_storage
-from state_backends.errors import StorageInUseError, StorageNotWritableError
-from state_backends.filesystem import FileSystem
-from state_backends.savepoints import checkpoint_id_of
-from state_backends.storage import CheckpointStorage
+from state_backends.base import StorageInUseError, StorageNotWritableError
+from state_backends.files import FileSystem
+from state_backends.snapshots import CheckpointStorage, checkpoint_id_of
 
 if TYPE_CHECKING:
     from engine.runtime.checkpoint_files import SavepointRestore

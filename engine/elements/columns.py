@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 else:
-    from state_backends.lazy_numpy import np
+    from state_backends.base import np
 
 Column = Any
 """A numpy array of one of the five types."""

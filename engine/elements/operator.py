@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ForbiddenCallError, KeyTypeMismatchError, UserFunctionError, WeirError, shorten
-from state_backends.errors import KeyTypeError
+from state_backends.base import KeyTypeError
 
 if TYPE_CHECKING:
     from engine.observe.provenance import Lineage
-    from state_backends.filesystem import FileSystem
-    from state_backends.keyed_backend import KeyedStateBackend
-    from state_backends.operator_state import OperatorStateBackend
+    from state_backends.api import KeyedStateBackend, OperatorStateBackend
+    from state_backends.files import FileSystem
 
 
 class Output(Protocol):

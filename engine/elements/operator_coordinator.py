@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.elements.errors import UserFunctionError, WeirError
-from state_backends.shapes import Shape, anything
+from state_backends.base import Shape, anything
 
 
 class SubtaskGateways(Protocol):

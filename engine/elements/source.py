@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 
 class SourceContext(Protocol):

@@ -30,7 +30,7 @@ from engine.explore.subject import World
 from engine.explore.swarm import Swarm, draw_case
 from engine.explore.tape import TraceTape
 from engine.explore.workers import Pool
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.case import Case

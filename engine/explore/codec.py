@@ -14,8 +14,19 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.case import SCHEDULERS, Case
 from engine.explore.savepoints import parse_savepoint
 from engine.faults.fault import FaultMix, parse_fault
-from state_backends.errors import CorruptStateError
-from state_backends.shapes import below, check_shape, fields, list_of, map_of, of_type, optional, row, text, whole
+from state_backends.base import (
+    CorruptStateError,
+    below,
+    check_shape,
+    fields,
+    list_of,
+    map_of,
+    of_type,
+    optional,
+    row,
+    text,
+    whole,
+)
 
 SETTINGS = map_of(text, of_type("a number, a text, true, false or nothing", int, str, bool, type(None)))
 """The shape of settings by name."""

@@ -41,13 +41,13 @@ from engine.explore.swimlane import page
 from engine.explore.tape import trace_digest
 from engine.explore.token import Token, parse_token
 from engine.runtime.kernel import START_NS
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.invariant import Violation
     from engine.explore.runner import FinishedCase
     from engine.explore.subject import Subject
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 FORMAT, FORMAT_VERSION = "weir-failure", 1
 _MOST_STEPS = 1_000

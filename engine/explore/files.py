@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO, TypeVar
 
-from state_backends.filesystem_port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.files import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 OpenFileT = TypeVar("OpenFileT", WritableFile, RandomAccessFile, BinaryIO)
 

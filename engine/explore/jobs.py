@@ -25,7 +25,7 @@ from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.interference import PROCESS
 from engine.runtime.kernel import START_NS
 from engine.runtime.savepoints import SavepointOrder, SavepointReport
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from engine.observe.events import TraceEvent
     from engine.runtime.config import RunConfig
     from engine.runtime.execution import Execution
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 SAVEPOINTS_DIR = "/savepoints"
 """On the disk of checkpoints, which may refer to files of savepoints."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import BinaryIO
 
-from state_backends.filesystem import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.files import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 
 class NotedFileSystem(FileSystem):

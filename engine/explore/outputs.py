@@ -24,7 +24,7 @@ from operators.files.bucketing_sink import BucketingSink
 from operators.files.file_listing import is_hidden
 from operators.table.partition_commit import PartitionCommitterSpec
 from operators.table.staged_sink import StagedFileSink, StagingFinalizer
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 Rows = Mapping[str, Sequence[str]]
 

@@ -33,8 +33,8 @@ from engine.runtime.interference import ProcessDiedError
 from engine.runtime.job_state import ENDED, FAILED, STOPPED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
-from state_backends.errors import StateBackendError
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.base import StateBackendError
+from state_backends.files import MemoryFileSystem
 
 if TYPE_CHECKING:
     from engine.faults.fault import Fault
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from engine.runtime.config import RunConfig
     from engine.runtime.interference import Interference
     from engine.runtime.job_manager import JobManager
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 NOTHING_IS_LEFT = "nothing is left to happen"
 """How the assertion of an execution begins that has nothing left to do and has not ended."""

@@ -21,8 +21,8 @@ from hashlib import blake2b
 from engine.observe.events import Instrument, TraceEvent
 from engine.runtime.choices import Choice
 from engine.runtime.execution import Execution
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 _EVENT_DIGEST_BYTES = 8
 

@@ -29,7 +29,7 @@ from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
 from operators.source_operator import reading_from, source_of
 from operators.table.partition_commit import PartitionCommitterSpec
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, write_atomically
+from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:
     from engine.explore.expected import Expected
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from engine.explore.swarm import Measure
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan, OperatorPlan
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 OUTPUT_DIR = "/out"
 CHECKPOINTS_DIR = "/checkpoints"

@@ -31,9 +31,19 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.case import Case
 from engine.explore.codec import SETTINGS, case_to_plain, plain_to_case
 from engine.explore.swarm import NO_RUN, SWARM_VERSION, Swarm, draw_case
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import LocalFileSystem
-from state_backends.shapes import binary, check_shape, fields, list_of, map_of, optional, row, text, whole
+from state_backends.base import (
+    CorruptStateError,
+    binary,
+    check_shape,
+    fields,
+    list_of,
+    map_of,
+    optional,
+    row,
+    text,
+    whole,
+)
+from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject

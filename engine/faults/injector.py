@@ -31,7 +31,7 @@ from engine.runtime.interference import ZOMBIE, StruckDown
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.execution import Execution
-    from state_backends.filesystem import FileSystem, MemoryFileSystem
+    from state_backends.files import FileSystem, MemoryFileSystem
 
 
 CHECKPOINTS_DIR = "/checkpoints"

@@ -19,12 +19,12 @@ from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 _KINDS = ("restore-older", "wrong-directory", "change-uids")
 _RESUME = "resume"

@@ -19,9 +19,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from engine.observe.points import AFTER, BEFORE
-from state_backends.filesystem import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, RandomAccessFile, WritableFile
-from state_backends.handles import StateScope
-from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME
+from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME, StateScope
 
 if TYPE_CHECKING:
     from engine.runtime.interference import StruckDown

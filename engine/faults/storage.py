@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
 from engine.runtime.kernel import START_NS
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.storage import CHECKPOINT_PREFIX, METADATA_FILE_NAME
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule
+from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME
 
 if TYPE_CHECKING:
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
-    from state_backends.filesystem import FileSystem, MemoryFileSystem
+    from state_backends.files import FileSystem, MemoryFileSystem
 
 CHECKPOINTS, FILES = "checkpoints", "files"
 """The disks of a run: of checkpoint storage, of sources and sinks."""

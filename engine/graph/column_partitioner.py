@@ -15,14 +15,13 @@ from engine.elements.batch import Batch
 from engine.elements.columns import Column, ColumnBatch, ColumnError, key_column_of
 from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, shorten
 from engine.graph.partitioner import HashPartitioner, Routed, Router, RouterContext, spread_columns
-from state_backends.column_keys import check_key_column, is_long_column, key_groups_of
-from state_backends.errors import KeyTypeError
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType, KeyTypeError
+from state_backends.columns import check_key_column, is_long_column, key_groups_of
 
 if TYPE_CHECKING:
     import numpy as np
 else:
-    from state_backends.lazy_numpy import np
+    from state_backends.base import np
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,7 @@ from engine.graph.keyed_stream import KeyedStream
 from engine.graph.options import OperatorOptions, check_callable, check_function_object, check_options, operator_factory
 from engine.graph.partitioner import BroadcastPartitioner
 from engine.graph.stream import Outlet, Stream
-from state_backends.descriptors import MapStateDescriptor
-from state_backends.errors import StateArgumentError
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType, MapStateDescriptor, StateArgumentError
 
 if TYPE_CHECKING:
     from operators.two_input_functions import (

@@ -16,7 +16,7 @@ from engine.graph.channels import connections
 from engine.graph.job_graph import JobGraph, NodeRole, StreamEdge
 from engine.graph.partitioner import BroadcastPartitioner
 from engine.graph.plan import ChannelPlan, EdgePlan, ExecutionPlan, OperatorPlan, SubtaskPlan, VertexPlan
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType
 
 FINGERPRINT_FORMAT = 1
 """Part of every fingerprint: grows when the meaning of what is digested changes."""

@@ -21,7 +21,7 @@ from engine.graph.partitioner import (
     Partitioner,
     RebalancePartitioner,
 )
-from state_backends.key_groups import KeyType, default_max_parallelism
+from state_backends.base import KeyType, default_max_parallelism
 
 
 class NodeRole(Enum):

@@ -16,7 +16,7 @@ from engine.graph.keyed_stream import KeyedStream
 from engine.graph.options import OperatorOptions, check_callable, check_type
 from engine.graph.stream import Stream
 from engine.graph.windowed_stream import WindowedStream
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType
 
 if TYPE_CHECKING:
     from operators.joins.interval_join import PairContext

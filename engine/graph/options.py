@@ -15,7 +15,7 @@ from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.suggestions import nearest
 from engine.graph.naming import name_problem
 from engine.graph.partitioner import Partitioner
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType
 
 
 class OperatorOptions(TypedDict, total=False):

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch, positions_by_target
 from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, shorten
-from state_backends.errors import KeyTypeError
-from state_backends.key_groups import (
+from state_backends.base import (
     KeyType,
+    KeyTypeError,
     check_keys,
     infer_key_type,
     key_group_function,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from engine.elements.operator import OperatorFactory
 from engine.elements.operator_coordinator import CoordinatorFactory
 from engine.graph.partitioner import Partitioner
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from engine.graph.partitioner import (
     RebalancePartitioner,
     RescalePartitioner,
 )
-from state_backends.key_groups import KeyType
+from state_backends.base import KeyType
 
 if TYPE_CHECKING:
     from engine.graph.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from operators.sinks import CollectedResults
     from operators.watermarks import WatermarkStrategy
     from operators.windows import WindowAssigner
-    from state_backends.descriptors import MapStateDescriptor
+    from state_backends.base import MapStateDescriptor
 
 
 _ONLY_WITH_KEY = (

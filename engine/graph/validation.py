@@ -12,7 +12,7 @@ from engine.elements.errors import JobGraphError
 from engine.graph.job_graph import JobGraph, NodeRole, StreamEdge
 from engine.graph.naming import duplicates, name_problem, uid_problem
 from engine.graph.partitioner import ForwardPartitioner
-from state_backends.key_groups import UPPER_BOUND_MAX_PARALLELISM
+from state_backends.base import UPPER_BOUND_MAX_PARALLELISM
 
 MOST_CHANNELS = 1_000_000
 """Channels of all shuffles of a job. Each takes about 2.8 KiB of memory, and about 20 µs of a processor for each of the

@@ -19,7 +19,7 @@ from engine.graph.options import (
     check_instance,
     check_type,
 )
-from state_backends.key_groups import LONG
+from state_backends.base import LONG
 
 if TYPE_CHECKING:
     from engine.graph.keyed_stream import KeyedStream

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from engine.observe.events import TraceEvent
-    from state_backends.key_groups import KeyType
+    from state_backends.base import KeyType
 
 Cause = Any
 """Opaque to the runtime."""

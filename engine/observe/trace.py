@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engine.observe.events import TRACE_VERSION, TraceEvent
 
 if TYPE_CHECKING:
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 _BUFFERED_LINES = 1_000
 

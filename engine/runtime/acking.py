@@ -29,11 +29,9 @@ from engine.protocols.acking.messages import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acker_task import ACKER, AckerTask
 from engine.runtime.interference import DELIVERED
-from state_backends.encoding import default_codec
-from state_backends.errors import StateBackendError
-from state_backends.filesystem_port import write_atomically
-from state_backends.framing import seal, unseal
-from state_backends.shapes import anything, check_shape, flag, map_of, row, text
+from state_backends.base import StateBackendError, anything, check_shape, flag, map_of, row, text
+from state_backends.codec import default_codec, seal, unseal
+from state_backends.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from engine.runtime.interference import Interference
     from engine.runtime.kernel import Kernel
     from engine.runtime.task import Task
-    from state_backends.storage import CheckpointStorage
+    from state_backends.snapshots import CheckpointStorage
 
 OFFSETS_FILE_NAME = "offsets"
 _MAGIC, _VERSION = b"WEIROFFS", 1

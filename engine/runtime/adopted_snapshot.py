@@ -11,14 +11,11 @@ from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, Sh
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
 from engine.runtime.shared_files import directories_referred_to
-from state_backends.file_places import shared_directories
-from state_backends.handles import FileStateHandle, StateScope
-from state_backends.savepoints import checkpoint_id_of
+from state_backends.snapshots import FileStateHandle, StateScope, checkpoint_id_of, shared_directories
 
 if TYPE_CHECKING:
-    from state_backends.checkpoint_metadata import CheckpointMetadata
-    from state_backends.filesystem import FileSystem
-    from state_backends.storage import CheckpointLocation, CheckpointStorage
+    from state_backends.files import FileSystem
+    from state_backends.snapshots import CheckpointLocation, CheckpointMetadata, CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,17 +22,19 @@ from engine.observe import provenance
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.interference import StruckDown
 from engine.runtime.shared_files import shared_state
-from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
-from state_backends.errors import StateBackendError, StateSerializationError
-from state_backends.handles import OperatorStateMode
-from state_backends.keyed_handles import IncrementalKeyedStateHandle
-from state_backends.snapshot import (
+from state_backends.base import StateBackendError, StateSerializationError
+from state_backends.snapshots import (
+    ChannelStateResources,
+    ChannelStateSnapshotTask,
+    IncrementalKeyedStateHandle,
+    OperatorStateMode,
+    RecordColumns,
     SnapshotOptions,
     SnapshotResult,
     SnapshotTask,
     SnapshotType,
+    SubtaskSnapshot,
 )
-from state_backends.storage import SubtaskSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
     from engine.elements.batch import Batch
     from engine.runtime.task import Task
     from engine.runtime.task_checkpoint import TaskCheckpointing
-    from state_backends.checkpoint_streams import FsStreamFactory
-    from state_backends.local_snapshot import LocalSnapshot
+    from state_backends.local import LocalSnapshot
+    from state_backends.snapshots import FsStreamFactory
 
 
 class ChannelStateLostError(WeirError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from engine.runtime.shared_files import SharedStreams
     from engine.runtime.task import Task
-    from state_backends.executor import BackgroundWork
+    from state_backends.base import BackgroundWork
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class Materializing(Protocol):
 
 
 class TaskExecutor:
-    """Implements :class:`state_backends.executor.Executor` for one backend of one task."""
+    """Implements :class:`state_backends.base.Executor` for one backend of one task."""
 
     __slots__ = ("_bytes", "_done", "_is_closed", "_queue", "_started_ns", "_task", "_uploads", "name")
 

@@ -51,7 +51,7 @@ from engine.observe.events import (
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.interference import JOB_MANAGER
-from state_backends.errors import StateBackendError
+from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
     from engine.runtime.job_manager import JobManager

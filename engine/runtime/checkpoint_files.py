@@ -26,23 +26,25 @@ from engine.runtime.interference import JOB_MANAGER
 from engine.runtime.restored_channels import check_channels
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
-from state_backends.errors import CorruptStateError, StateBackendError
-from state_backends.fsspec_filesystem import file_system_for
-from state_backends.handles import FileStateHandle, StateScope
-from state_backends.savepoints import locate_snapshot, new_savepoint
-from state_backends.storage import (
+from state_backends.base import CorruptStateError, StateBackendError
+from state_backends.files import file_system_for
+from state_backends.snapshots import (
     CheckpointLocation,
     CheckpointMetadata,
     CheckpointStorage,
+    FileStateHandle,
     OperatorSnapshot,
+    StateScope,
     SubtaskSnapshot,
+    locate_snapshot,
+    new_savepoint,
 )
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.interference import Interference
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 KIND, FORMAT, STOP = "kind", "format", "stop"
 """Properties of a savepoint in its metadata; a checkpoint has none of them."""
@@ -223,7 +225,7 @@ class CheckpointFiles:
     def adopt(self, savepoint: SavepointRestore) -> None:
         """Count a snapshot from elsewhere among those that the job may be restored from.
 
-        Raises :class:`state_backends.errors.StateBackendError` when there is none at its path, or its metadata is
+        Raises :class:`state_backends.base.StateBackendError` when there is none at its path, or its metadata is
         damaged, and :class:`StorageError` when it cannot be read.
         """
         try:

@@ -22,10 +22,10 @@ from engine.runtime.debloating import (
     PERIODS_PER_TARGET,
     DebloatSettings,
 )
-from state_backends.errors import StateArgumentError
-from state_backends.snapshot import COMPRESSIONS
-from state_backends.state_backend import StateBackend, state_backend_named
-from state_backends.storage import MAX_INLINE_THRESHOLD_BYTES
+from state_backends.api import StateBackend
+from state_backends.base import StateArgumentError
+from state_backends.named import state_backend_named
+from state_backends.snapshots import COMPRESSIONS, MAX_INLINE_THRESHOLD_BYTES
 
 _UNITS_NS = {
     "ns": 1,
@@ -356,7 +356,7 @@ class RunConfig:
             raise ConfigurationError(f"state_backend: {error}") from error
         if not chosen.startswith("changelog"):
             return backend
-        from state_backends.changelog.backend import ChangelogStateBackend
+        from state_backends.changelog import ChangelogStateBackend
 
         assert isinstance(backend, ChangelogStateBackend), chosen
         interval_ns = self.materialization_interval_ns

@@ -14,9 +14,9 @@ from engine.runtime.cost import CostModel
 from engine.runtime.debloating import DebloatSettings
 from engine.runtime.interference import DELIVERED, MESSAGES
 from engine.runtime.kernel import Kernel
-from state_backends.filesystem import FileSystem
-from state_backends.handles import ChannelName
-from state_backends.state_backend import StateBackend
+from state_backends.api import StateBackend
+from state_backends.files import FileSystem
+from state_backends.snapshots import ChannelName
 
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from engine.runtime.interference import Interference, StruckDown
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.task import Task
-    from state_backends.local_recovery import LocalStateStores
-    from state_backends.storage import CheckpointLocation, CheckpointStorage
+    from state_backends.local import LocalStateStores
+    from state_backends.snapshots import CheckpointLocation, CheckpointStorage
 
 
 class Master(Protocol):

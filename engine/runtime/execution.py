@@ -24,9 +24,9 @@ from engine.runtime.long_lived import long_lived
 from engine.runtime.loops import check_loops
 from engine.runtime.record_counts import TaskReport
 from engine.runtime.savepoints import SavepointOrder, SavepointReport
-from state_backends.errors import StateBackendError
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.base import StateBackendError
+from state_backends.files import LocalFileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.graph.job import Job
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.interference import Interference
     from engine.runtime.restored_state import RestoredJob
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 _PROGRESS_EVERY_EVENTS = 2_000
 _FEW = 5

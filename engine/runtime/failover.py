@@ -44,7 +44,7 @@ from engine.elements.errors import (
 from engine.runtime.acking import ReplayLimitError, UnacknowledgedError
 from engine.runtime.job_state import ENDED, FAILED, RECOVERING, RESTARTING, RUNNING
 from engine.runtime.regions import failover_regions, single_task_regions
-from state_backends.errors import StateBackendError
+from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
     from engine.runtime.job_manager import JobManager

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.restored_state import RestoredJob
     from engine.runtime.task import Task
-    from state_backends.filesystem import FileSystem
-    from state_backends.storage import CheckpointStorage
+    from state_backends.files import FileSystem
+    from state_backends.snapshots import CheckpointStorage
 
 _FINAL_RETRY_NS = 10_000_000
 

@@ -10,16 +10,16 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from engine.runtime.task_checkpoint import local_state_name
-from state_backends.filesystem import LocalFileSystem
-from state_backends.local_recovery import LocalRecoveryCounts, LocalStateStores
-from state_backends.storage import WORKING_DIR_NAME, safe_file_name
+from state_backends.files import LocalFileSystem
+from state_backends.local import LocalRecoveryCounts, LocalStateStores
+from state_backends.snapshots import WORKING_DIR_NAME, safe_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.graph.plan import ExecutionPlan
-    from state_backends.filesystem import FileSystem
-    from state_backends.storage import CheckpointStorage
+    from state_backends.files import FileSystem
+    from state_backends.snapshots import CheckpointStorage
 
 LOCAL_STATE_NAME = "local"
 _LOCAL_ROOT = ".weir-local"

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from engine.checkpoint.operator_coordinators import CoordinatorGateways
 from engine.elements.errors import MalformedStateError, StateError
 from engine.elements.operator_coordinator import CoordinatorError, CoordinatorFactory, OperatorCoordinator
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError, StateBackendError
-from state_backends.shapes import check_shape
+from state_backends.base import CorruptStateError, StateBackendError, check_shape
+from state_backends.codec import default_codec
 
 if TYPE_CHECKING:
     from engine.checkpoint.messages import TaskId

@@ -28,17 +28,19 @@ from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.partitioner import CustomPartitioner, HashPartitioner
 from engine.observe.provenance import INPUT, OUTPUT
 from engine.runtime.watched import TracedBatch
-from state_backends.channel_state import RecordColumns, read_channel_state
-from state_backends.errors import CorruptStateError
-from state_backends.handles import ChannelName
-from state_backends.key_groups import KeyType, infer_key_type, key_group_function, operator_index_for_key_group
+from state_backends.base import (
+    CorruptStateError,
+    KeyType,
+    infer_key_type,
+    key_group_function,
+    operator_index_for_key_group,
+)
+from state_backends.snapshots import ChannelName, RecordColumns, read_channel_state
 
 if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan
     from engine.observe.provenance import Cause, Provenance
-    from state_backends.handles import ChannelStateHandle
-    from state_backends.snapshot import StateReader
-    from state_backends.storage import CheckpointMetadata
+    from state_backends.snapshots import ChannelStateHandle, CheckpointMetadata, StateReader
 
 _Pieces = dict[str, dict[tuple[int, int], list[RecordColumns]]]
 """By edge, then by (sender, receiver)."""

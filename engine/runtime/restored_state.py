@@ -17,15 +17,13 @@ from engine.checkpoint.restore import (
 from engine.elements.errors import JobChangedError
 from engine.runtime.restored_channels import InFlight, restore_channels
 from engine.runtime.shared_files import check_forms
-from state_backends.handles import OperatorStateHandle
-from state_backends.key_groups import KeyType
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.snapshot import StateReader
+from state_backends.base import KeyType
+from state_backends.snapshots import KeyedStateHandle, OperatorStateHandle, StateReader
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
-    from state_backends.storage import CheckpointLocation, CheckpointMetadata
+    from state_backends.snapshots import CheckpointLocation, CheckpointMetadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Paths are relative to the job's directory. A snapshot of another directory, from
 that later checkpoints of this job may refer to (CLAIM, LEGACY): those go by their absolute paths from then on. Where
 this job's storage cannot reach them, or must not (NO_CLAIM), they count as that snapshot's own, and the first
 checkpoint uploads everything. The directories that these paths lead to are noted in the job's own
-(:mod:`state_backends.file_places`): nothing else may be read or deleted on behalf of a path.
+(:mod:`state_backends.snapshots.file_places`): nothing else may be read or deleted on behalf of a path.
 """
 
 from __future__ import annotations
@@ -20,19 +20,25 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.shared_state_registry import SharedState
 from engine.elements.errors import JobChangedError
-from state_backends.file_places import shared_directory_of
-from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
-from state_backends.keyed_handles import (
+from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
+    FileStateHandle,
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
+    StateScope,
+    StreamStateHandle,
+    shared_directory_of,
 )
 
 if TYPE_CHECKING:
-    from state_backends.checkpoint_metadata import CheckpointMetadata, SubtaskSnapshot
-    from state_backends.checkpoint_streams import FsStreamFactory
-    from state_backends.snapshot import CheckpointStream
-    from state_backends.storage import CheckpointLocation, CheckpointStorage
+    from state_backends.snapshots import (
+        CheckpointLocation,
+        CheckpointMetadata,
+        CheckpointStorage,
+        CheckpointStream,
+        FsStreamFactory,
+        SubtaskSnapshot,
+    )
 
 
 class StateFormError(JobChangedError):
@@ -149,7 +155,7 @@ def check_forms(metadata: CheckpointMetadata, backend: str) -> None:
                         f"keyed state of {operator.name!r} (uid {operator.uid!r}) was written by state backend"
                         f" {_written_by(snapshot.keyed)}, in a form that {backend} does not read\n"
                         f"  go on with {_written_by(snapshot.keyed)}, or take a savepoint in canonical format with it:"
-                        " every state backend starts from that; state_backends.offline_writer makes one of a checkpoint"
+                        " every state backend starts from that; state_backends.offline.writer makes one of a checkpoint"
                     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from engine.elements.errors import StorageError
 from engine.runtime.checkpoint_files import unusable_storage
-from state_backends.errors import CorruptStateError, StorageInUseError, StorageNotWritableError
-from state_backends.filesystem import FileSystem, LocalFileSystem
-from state_backends.storage import DEFAULT_INLINE_THRESHOLD_BYTES, CheckpointStorage
+from state_backends.base import CorruptStateError, StorageInUseError, StorageNotWritableError
+from state_backends.files import FileSystem, LocalFileSystem
+from state_backends.snapshots import DEFAULT_INLINE_THRESHOLD_BYTES, CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.channel import Channel
     from engine.runtime.task import Task
-    from state_backends.local_recovery import TaskLocalRecovery
+    from state_backends.local import TaskLocalRecovery
 
 
 class StopAbortedError(WeirError):

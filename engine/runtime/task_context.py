@@ -13,17 +13,13 @@ from engine.runtime.operator_coordinators import OperatorEvent, plain_copy
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.restored_state import RestoredOperator
 from engine.runtime.shared_files import SharedStreams
-from state_backends.errors import StateSchemaError
-from state_backends.key_groups import key_group_range_for_index
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.operator_state import OperatorStateBackend
-from state_backends.restore_alternatives import remote_only, restore_backend
-from state_backends.state_backend import BackendEnvironment
-from state_backends.storage import safe_file_name
+from state_backends.api import BackendEnvironment, KeyedStateBackend, OperatorStateBackend
+from state_backends.base import StateSchemaError, key_group_range_for_index
+from state_backends.snapshots import remote_only, restore_backend, safe_file_name
 
 if TYPE_CHECKING:
     from engine.runtime.task import Task
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 
 class Counters:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import MalformedStateError, WeirError
 from engine.runtime.interference import ZOMBIE
-from state_backends.errors import CorruptStateError, StateBackendError
+from state_backends.base import CorruptStateError, StateBackendError
 
 if TYPE_CHECKING:
     from engine.checkpoint.instructions import (

@@ -34,7 +34,7 @@ from operators.async_io.async_function import (
     FixedLatency,
 )
 from operators.async_io.element_queue import ElementQueue, QueuedRecord
-from state_backends.shapes import anything, number, optional, row
+from state_backends.base import anything, number, optional, row
 
 if TYPE_CHECKING:
     from engine.observe.provenance import Lineage

@@ -47,7 +47,7 @@ from operators.transactions.two_phase_commit import (
     TwoPhaseCommitSinkOperator,
     check_timeouts,
 )
-from state_backends.shapes import row, such_that, text
+from state_backends.base import row, such_that, text
 
 
 class DatabaseSink(TableSink):

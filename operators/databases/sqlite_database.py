@@ -40,7 +40,7 @@ from operators.databases.session import (
 )
 from operators.databases.sqlite_constraints import broken_key, has_deferred_keys, has_unique_columns
 from operators.databases.upsert_statements import delete_statement, upsert_statement
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 
 _OPEN, _PREPARED, _COMMITTED = "open", "prepared", "committed"
 

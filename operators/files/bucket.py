@@ -28,7 +28,7 @@ from operators.files.part_files import PartEncoder, PartFile, Rows
 from operators.files.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
 from operators.files.rolling_policies import EventRule, OnCheckpointRollingPolicy, RollingPolicy
 from operators.table.partition_path import partition_path
-from state_backends.shapes import list_of, number, optional, path_below, row, whole
+from state_backends.base import list_of, number, optional, path_below, row, whole
 
 __all__ = [
     "Bucket", "BucketState", "BucketsListener", "OnCheckpointRollingPolicy", "PartNames", "PartSettings",

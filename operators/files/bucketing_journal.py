@@ -23,9 +23,8 @@ from collections.abc import Iterable
 from engine.elements.errors import StorageError
 from operators.files.bucketing_names import BucketingNames
 from operators.files.path_inside import path_inside
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import FileSystem, write_atomically
-from state_backends.shapes import check_shape, number, row, text
+from state_backends.base import CorruptStateError, check_shape, number, row, text
+from state_backends.files import FileSystem, write_atomically
 
 Entry = tuple[int, str, str]
 """Checkpoint, bucket and part."""

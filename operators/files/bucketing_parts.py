@@ -38,8 +38,8 @@ from operators.files.bucketing_names import BucketingNames
 from operators.files.late_truncation import LateTruncations
 from operators.files.path_inside import path_inside
 from operators.files.valid_length import has_valid_length, write_valid_length
-from state_backends.filesystem import FileSystem, WritableFile
-from state_backends.shapes import list_of, number, optional, path_below, row, such_that, whole
+from state_backends.base import list_of, number, optional, path_below, row, such_that, whole
+from state_backends.files import FileSystem, WritableFile
 
 _COPY_BYTES = 1 << 20
 

@@ -37,8 +37,8 @@ from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
 from operators.sinks import SinkOperator
 from operators.table.partition_path import escape_path_name
-from state_backends.filesystem import FileSystem
-from state_backends.shapes import list_of
+from state_backends.base import list_of
+from state_backends.files import FileSystem
 
 DEFAULT_BATCH_SIZE_BYTES = 384 * 1024 * 1024
 DEFAULT_INACTIVE_CHECK_INTERVAL_MS = 60_000

@@ -24,7 +24,7 @@ from typing import Any
 
 from operators.files.compact_coordinator import CompactionRequest, as_request
 from operators.files.file_committer import COMMITTABLE_SHAPE, PENDING, FileCommittable, delete
-from state_backends.shapes import list_of, number, path_below, row, such_that
+from state_backends.base import list_of, number, path_below, row, such_that
 
 PREFIX = "compacted-"
 

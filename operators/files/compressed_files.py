@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Literal, Protocol, cast
 
 from engine.elements.errors import ConfigurationError, MalformedRecordError, MissingDependencyError, WeirError
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 Compression = Literal["auto", "none", "gzip", "bzip2", "xz", "zstd"]
 

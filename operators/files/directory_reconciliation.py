@@ -31,7 +31,7 @@ from operators.files.bucket import Bucket, BucketState
 from operators.files.open_part_fence import OpenPartFence
 from operators.files.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.unique_names import attempt_of
-from state_backends.shapes import list_of, path_below, row, whole
+from state_backends.base import list_of, path_below, row, whole
 
 PART_COUNTERS = "part-counters"
 """The union list in which subtasks file theirs."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from engine.elements.errors import StorageError
 from operators.files.recoverable_writer import PendingFile, ResumeHandle
 from operators.transactions.committables import CommitRequest
-from state_backends.shapes import path_below, row, such_that, tagged, whole
+from state_backends.base import path_below, row, such_that, tagged, whole
 
 PENDING, CLEAN_UP, DELETE = "pending", "clean-up", "delete"
 """The first field of a committable."""

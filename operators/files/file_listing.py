@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from engine.elements.errors import ConfigurationError
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 
 def is_hidden(name: str) -> bool:

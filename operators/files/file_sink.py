@@ -30,7 +30,7 @@ from operators.files.file_sink_operator import FileSinkOperator
 from operators.files.part_files import Format, is_bulk, line_end_of, split_lines
 from operators.files.rolling_policies import OnCheckpointRollingPolicy, RollingPolicy, check_rolling_policy
 from operators.files.row_formats import JsonLinesRowFormat
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 if TYPE_CHECKING:
     from operators.files.committing_file_sink import CommittingFileSink

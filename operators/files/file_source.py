@@ -37,13 +37,13 @@ from operators.files.file_splits import (
 from operators.files.line_reader import LineReader, OnMalformed
 from operators.files.split_assigner import ASSIGNERS
 from operators.files.stream_formats import StreamFormat, StreamFormatReader, is_stream_format
-from state_backends.shapes import Shape, anything, number, positive, row, whole
+from state_backends.base import Shape, anything, number, positive, row, whole
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from operators.watermarks import WatermarkStrategy
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 Assignment = Literal["static", "pull"]
 

@@ -31,7 +31,7 @@ from operators.files.compactor import PREFIX
 from operators.files.open_part_fence import OpenPartFence
 from operators.files.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.unique_names import UNIQUE_NAME_PATTERN
-from state_backends.shapes import list_of, row, text, whole
+from state_backends.base import list_of, row, text, whole
 
 Attempt = tuple[int, int]
 """Incarnation and attempt."""

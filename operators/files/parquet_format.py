@@ -27,7 +27,7 @@ from engine.elements.columns import ColumnBatch
 from engine.elements.errors import ConfigurationError, MissingDependencyError, StorageError, shorten
 from operators.files.file_listing import is_hidden
 from operators.files.part_files import RecordError
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 DEFAULT_ROW_GROUP_ROWS = 1 << 16
 

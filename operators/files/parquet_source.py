@@ -23,7 +23,7 @@ from engine.elements.errors import ConfigurationError, MissingDependencyError, S
 from engine.elements.source import SourceContext
 from operators.files.compressed_files import CorruptFileError
 from operators.files.file_splits import SplitRange, position_behind
-from state_backends.shapes import number, row, whole
+from state_backends.base import number, row, whole
 
 _FOOTER_TAIL = 8
 """Length of the metadata, and ``PAR1``."""

@@ -2,7 +2,7 @@
 
 A checkpoint may come from anywhere, and its checksums say that it is whole, not that it is honest. Code that commits,
 moves, cuts or deletes a file that state names therefore makes its path here
-(:mod:`state_backends.file_places` does the same for the files of checkpoints).
+(:mod:`state_backends.snapshots.file_places` does the same for the files of checkpoints).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from engine.elements.errors import StorageError
 from operators.files.path_inside import hidden_inside, path_inside
-from state_backends.filesystem import FileSystem, WritableFile
+from state_backends.files import FileSystem, WritableFile
 
 IN_PROGRESS = ".inprogress."
 """Between the name of the target and the unique end of a hidden name."""

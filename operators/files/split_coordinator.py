@@ -31,7 +31,7 @@ from operators.files.split_enumerator import (
     StaticFileSplitEnumerator,
     restored,
 )
-from state_backends.shapes import list_of, nothing, optional, row, text, whole
+from state_backends.base import list_of, nothing, optional, row, text, whole
 
 REQUEST, LISTED, DISCOVERED = "request", "listed", "discovered"
 LIST, SPLIT, NO_MORE_SPLITS = "list", "split", "no more splits"

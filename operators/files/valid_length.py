@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 
 from engine.elements.errors import StorageError
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 
 def encode_valid_length(length_bytes: int) -> bytes:

@@ -26,8 +26,8 @@ from operators.event_clock import EventClock
 from operators.side_output import SideOutputs
 from operators.transforms import item_in_hand
 from operators.watermarks import missing_timestamps
-from state_backends.descriptors import MapStateDescriptor
-from state_backends.keyed_backend import MapState
+from state_backends.api import MapState
+from state_backends.base import MapStateDescriptor
 
 _LEFT, _RIGHT = "left", "right"
 

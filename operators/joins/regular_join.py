@@ -24,9 +24,8 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.operator import TwoInputOperator
 from operators.ranking.changes import DELETE, INSERT, adds, find_row
 from operators.transforms import item_in_hand
-from state_backends.descriptors import MapStateDescriptor
-from state_backends.keyed_backend import MapState
-from state_backends.ttl import StateTtlConfig
+from state_backends.api import MapState
+from state_backends.base import MapStateDescriptor, StateTtlConfig
 
 INNER, LEFT, RIGHT, FULL = "inner", "left", "right", "full"
 KINDS = (INNER, LEFT, RIGHT, FULL)

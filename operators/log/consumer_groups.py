@@ -24,11 +24,9 @@ from engine.elements.source import SourceContext
 from operators.log.log_reader import extent_of
 from operators.log.topics import check_topic_name, partition_directory, partitions_of
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import FileSystem, write_atomically
-from state_backends.framing import seal, unseal
-from state_backends.shapes import check_shape, number, row, whole
+from state_backends.base import CorruptStateError, check_shape, number, row, whole
+from state_backends.codec import default_codec, seal, unseal
+from state_backends.files import FileSystem, write_atomically
 
 GROUPS_DIRECTORY = "groups"
 COMMITS_SUCCEEDED, COMMITS_FAILED = "commitsSucceeded", "commitsFailed"

@@ -15,7 +15,7 @@ from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS
 from operators.log.partition_log import Retention
 from operators.log.transaction_coordinator import DEFAULT_MAX_TIMEOUT_NS
 from operators.log.transaction_log import Exchange, Request
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 
 class DiskLog:

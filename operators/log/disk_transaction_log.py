@@ -57,7 +57,7 @@ from operators.log.transaction_log import (
     TransactionLogError,
 )
 from operators.log.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 __all__ = ["FSYNC_APPEND", "FSYNC_NEVER", "FSYNC_POLICIES", "FSYNC_TRANSACTION", "DiskTransactionLog", "LogSettings"]
 

@@ -29,8 +29,8 @@ from operators.log.kafka_client import check_settings, client_library, kafka_err
 from operators.log.kafka_publisher import Deliveries, OutRecord, Publisher
 from operators.log.log_sink import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE
 from operators.sinks import SinkOperator
-from state_backends.shapes import binary, list_of, optional, row, whole
-from state_backends.shapes import number as any_number
+from state_backends.base import binary, list_of, optional, row, whole
+from state_backends.base import number as any_number
 
 Encode = Callable[[Any], bytes | None]
 

@@ -24,7 +24,7 @@ from operators.log.consumer_groups import COMMITS_FAILED, COMMITS_SUCCEEDED
 from operators.log.kafka_client import check_settings, client_library, kafka_errors, translated
 from operators.log.log_source import EARLIEST, check_offsets, check_start
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED
-from state_backends.shapes import optional, row, whole
+from state_backends.base import optional, row, whole
 
 _GROUP = "weir-source"
 """The client wants one; nothing is committed to this one."""

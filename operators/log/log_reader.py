@@ -35,7 +35,7 @@ from operators.log.transaction_log import (
     OffsetOutOfRangeError,
     Producer,
 )
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 _BATCHES_AT_A_TIME = 256
 _PREAMBLE_BYTES = len(SEGMENT_PREAMBLE)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from operators.log.record_batches import SEGMENT_PREAMBLE, BadBatch, RecordBatch, read_batches
 from operators.log.transaction_log import LogCorruptError
-from state_backends.filesystem import FileSystem, RandomAccessFile
+from state_backends.files import FileSystem, RandomAccessFile
 
 INDEX_INTERVAL_BYTES = 1 << 14
 _NAME = re.compile(r"(\d{20})\.log")

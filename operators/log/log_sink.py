@@ -55,8 +55,8 @@ from operators.transactions.two_phase_commit import (
     TwoPhaseCommitSinkOperator,
     check_timeouts,
 )
-from state_backends.filesystem import FileSystem
-from state_backends.shapes import row, text, whole
+from state_backends.base import row, text, whole
+from state_backends.files import FileSystem
 
 __all__ = ["AT_LEAST_ONCE", "DELIVERIES", "EXACTLY_ONCE", "NONE", "LogSink", "TransactionalLogSink"]
 

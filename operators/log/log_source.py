@@ -30,7 +30,7 @@ from operators.log.disk_log import DiskLog, check_log_path
 from operators.log.log_reader import Extent, PartitionReader, extent_of
 from operators.log.topics import check_topic_name, partition_directory, partitions_of, topics_of
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, OffsetOutOfRangeError
-from state_backends.shapes import optional, row, whole
+from state_backends.base import optional, row, whole
 
 EARLIEST, LATEST = "earliest", "latest"
 DEFAULT_POLL_MS = 100

@@ -30,7 +30,7 @@ from operators.log.record_batches import (
     whole_batches_behind,
 )
 from operators.log.transaction_log import DATA, LogCorruptError, OffsetOutOfRangeError, Producer
-from state_backends.filesystem import FileSystem, WritableFile
+from state_backends.files import FileSystem, WritableFile
 
 BUFFER_BYTES = 1 << 18
 """How much may wait in memory before it is given to the operating system."""

@@ -32,10 +32,9 @@ from operators.log.transaction_log import (
     LogRecord,
     Producer,
 )
-from state_backends.encoding import StateCodec, default_codec
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.filesystem import RandomAccessFile
-from state_backends.framing import PREAMBLE_BYTES, preamble
+from state_backends.base import CorruptStateError, StateSchemaError
+from state_backends.codec import PREAMBLE_BYTES, StateCodec, default_codec, preamble
+from state_backends.files import RandomAccessFile
 
 MAGIC = 0xA11D
 _MAGIC_BYTES = MAGIC.to_bytes(2, "big")

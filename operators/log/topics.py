@@ -13,11 +13,9 @@ import re
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.log.transaction_log import LogCorruptError, TransactionLogError
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError, StorageInUseError, StorageNotWritableError
-from state_backends.filesystem import DirectoryLock, FileSystem, write_atomically
-from state_backends.framing import seal, unseal
-from state_backends.shapes import check_shape, positive
+from state_backends.base import CorruptStateError, StorageInUseError, StorageNotWritableError, check_shape, positive
+from state_backends.codec import default_codec, seal, unseal
+from state_backends.files import DirectoryLock, FileSystem, write_atomically
 
 TOPICS_DIRECTORY = "topics"
 _MAGIC, _VERSION = b"WEIRTOPC", 1

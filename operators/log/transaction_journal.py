@@ -16,11 +16,20 @@ from typing import Any, NamedTuple
 from operators.log.partition_log import PartitionLog, RecoveryPoint
 from operators.log.transaction_log import DATA, LogCorruptError
 from operators.log.transaction_names import Name, Outcomes, Run
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import FileSystem, write_atomically
-from state_backends.framing import seal, unseal
-from state_backends.shapes import anything, as_written, check_shape, list_of, number, optional, row, text, whole
+from state_backends.base import (
+    CorruptStateError,
+    anything,
+    as_written,
+    check_shape,
+    list_of,
+    number,
+    optional,
+    row,
+    text,
+    whole,
+)
+from state_backends.codec import default_codec, seal, unseal
+from state_backends.files import FileSystem, write_atomically
 
 JOURNAL_DIRECTORY, SNAPSHOT_NAME = "transactions", "snapshot"
 _MAGIC, _VERSION = b"WEIRLOGT", 2

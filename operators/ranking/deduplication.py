@@ -30,8 +30,7 @@ from engine.elements.operator import Operator
 from operators.event_clock import EventClock
 from operators.ranking.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from operators.watermarks import missing_timestamps
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.ttl import StateTtlConfig
+from state_backends.base import StateTtlConfig, ValueStateDescriptor
 
 FIRST, LAST = "first", "last"
 PROCESSING, EVENT = "processing", "event"

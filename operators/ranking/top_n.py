@@ -30,9 +30,8 @@ from engine.elements.operator import Operator
 from operators.functions import AggregateFunction
 from operators.ranking.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds
 from operators.transforms import item_in_hand
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.encoding import default_codec
-from state_backends.ttl import StateTtlConfig
+from state_backends.base import StateTtlConfig, ValueStateDescriptor
+from state_backends.codec import default_codec
 
 Entry = tuple[Any, bytes, Any]
 """Sort key, encoded record, record: compared by the first two, for equal bytes are equal records."""

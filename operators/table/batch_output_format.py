@@ -28,7 +28,7 @@ from operators.table.staging import (
     task_directory_name,
 )
 from operators.table.staging_writers import PartitionColumns, StagingWriter
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 
 class BatchOutputFormat:

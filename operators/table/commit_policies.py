@@ -19,7 +19,7 @@ from engine.elements.errors import ConfigurationError, StorageError, WeirError
 from operators.files.path_inside import path_inside
 from operators.table.metastore import MemoryMetastore, Metastore, PartitionEntry, PathOf, Spec
 from operators.table.partition_path import extract_partition_spec
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 METASTORE, SUCCESS_FILE, CUSTOM = "metastore", "success-file", "custom"
 POLICY_KINDS = (METASTORE, SUCCESS_FILE, CUSTOM)

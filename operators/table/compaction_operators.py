@@ -30,7 +30,7 @@ from operators.table.table_compaction import (
     Compactor,
     WrittenFile,
 )
-from state_backends.filesystem import WritableFile
+from state_backends.files import WritableFile
 
 _HIDDEN = re.compile(rf"\.{COMPACTED_PREFIX}.*\.inprogress\.([0-9a-f-]+)")
 

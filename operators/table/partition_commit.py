@@ -28,8 +28,8 @@ from operators.table.partition_messages import ANNOUNCEMENT
 from operators.table.partition_path import PartitionPathError, partition_values
 from operators.table.partition_time import PartitionTimeExtractor
 from operators.table.partition_triggers import PARTITION_TIME, PROCESS_TIME, TriggerSettings
-from state_backends.filesystem import FileSystem
-from state_backends.shapes import path_below, such_that
+from state_backends.base import path_below, such_that
+from state_backends.files import FileSystem
 
 
 class PartitionCommit:

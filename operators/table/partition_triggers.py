@@ -30,7 +30,7 @@ from operators.table.partition_time import (
     local_to_epoch_ms,
     time_zone,
 )
-from state_backends.shapes import Shape, number, row, whole
+from state_backends.base import Shape, number, row, whole
 
 PROCESS_TIME, PARTITION_TIME = "process-time", "partition-time"
 TRIGGERS = (PROCESS_TIME, PARTITION_TIME)

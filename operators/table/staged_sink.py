@@ -49,9 +49,20 @@ from operators.table.staging import (
     task_directory_name,
 )
 from operators.table.staging_writers import NoPartitionError, PartitionColumns, StagingWriter
-from state_backends.filesystem import FileSystem, write_atomically
-from state_backends.sealed_json import CHECKSUM, parse_json, seal_json, unseal_json
-from state_backends.shapes import flag, list_of, optional, path_below, row, text, whole
+from state_backends.base import (
+    CHECKSUM,
+    flag,
+    list_of,
+    optional,
+    parse_json,
+    path_below,
+    row,
+    seal_json,
+    text,
+    unseal_json,
+    whole,
+)
+from state_backends.files import FileSystem, write_atomically
 
 _ROOT, _FILE = "root", "file"
 """Kinds of messages to the finalizer: a staging directory to delete in the end, and a staged file."""

@@ -31,7 +31,7 @@ from operators.files.file_listing import is_hidden
 from operators.files.path_inside import leads_out, path_inside
 from operators.table.commit_policies import METASTORE, CommitPolicy, PartitionCommitContext, commit_partition
 from operators.table.partition_path import DEFAULT_PARTITION_NAME, extract_partition_spec, partition_directory
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 _ROOT_PREFIX = ".staging-"
 _TASK = re.compile(r"task-(\d+)(?:-attempt-(\d+))?", re.ASCII)

@@ -21,7 +21,7 @@ from operators.files.part_files import BulkWriter, Format, PartEncoder, RecordEr
 from operators.table.partition_path import DEFAULT_PARTITION_NAME, PartitionPathError, partition_directory
 from operators.table.partitioning import check_columns, check_values, checked_default
 from operators.table.staging import StagedFile
-from state_backends.filesystem import FileSystem, WritableFile
+from state_backends.files import FileSystem, WritableFile
 
 
 class NoPartitionError(RecordError):

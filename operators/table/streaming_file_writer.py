@@ -31,11 +31,11 @@ from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import Message, announcement, end_of_checkpoint, written_file
 from operators.table.partitioning import without
 from operators.table.table_compaction import COMPACTED_PREFIX, UNCOMPACTED_PREFIX
-from state_backends.shapes import path_below
+from state_backends.base import path_below
 
 if TYPE_CHECKING:
     from operators.table.partitioned_file_sink import WriterSpec
-    from state_backends.operator_state import OperatorListState
+    from state_backends.api import OperatorListState
 
 
 class StreamingFileWriterOperator(FileSinkOperator):

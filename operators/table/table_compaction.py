@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from engine.elements.errors import ConfigurationError
 from operators.files.bin_packing import pack
 from operators.table.partition_committer import END_OF_INPUT, TaskTracker
-from state_backends.shapes import list_of, path_below, positive, row, whole
+from state_backends.base import list_of, path_below, positive, row, whole
 
 UNCOMPACTED_PREFIX, COMPACTED_PREFIX = ".uncompacted-", "compacted-"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from engine.elements.operator import Operator, Output
 from operators.files.file_sink import FileSink
 from operators.table.partitioned_file_sink import WriterSpec
-from state_backends.filesystem import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.files import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 if TYPE_CHECKING:
     from engine.elements.operator import OperatorContext

@@ -23,7 +23,7 @@ from operators.transactions.committables import (
     Message,
     SubtaskCommittables,
 )
-from state_backends.shapes import Shape, list_of, number, positive, row, whole
+from state_backends.base import Shape, list_of, number, positive, row, whole
 
 RESTORED = -1
 """The subtask under which whole books are filed after a restore."""

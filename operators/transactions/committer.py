@@ -24,7 +24,7 @@ from operators.transactions.committable_collector import book_shape
 from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary
 from operators.transactions.committer_machine import CommittedCheckpoint, Committer, CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
-from state_backends.shapes import Shape
+from state_backends.base import Shape
 
 
 class CommitterFactory(Protocol):

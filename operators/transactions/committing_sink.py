@@ -27,7 +27,7 @@ from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committables import END_OF_INPUT, messages, summary
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator
 from operators.transactions.committer_machine import Committer
-from state_backends.shapes import Shape, anything
+from state_backends.base import Shape, anything
 
 
 class WriteError(Exception):

@@ -40,7 +40,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError
 from operators.sinks import SinkOperator
-from state_backends.shapes import Shape, anything, list_of, number, optional, row, whole
+from state_backends.base import Shape, anything, list_of, number, optional, row, whole
 
 Transaction = tuple[Any, ...]
 """Names a transaction in the other system: a tuple of plain values, which goes into the state."""

@@ -5,10 +5,16 @@
 * ``log``: changes on their way from states into segments, and segments on their way into files
 * ``history``: who refers to which segment and which materialised snapshot: a pure machine
 * ``states``, ``folding_states``, ``timers``: states that log what they do
-* ``snapshot``, ``materialization``: checkpoints of log and materialised snapshot, and the latter made in the background
+* ``strategy``, ``materialization``: checkpoints of log and materialised snapshot, and the latter made in the background
 * ``keyed_backend``, ``backend``: all of it put together
 
 What it promises, and what it costs, is in ``docs/changelog.md``.
 """
 
 from __future__ import annotations
+
+from state_backends.changelog.backend import ChangelogStateBackend
+
+__all__ = [
+    "ChangelogStateBackend",
+]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend
+from state_backends.base import KeyType, StateArgumentError
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend, ChangelogSettings
-from state_backends.errors import StateArgumentError
-from state_backends.key_groups import KeyType
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.state_backend import BackendEnvironment, StateBackend
 
 DEFAULT_MATERIALIZATION_INTERVAL_MS = 600_000
 """Ten minutes (state.changelog.periodic-materialize.interval)."""

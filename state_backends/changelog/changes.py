@@ -14,20 +14,19 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, cast
 
-from state_backends.changelog.segment import LoggedStateId
-from state_backends.descriptors import (
+from state_backends.api import KeyedState, KeyedStateBackend, ListState, MapState, TimerQueue
+from state_backends.base import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateKind,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from state_backends.encoding import StateCodec
-from state_backends.keyed_backend import KeyedState, KeyedStateBackend, ListState, MapState
-from state_backends.schema_states import MigratingCodec, check_key
-from state_backends.timers import TimerQueue
-from state_backends.ttl import StateTtlConfig
+from state_backends.changelog.segment import LoggedStateId
+from state_backends.codec import StateCodec
+from state_backends.snapshots import MigratingCodec, check_key
 
 PUT = 0
 """Payload: per key what is stored there now; ``None`` = nothing. For lists and all that holds one value."""

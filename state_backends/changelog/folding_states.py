@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from state_backends.api import AggregatingState, KeyedState, KeyedStateBackend, Namespaces, ReducingState
 from state_backends.changelog.changes import PUT
 from state_backends.changelog.log import ChangeLog
 from state_backends.changelog.states import LoggedState, StoredValues, log_merged, log_what_is_there
-from state_backends.keyed_backend import AggregatingState, KeyedState, KeyedStateBackend, Namespaces, ReducingState
 
 
 class FoldingState(KeyedState, Protocol):

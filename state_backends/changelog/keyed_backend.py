@@ -10,18 +10,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from state_backends.changelog.changes import TTL_VARIANT, stored_accumulators
-from state_backends.changelog.folding_states import LoggedAggregatingState, LoggedReducingState
-from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
-from state_backends.changelog.log import ChangeLog, SharedUploads
-from state_backends.changelog.materialization import Materialization
-from state_backends.changelog.restore import check_logs, last_number, may_be_referred_to, replay, restorable_handles
-from state_backends.changelog.segment import LoggedStateId
-from state_backends.changelog.snapshot import ChangelogSnapshotStrategy, InlineSnapshot
-from state_backends.changelog.states import LoggedListState, LoggedMapState, LoggedValueState
-from state_backends.changelog.timers import LoggedTimerService
-from state_backends.descriptors import (
+from state_backends.api import (
+    AggregatingState,
+    BackendEnvironment,
+    KeyedStateBackend,
+    ListState,
+    MapState,
+    ReducingState,
+    TimerService,
+    ValueState,
+)
+from state_backends.base import (
     AggregatingStateDescriptor,
+    BackgroundWork,
+    KeyGroupRange,
+    KeyType,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -29,22 +32,27 @@ from state_backends.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from state_backends.executor import BackgroundWork
-from state_backends.key_groups import KeyGroupRange, KeyType
-from state_backends.keyed_backend import (
-    AggregatingState,
-    KeyedStateBackend,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
+from state_backends.changelog.changes import TTL_VARIANT, stored_accumulators
+from state_backends.changelog.folding_states import LoggedAggregatingState, LoggedReducingState
+from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
+from state_backends.changelog.log import ChangeLog, SharedUploads
+from state_backends.changelog.materialization import Materialization
+from state_backends.changelog.restore import check_logs, last_number, may_be_referred_to, replay, restorable_handles
+from state_backends.changelog.segment import LoggedStateId
+from state_backends.changelog.states import LoggedListState, LoggedMapState, LoggedValueState
+from state_backends.changelog.strategy import ChangelogSnapshotStrategy, InlineSnapshot
+from state_backends.changelog.timers import LoggedTimerService
+from state_backends.snapshots import (
+    ChangelogKeyedStateHandle,
+    KeyedSnapshotStrategy,
+    KeyedStateHandle,
+    LogSegment,
+    SnapshotOptions,
+    SnapshotType,
+    StateReader,
+    StateSchemas,
 )
-from state_backends.keyed_handles import ChangelogKeyedStateHandle, KeyedStateHandle, LogSegment
-from state_backends.schema_states import StateSchemas
-from state_backends.snapshot import KeyedSnapshotStrategy, SnapshotOptions, SnapshotType, StateReader
-from state_backends.state_backend import BackendEnvironment
-from state_backends.timers import TimerService
-from state_backends.ttl_states import with_ttl
+from state_backends.ttl import with_ttl
 
 
 @dataclass(frozen=True, slots=True)

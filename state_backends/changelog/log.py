@@ -14,15 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from state_backends.base import BackgroundWork, Executor, KeyGroupRange, KeyType, StateSerializationError
 from state_backends.changelog.changes import CLEAR
 from state_backends.changelog.history import Cleanup, LogHistory
 from state_backends.changelog.segment import LoggedStateId, SegmentHeader, encode_segment
-from state_backends.encoding import StateCodec
-from state_backends.errors import StateSerializationError
-from state_backends.executor import BackgroundWork, Executor
-from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
-from state_backends.key_groups import KeyGroupRange, KeyType
-from state_backends.snapshot import CheckpointStream, StreamFactory
+from state_backends.codec import StateCodec
+from state_backends.snapshots import CheckpointStream, FileStateHandle, StateScope, StreamFactory, StreamStateHandle
 
 
 class SharedUploads:

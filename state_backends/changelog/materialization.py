@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from state_backends.base import BackgroundWork, StateBackendError
 from state_backends.changelog.log import SharedUploads
-from state_backends.errors import StateBackendError
-from state_backends.executor import BackgroundWork
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.snapshot import SnapshotTask
+from state_backends.snapshots import KeyedStateHandle, SnapshotTask
 
 Finished = Callable[[KeyedStateHandle | None, SharedUploads], None]
 """Told the handle, ``None`` without entries, and what can delete it as long as no snapshot refers to it."""

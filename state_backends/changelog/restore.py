@@ -6,18 +6,28 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
+from state_backends.api import KeyedStateBackend
+from state_backends.base import (
+    CorruptStateError,
+    KeyGroupRange,
+    KeyType,
+    StateKind,
+    StateSchemaError,
+    as_written,
+    key_group_function,
+)
 from state_backends.changelog.changes import Replay
 from state_backends.changelog.segment import SegmentHeader, SegmentReader
-from state_backends.descriptors import StateKind
-from state_backends.encoding import StateCodec
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.handles import ByteStreamStateHandle, StateScope
-from state_backends.key_groups import KeyGroupRange, KeyType, key_group_function
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import ChangelogKeyedStateHandle, IncrementalKeyedStateHandle, KeyedStateHandle
-from state_backends.schema_states import StateSchemas
-from state_backends.shapes import as_written
-from state_backends.snapshot import StateReader
+from state_backends.codec import StateCodec
+from state_backends.snapshots import (
+    ByteStreamStateHandle,
+    ChangelogKeyedStateHandle,
+    IncrementalKeyedStateHandle,
+    KeyedStateHandle,
+    StateReader,
+    StateSchemas,
+    StateScope,
+)
 
 
 def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange) -> list[KeyedStateHandle]:

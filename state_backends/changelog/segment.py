@@ -10,16 +10,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from state_backends.descriptors import StateKind
-from state_backends.encoding import StateCodec
-from state_backends.errors import StateSchemaError
-from state_backends.framing import FrameReader, frame, preamble
-from state_backends.full_snapshot import describe_stream
-from state_backends.key_groups import KeyGroupRange, KeyType
-from state_backends.key_types import key_type_shape
-from state_backends.keyed_handles import LogSegment
-from state_backends.schema_records import WRITTEN_SCHEMA
-from state_backends.shapes import check_shape, list_of, optional, positive, row, text, values, whole
+from state_backends.base import (
+    KeyGroupRange,
+    KeyType,
+    StateKind,
+    StateSchemaError,
+    check_shape,
+    key_type_shape,
+    list_of,
+    optional,
+    positive,
+    row,
+    text,
+    values,
+    whole,
+)
+from state_backends.codec import WRITTEN_SCHEMA, FrameReader, StateCodec, frame, preamble
+from state_backends.snapshots import LogSegment, describe_stream
 
 MAGIC = b"WEIRCLOG"
 FORMAT_VERSION = 1

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from state_backends.api import KeyedState, KeyedStateBackend, ListState, MapState, Namespaces, ValueState
+from state_backends.base import StateBackendError
 from state_backends.changelog.changes import APPEND, CLEAR, EXTEND, PUT, PUT_ENTRIES, REMOVE_ENTRIES
 from state_backends.changelog.log import ChangeLog
-from state_backends.errors import StateBackendError
-from state_backends.keyed_backend import KeyedState, KeyedStateBackend, ListState, MapState, Namespaces, ValueState
 
 StateT = TypeVar("StateT", bound=KeyedState)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from state_backends.api import Timer, TimerQueue, TimerService
 from state_backends.changelog.changes import ADD_TIMERS, REMOVE_TIMERS
 from state_backends.changelog.log import ChangeLog
-from state_backends.timers import Timer, TimerQueue, TimerService
 
 
 class LoggedTimerQueue(TimerQueue):

@@ -2,7 +2,7 @@
 
 | module              | what lives there                                                     |
 |---------------------|----------------------------------------------------------------------|
-| ``store``           | the store: reads, writes, snapshots, checkpoints; ``kind`` opens one |
+| ``store``           | the store: reads, writes, snapshots, checkpoints                     |
 | ``file_set``        | its durable half: the present files, the manifest, pins              |
 | ``reading``         | scans, of the store and of snapshots                                 |
 | ``memtable``        | what is in no file yet                                               |
@@ -16,6 +16,7 @@
 | ``manifest``        | the log of edits, over ``records``                                   |
 | ``files``           | names, links and copies                                              |
 | ``description``     | what inspection shows                                                |
+| ``backend``         | the store as a kind of store, and as a setting of a job              |
 
 What it keeps of RocksDB, after which it is built: memtables, levels and their sizes, checkpoints of hard links, files
 that never change and keep their names when they move. What it leaves out: sequence numbers (sources are ordered by
@@ -24,8 +25,8 @@ where they stand), threads, and durability of its own unless it is asked for.
 
 from __future__ import annotations
 
+from state_backends.lsm.backend import LsmStateBackend, LsmStoreKind
 from state_backends.lsm.description import FileDescription, StoreDescription, describe_manifest
-from state_backends.lsm.kind import LsmStoreKind
 from state_backends.lsm.options import LsmOptions
 from state_backends.lsm.reading import LsmSnapshot
 from state_backends.lsm.store import LsmStore
@@ -34,6 +35,7 @@ __all__ = [
     "FileDescription",
     "LsmOptions",
     "LsmSnapshot",
+    "LsmStateBackend",
     "LsmStore",
     "LsmStoreKind",
     "StoreDescription",

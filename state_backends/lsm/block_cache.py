@@ -10,7 +10,7 @@ import posixpath
 from collections import deque
 from contextlib import suppress
 
-from state_backends.filesystem_port import FileSystem, RandomAccessFile
+from state_backends.files import FileSystem, RandomAccessFile
 from state_backends.lsm.sst import Table
 
 Block = dict[bytes, bytes | None]

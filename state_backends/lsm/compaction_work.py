@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from state_backends.executor import BackgroundWork
+from state_backends.base import BackgroundWork
 from state_backends.lsm.block import Columns
 from state_backends.lsm.compaction import CompactionTask, edit_for
 from state_backends.lsm.file_set import FileSet

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem_port import TEMPORARY_SUFFIX, FileSystem
+from state_backends.base import CorruptStateError
+from state_backends.files import TEMPORARY_SUFFIX, FileSystem
 from state_backends.lsm.block import Columns, decoded_bytes
 from state_backends.lsm.block_cache import Block, BlockCache, OpenFiles
 from state_backends.lsm.bloom import MASK_SHIFT, MASKS

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import posixpath
 
-from state_backends.filesystem_port import TEMPORARY_SUFFIX, FileSystem
+from state_backends.files import TEMPORARY_SUFFIX, FileSystem
 
 SST_SUFFIX = ".sst"
 WAL_SUFFIX = ".wal"

@@ -20,13 +20,12 @@ from dataclasses import dataclass
 
 import msgpack
 
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem_port import FileSystem
-from state_backends.framing import preamble, seal, unseal
+from state_backends.base import CorruptStateError, as_written, check_shape, row, text, whole
+from state_backends.codec import preamble, seal, unseal
+from state_backends.files import FileSystem
 from state_backends.lsm.files import CURRENT_NAME, MANIFEST_PREFIX, write_file
 from state_backends.lsm.records import RecordReader, RecordWriter, record
 from state_backends.lsm.version import EDIT, Version, VersionEdit, is_plain_name
-from state_backends.shapes import as_written, check_shape, row, text, whole
 
 MANIFEST_MAGIC = b"WEIRLSMM"
 MANIFEST_VERSION = 1

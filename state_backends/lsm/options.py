@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from state_backends.errors import StateArgumentError
+from state_backends.base import StateArgumentError
 
 CompactionFilter = Callable[[bytes, bytes], bytes | None]
 """Asked by compactions about each live (key, value): the same object keeps it, ``None`` drops the entry, other bytes

@@ -17,9 +17,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.filesystem_port import WritableFile
-from state_backends.framing import PREAMBLE_BYTES, preamble
+from state_backends.base import CorruptStateError, StateSchemaError
+from state_backends.codec import PREAMBLE_BYTES, preamble
+from state_backends.files import WritableFile
 
 _LENGTH = struct.Struct(">II")
 _CRC = struct.Struct(">I")

@@ -25,15 +25,24 @@ from zlib import crc32
 
 import msgpack
 
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.filesystem_port import TEMPORARY_SUFFIX, FileSystem, RandomAccessFile, WritableFile
+from state_backends.base import (
+    CorruptStateError,
+    StateSchemaError,
+    binary,
+    check_shape,
+    flag,
+    list_of,
+    row,
+    text,
+    whole,
+)
+from state_backends.files import TEMPORARY_SUFFIX, FileSystem, RandomAccessFile, WritableFile
 from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decode_block, encode_block
 from state_backends.lsm.bloom import build_filter, filter_from_bytes, filter_to_bytes
 from state_backends.lsm.files import delete_quietly, put_in_place
 from state_backends.lsm.options import COMPRESSIONS, LsmOptions
 from state_backends.lsm.ranges import NO_RANGES, Range, RangeSet
 from state_backends.lsm.version import FileMeta
-from state_backends.shapes import binary, check_shape, flag, list_of, row, text, whole
 
 SST_MAGIC = b"WEIRLSMS"
 SST_VERSION = 1

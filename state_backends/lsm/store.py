@@ -23,9 +23,8 @@ from itertools import islice, pairwise
 
 import msgpack
 
-from state_backends.errors import StateArgumentError
-from state_backends.executor import Executor, InlineExecutor
-from state_backends.filesystem_port import FileSystem
+from state_backends.base import Executor, InlineExecutor, StateArgumentError
+from state_backends.files import FileSystem
 from state_backends.lsm.compaction import pick, whole
 from state_backends.lsm.compaction_work import CompactionWork, RunWriter
 from state_backends.lsm.description import StoreDescription, files_of
@@ -43,7 +42,7 @@ _INGEST_ENTRIES = 256
 
 
 class LsmStore:
-    """An :class:`state_backends.ordered_store.OrderedStore` in one directory.
+    """An :class:`state_backends.rows.OrderedStore` in one directory.
 
     :ivar notes: what opening had to mend, such as the torn end of a log
     """
@@ -53,7 +52,7 @@ class LsmStore:
     ) -> None:
         """Open the store in a directory, or a new one.
 
-        :param unique: see :meth:`state_backends.ordered_store.StoreKind.open`
+        :param unique: see :meth:`state_backends.rows.StoreKind.open`
         :raises CorruptStateError: when a file is damaged or missing, or no file of such a store
         :raises StateSchemaError: when a newer program wrote it
         """
@@ -367,7 +366,7 @@ class LsmStore:
 
     def checkpoint(self, directory: str) -> tuple[str, ...]:
         """Flush, and make ``directory``, which must not exist, a store with the present content: see
-        :meth:`state_backends.ordered_store.OrderedStore.checkpoint`. Files are merged after it, not for it."""
+        :meth:`state_backends.rows.OrderedStore.checkpoint`. Files are merged after it, not for it."""
         self.flush_only()
         return self._files.checkpoint(directory)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from state_backends.shapes import below, binary, flag, list_of, optional, row, text, whole
+from state_backends.base import below, binary, flag, list_of, optional, row, text, whole
 
 
 @dataclass(frozen=True, slots=True)

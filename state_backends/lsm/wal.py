@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import msgpack
 
-from state_backends.filesystem_port import FileSystem, WritableFile
-from state_backends.framing import preamble
+from state_backends.base import anything, as_written, below, binary, check_shape, list_of, optional, row
+from state_backends.codec import preamble
+from state_backends.files import FileSystem, WritableFile
 from state_backends.lsm.memtable import Memtable
 from state_backends.lsm.records import RecordReader, RecordWriter
-from state_backends.shapes import anything, as_written, below, binary, check_shape, list_of, optional, row
 
 WAL_MAGIC = b"WEIRLSMW"
 WAL_VERSION = 1

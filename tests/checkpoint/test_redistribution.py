@@ -15,8 +15,9 @@ from engine.checkpoint.redistribution import (
     keyed_state_parts,
     redistribute_operator_state,
 )
-from state_backends.handles import OperatorStateMode, StateOffsets
-from state_backends.key_groups import KeyGroupRange, key_group_ranges
+from state_backends.base import KeyGroupRange
+from state_backends.base.key_groups import key_group_ranges
+from state_backends.snapshots import OperatorStateMode, StateOffsets
 
 SPLIT, UNION, BROADCAST = (
     OperatorStateMode.SPLIT_DISTRIBUTE,

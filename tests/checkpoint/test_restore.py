@@ -19,18 +19,21 @@ from engine.checkpoint.restore import (
     plan_restore,
 )
 from engine.elements.errors import JobChangedError
-from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.handles import (
+from state_backends.base import KeyGroupRange
+from state_backends.base.key_groups import key_group_ranges
+from state_backends.snapshots import (
     ByteStreamStateHandle,
     ChannelName,
     ChannelStateHandle,
-    ChannelStatePiece,
+    FullKeyedStateHandle,
+    KeyedStateHandle,
+    OperatorSnapshot,
     OperatorStateHandle,
     OperatorStateMode,
     StateOffsets,
+    SubtaskSnapshot,
 )
-from state_backends.key_groups import KeyGroupRange, key_group_ranges
-from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
+from state_backends.snapshots.handles import ChannelStatePiece
 
 
 def keyed(groups: KeyGroupRange, content: bytes = b"k") -> KeyedStateHandle:

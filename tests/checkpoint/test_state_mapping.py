@@ -26,7 +26,8 @@ from engine.checkpoint.state_mapping import (
 )
 from engine.elements.errors import JobChangedError
 from engine.graph import partitioner as partitioners
-from state_backends.key_groups import UPPER_BOUND_MAX_PARALLELISM, key_group_ranges, operator_index_for_key_group
+from state_backends.base import UPPER_BOUND_MAX_PARALLELISM, operator_index_for_key_group
+from state_backends.base.key_groups import key_group_ranges
 
 MOVING = tuple(mapper for mapper in SubtaskStateMapper if mapper is not SubtaskStateMapper.UNSUPPORTED)
 PARALLELISM = st.integers(1, 9)

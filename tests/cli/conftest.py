@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from engine.cli import main
 from operators.files.file_sink import read_committed
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 from tests.house.project import ROOT
 
 SUMS = '''

@@ -11,8 +11,8 @@ import pytest
 from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
 from engine.cli.options import RunOptions
 from engine.elements.errors import StorageError
-from state_backends.filesystem import MemoryFileSystem, write_atomically
-from state_backends.sealed_json import seal_json
+from state_backends.base import seal_json
+from state_backends.files import MemoryFileSystem, write_atomically
 from tests.cli.conftest import BRISK, Weir
 
 PLAIN = JobDescriptor("/j/job.py", "job ä", {"a": "1"}, RunOptions(seed="é", parallelism=2), "/o", "/w", "0.1")

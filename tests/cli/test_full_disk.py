@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from state_backends import local_filesystem
+from state_backends.files import local as local_filesystem
 from tests.cli.conftest import BRISK, Weir
 
 FAILS = """

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.filesystem import LocalFileSystem
-from state_backends.key_groups import LONG
-from state_backends.offline_writer import SnapshotWriter
+from state_backends.base import LONG, ValueStateDescriptor
+from state_backends.files import LocalFileSystem
+from state_backends.offline import SnapshotWriter
 from tests.cli.conftest import BRISK, SUMS, Answer, Weir
 
 
@@ -206,7 +205,7 @@ def test_types_of_the_job_are_shown_without_the_job(weir: Weir) -> None:
     (weir.directory / "typed.py").write_text(
         "from dataclasses import dataclass\n"
         "from engine import CollectionSource, FileSink, Job\n"
-        "from state_backends.encoding import register_record_type\n"
+        "from state_backends.codec import register_record_type\n"
         "@dataclass(frozen=True)\n"
         "class Point:\n"
         "    x: int\n"

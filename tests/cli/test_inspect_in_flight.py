@@ -10,8 +10,8 @@ import pytest
 from engine import CheckpointInterval, CollectedResults, CollectSink, CostModel, Job, RunConfig, SequenceSource
 from engine.checkpoint.restart import NoRestart
 from engine.runtime.execution import Execution
-from state_backends.filesystem import LocalFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.cli.conftest import Weir
 
 RECORDS = 400

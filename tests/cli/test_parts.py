@@ -22,11 +22,11 @@ from engine.cli.run_directory import claim_directory, next_run_directory, write_
 from engine.elements import errors
 from engine.elements.errors import ConfigurationError, JobFailedError, StorageError, UserFunctionError
 from engine.runtime.config import CheckpointInterval, RunConfig
-from state_backends.encoding import StateCodec, TypeRegistry
-from state_backends.errors import CorruptStateError, MissingStateError, StorageInUseError
-from state_backends.filesystem import LocalFileSystem
-from state_backends.plain_values import InspectingRegistry, UnregisteredValue, inspecting_codec, plain, shown
-from state_backends.type_registry import type_mark
+from state_backends.base import CorruptStateError, MissingStateError, StorageInUseError
+from state_backends.codec import StateCodec, TypeRegistry, inspecting_codec, plain, shown
+from state_backends.codec.plain_values import InspectingRegistry, UnregisteredValue
+from state_backends.codec.registry import type_mark
+from state_backends.files import LocalFileSystem
 
 # --- options ---
 

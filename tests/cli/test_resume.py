@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 from tests.cli.conftest import BRISK, SUMS, Weir
 
 BRISK_STORED = (*BRISK, "--storage", "state")

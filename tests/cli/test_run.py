@@ -12,7 +12,7 @@ from rich.console import Console
 
 from engine.cli.terminal import progress_line
 from engine.runtime.execution import Progress
-from state_backends.sealed_json import unseal_json
+from state_backends.base import unseal_json
 from tests.cli.conftest import BRISK, Weir
 
 LONG = """

@@ -13,10 +13,8 @@ import pytest
 
 from engine.cli.inspection import find_checkpoint
 from engine.cli.storage import hold_directory
-from state_backends.checkpoint_metadata import SubtaskSnapshot
-from state_backends.filesystem import LocalFileSystem, write_atomically
-from state_backends.handles import FileStateHandle, OperatorStateHandle, StateScope
-from state_backends.savepoints import locate_snapshot
+from state_backends.files import LocalFileSystem, write_atomically
+from state_backends.snapshots import FileStateHandle, OperatorStateHandle, StateScope, SubtaskSnapshot, locate_snapshot
 from tests.cli.conftest import BRISK, Answer, Weir
 
 RENAMED = ("--param", "step=total")

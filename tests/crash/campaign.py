@@ -26,10 +26,9 @@ from pathlib import Path
 
 from engine.cli import places, resume_verb, run_verb
 from operators.files.file_sink import read_committed
-from state_backends import state_backend
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import LocalFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.api import state_backend
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.crash import killed_job, stateful_job
 from tests.crash.forked import Ending, weir
 from tests.crash.processes import DESCRIPTOR, expected_rows

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from operators.files.file_sink import read_committed
-from state_backends.filesystem import LocalFileSystem
-from state_backends.storage import INCARNATION_FILE_NAME
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import INCARNATION_FILE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB_FILE = Path(__file__).with_name("killed_job.py")

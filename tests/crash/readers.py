@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from operators.files.bucketing_sink import read_bucketing_output
 from operators.log.log_reader import committed_records
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 from tests.crash.sinks_job import COUNTS, LOG, METASTORE, SQLITE, TABLE, TOPIC, Row
 
 OLD_HOUR, OLD_FILE = "old", "part-of-yesterday"

@@ -32,10 +32,9 @@ from pathlib import Path
 from engine import SqliteMetastore
 from operators.databases.postgres_database import PostgresSession
 from operators.databases.sqlite_database import SqliteSession
-from state_backends.faulty_filesystem import FaultKind, FaultRule
-from state_backends.filesystem import LocalFileSystem
-from state_backends.offline_reader import SnapshotContent
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FaultKind, FaultRule, LocalFileSystem
+from state_backends.offline import SnapshotContent
+from state_backends.snapshots import CheckpointStorage
 from tests.crash import sinks_job
 from tests.crash.campaign import IN_MEMORY, REFUSALS, CampaignFailedError
 from tests.crash.databases import KilledServer

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from engine.cli import main
-from state_backends import state_backend
-from state_backends.lsm_backend import LsmStateBackend
+from state_backends.api import state_backend
+from state_backends.lsm import LsmStateBackend
 
 
 class SmallLsmStateBackend(LsmStateBackend):
@@ -19,7 +19,7 @@ class SmallLsmStateBackend(LsmStateBackend):
 
 def small_rocksdb(incremental: bool = False) -> state_backend.StateBackend:
     """As ``--state-backend rocksdb`` makes it, but for its sizes."""
-    from state_backends.rocksdb_backend import RocksDBStateBackend
+    from state_backends.rocksdb import RocksDBStateBackend
 
     return RocksDBStateBackend(incremental, memtable_bytes=128_000, l0_trigger=3)
 

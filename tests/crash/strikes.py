@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import engine.runtime.execution as execution
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultRule
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, LocalFileSystem
 
 CHANGES = ("open_write", "open_append", "write", "fsync", "rename", "fsync_dir", "truncate", "delete", "delete_tree")
 """Operations of the file system at which a process may be struck."""

@@ -11,9 +11,8 @@ from click.testing import CliRunner, Result
 from engine.cli import main
 from engine.elements.errors import StorageError
 from operators.files.file_sink import read_committed
-from state_backends.filesystem import LocalFileSystem
-from state_backends.handles import FileStateHandle
-from state_backends.storage import CheckpointStorage
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage, FileStateHandle
 from tests.crash.stateful_job import expected_rows
 from tests.scenarios.live_files import check_live_files
 

@@ -16,8 +16,8 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
 from operators.files.file_sink import FileSink, read_committed
 from operators.sources import SequenceSource
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 
 RECORDS = 24
 Survives = Callable[[str], bool]

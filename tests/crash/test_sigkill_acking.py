@@ -12,7 +12,7 @@ import pytest
 
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.log.log_reader import committed_records
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 from tests.crash.acking_job import LOG, TOPIC
 from tests.crash.processes import KilledRun
 

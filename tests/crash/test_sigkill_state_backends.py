@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.filesystem import LocalFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.crash.processes import KilledRun
 from tests.crash.stateful_job import expected_rows
 from tests.scenarios.live_files import check_live_files

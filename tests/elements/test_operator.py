@@ -10,7 +10,7 @@ import pytest
 from engine.elements.batch import Batch
 from engine.elements.errors import KeyTypeMismatchError, UserFunctionError
 from engine.elements.operator import Operator
-from state_backends.errors import KeyTypeError
+from state_backends.base import KeyTypeError
 
 
 class Recorded:

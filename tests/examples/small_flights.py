@@ -21,7 +21,7 @@ from examples.flights import ROUTE_COLUMNS
 from examples.flights_data import FLIGHT_TYPES, FlightFiles, published_tables
 from examples.flights_proof import SLOW_SPLIT, Run, run_flights
 from spark_bridge import transform
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from operators.log.disk_log import DiskLog
 from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
-from state_backends.filesystem import FileSystem, LocalFileSystem
+from state_backends.files import FileSystem, LocalFileSystem
 
 PARTITIONS = 2
 

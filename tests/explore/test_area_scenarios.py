@@ -31,7 +31,7 @@ from operators.merging_windows import MergingWindows
 from operators.periodic_watermarks import PeriodicWatermarks
 from operators.table.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger
 from state_backends.changelog.history import LogHistory
-from state_backends.memory_filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "examples/scenarios").glob("*.py") if path.stem != "__init__")

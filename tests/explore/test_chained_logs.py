@@ -11,7 +11,7 @@ from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 from operators.log.consumer_groups import consumer_lag
 from operators.log.log_reader import committed_records
-from state_backends.filesystem import LocalFileSystem
+from state_backends.files import LocalFileSystem
 from tests.explore.chained_logs import chained, write_orders
 
 ORDERS = 12

@@ -29,7 +29,7 @@ from engine.explore.story import tell
 from engine.explore.subject import Subject
 from engine.explore.token import parse_token
 from engine.faults.fault import parse_fault
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.explore.failing_job import SPLITS, build, judges, losing_sink, subject
 from tests.house import transcripts
 from tests.house.project import ROOT

@@ -17,7 +17,7 @@ from operators.files.file_source import FileSource
 from operators.files.unique_names import attempt_of
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "teaching"
 SCENARIOS = EXAMPLES.parent / "scenarios"

@@ -21,8 +21,7 @@ from engine.runtime.checkpoint_files import CheckpointFiles, SavepointRestore
 from engine.runtime.execution import Execution
 from engine.runtime.source_task import SourceTask
 from engine.runtime.task_context import TaskOperatorContext
-from state_backends.handles import FileStateHandle, StreamStateHandle
-from state_backends.storage import CheckpointLocation
+from state_backends.snapshots import CheckpointLocation, FileStateHandle, StreamStateHandle
 from tests.explore.invariants.support import subject
 from tests.explore.subjects import counting_subject
 

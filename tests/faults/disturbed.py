@@ -21,8 +21,8 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 RECORDS, KEYS = 24, 5
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")

@@ -20,8 +20,8 @@ from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.changelog.backend import ChangelogStateBackend
-from state_backends.heap_backend import HeapStateBackend
+from state_backends.changelog import ChangelogStateBackend
+from state_backends.heap import HeapStateBackend
 from tests.faults.disturbed import EXPECTED, MODES, VIRTUAL_BOUND_NS, Disturbance, config, counting, disturbed
 
 US, MS = 1_000, 1_000_000

@@ -19,8 +19,8 @@ from engine.runtime.execution import Execution
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.faults.disturbed import EXACTLY_ONCE
 from tests.faults.test_storage_faults import ROWS, SUBJECT, case, rows
 

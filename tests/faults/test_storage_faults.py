@@ -17,7 +17,7 @@ from engine.faults.storage import MAY_END_THE_JOB, StorageFaults, referenced_fil
 from engine.observe.events import CheckpointAborted, CheckpointCompleted
 from engine.runtime.choices import ChoiceRecorder
 from operators.sinks import CollectedResults
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 from tests.faults.disturbed import EXACTLY_ONCE, EXPECTED, MODES, VIRTUAL_BOUND_NS, counting, disturbed
 
 US = 1_000

@@ -25,7 +25,7 @@ from engine.graph.partitioner import (
     RouterContext,
 )
 from operators.column_sources import ColumnSource
-from state_backends.key_groups import BOOL, INT, LONG, STRING, KeyType
+from state_backends.base import BOOL, INT, LONG, STRING, KeyType
 
 FIELDS = {
     "n": st.integers(-(2**31), 2**31 - 1),

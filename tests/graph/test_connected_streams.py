@@ -23,8 +23,7 @@ from operators.two_input_functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
 )
-from state_backends.descriptors import MapStateDescriptor, ValueStateDescriptor
-from state_backends.key_groups import INT, LONG
+from state_backends.base import INT, LONG, MapStateDescriptor, ValueStateDescriptor
 from tests.graph.graphs import identity
 
 

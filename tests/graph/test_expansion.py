@@ -24,7 +24,7 @@ from engine.graph.partitioner import (
     RescalePartitioner,
 )
 from engine.graph.plan import ExecutionPlan
-from state_backends.key_groups import INT
+from state_backends.base import INT
 from tests.graph.graphs import add_behind, add_sink, add_source, first_channel, identity, valid_graphs
 
 

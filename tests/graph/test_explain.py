@@ -9,7 +9,7 @@ from engine.graph.explain import explain_mermaid, explain_text
 from engine.graph.job_graph import JobGraph
 from engine.graph.partitioner import HashPartitioner
 from engine.graph.plan import ExecutionPlan
-from state_backends.key_groups import STRING
+from state_backends.base import STRING
 from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
 
 

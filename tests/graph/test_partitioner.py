@@ -24,7 +24,7 @@ from engine.graph.partitioner import (
     RescalePartitioner,
     RouterContext,
 )
-from state_backends.key_groups import INT, LONG, key_group_for, operator_index_for_key_group
+from state_backends.base import INT, LONG, key_group_for, operator_index_for_key_group
 from tests.graph.graphs import identity
 
 MAX_PARALLELISM = 128

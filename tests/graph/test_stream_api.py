@@ -25,7 +25,7 @@ from operators.transforms import FilterOperator, FlatMapOperator, MapOperator, P
 from operators.watermarks import WatermarkStrategy
 from operators.window_operator import WindowOperator
 from operators.windows import TumblingEventTimeWindows
-from state_backends.key_groups import LONG
+from state_backends.base import LONG
 from tests.graph.graphs import identity
 
 

@@ -18,7 +18,7 @@ from engine.graph.partitioner import (
     RescalePartitioner,
 )
 from engine.graph.validation import RULES, find_problems, validate
-from state_backends.key_groups import INT, LONG, KeyType
+from state_backends.base import INT, LONG, KeyType
 from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
 
 

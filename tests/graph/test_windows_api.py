@@ -30,7 +30,7 @@ from operators.windows import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from state_backends.key_groups import LONG
+from state_backends.base import LONG
 from tests.graph.graphs import identity
 
 TUMBLING = TumblingEventTimeWindows.of(10)

@@ -12,7 +12,7 @@ from tests.house.collection import MADE_KERNELS, kernels_noted
 RUNS_AT_IMPORT = """
 from engine import CollectionSource, Job
 from engine.runtime.execution import Execution, RunConfig
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 job = Job("early")
 job.source(CollectionSource([1])).print()

@@ -24,8 +24,8 @@ from tests.house.set_kinds import ProjectNames
 
 # Files that *are* the border to the real world, with the rules they are excused from.
 BORDER_FILES: dict[str, tuple[str, ...]] = {
-    "state_backends/local_filesystem.py": ("files", "process"),
-    "state_backends/fsspec_filesystem.py": ("files", "process", "threads"),
+    "state_backends/files/local.py": ("files", "process"),
+    "state_backends/files/over_fsspec.py": ("files", "process", "threads"),
     "operators/databases/waiting.py": ("clock",),
 }
 

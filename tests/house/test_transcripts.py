@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange
-from state_backends.keyed_handles import FullKeyedStateHandle, IncrementalKeyedStateHandle
-from state_backends.lsm_backend import LsmStateBackend
-from state_backends.memory_filesystem import MemoryFileSystem
-from state_backends.snapshot import SnapshotOptions, run_to_completion
-from state_backends.state_backend import BackendEnvironment, StateBackend
-from state_backends.storage import CheckpointStorage
+from state_backends.api import BackendEnvironment, StateBackend
+from state_backends.base import LONG, KeyGroupRange, ValueStateDescriptor
+from state_backends.files import MemoryFileSystem
+from state_backends.heap import HeapStateBackend
+from state_backends.lsm import LsmStateBackend
+from state_backends.snapshots import (
+    CheckpointStorage,
+    FullKeyedStateHandle,
+    IncrementalKeyedStateHandle,
+    SnapshotOptions,
+    run_to_completion,
+)
 from tests.house import transcripts
 from tests.house.project import ROOT
 

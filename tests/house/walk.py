@@ -23,7 +23,7 @@ from engine.runtime.execution import Execution
 from operators.files.file_formats import TextFormat
 from operators.files.file_sink import FileSink
 from operators.files.file_source import FileSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.house.project import PACKAGES, ROOT
 
 RECORD_NS = 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 from operators import sinks
 from operators.sinks import CollectedResults
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import CheckpointStorage
 from tests.mutants.mutant import replaced, together
 
 _Sink: Any = sinks._TransactionalCollect

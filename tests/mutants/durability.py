@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.checkpoint.shared_state_registry import SharedStateRegistry, Unused
-from state_backends import checkpoint_streams, storage
-from state_backends.filesystem_port import TEMPORARY_SUFFIX
+from state_backends.files import TEMPORARY_SUFFIX
+from state_backends.snapshots import storage
+from state_backends.snapshots import streams as checkpoint_streams
 from tests.mutants.mutant import replaced
 
 

@@ -12,7 +12,8 @@ from engine.runtime.failover import Failover
 from engine.runtime.job_state import RECOVERING, RESTARTING
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import OK, OPEN, Request
-from state_backends import heap, store_parts
+from state_backends.heap import keyed_backend as heap
+from state_backends.store import parts as store_parts
 from tests.mutants.mutant import replaced, together
 
 

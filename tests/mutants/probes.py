@@ -52,9 +52,9 @@ from operators.watermark_generators import BoundedOutOfOrdernessGenerator
 from operators.window_operator import WindowOperator
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from state_backends.changelog.history import LogHistory
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import FileStateHandle, StateScope
-from state_backends.upload_history import UploadHistory
+from state_backends.files import MemoryFileSystem
+from state_backends.rows import UploadHistory
+from state_backends.snapshots import FileStateHandle, StateScope
 from tests.checkpoint.coordinator_driver import SINK, SOURCE, CoordinatorDriver, ack, decline, driver_of, trigger
 from tests.checkpoint.test_coordinator_shared_state import deliver
 from tests.operators.harness import START_NS, Harness

@@ -11,7 +11,8 @@ from engine.checkpoint.shared_state_registry import SharedStateRegistry, Unused
 from state_backends.changelog.history import LogHistory
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
 from state_backends.changelog.log import ChangeLog
-from state_backends.upload_history import NO_FILES, UploadHistory
+from state_backends.rows import UploadHistory
+from state_backends.rows.upload_history import NO_FILES
 from tests.mutants.mutant import replaced
 
 # --- shared files ------------------------------------------------------------------------------------------------

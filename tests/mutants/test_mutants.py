@@ -124,8 +124,9 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.table.staged_sink import _FinalizerOperator
     from operators.table.streaming_file_writer import StreamingFileWriterOperator
     from operators.transactions.committer_machine import CommitterMachine
-    from state_backends import checkpoint_streams, storage
     from state_backends.changelog.history import LogHistory
+    from state_backends.snapshots import storage
+    from state_backends.snapshots import streams as checkpoint_streams
 
     del mutant
     owners = (

@@ -14,14 +14,18 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator, OperatorMetrics, TwoInputOperator
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.handles import OperatorStateHandle, OperatorStateMode
+from state_backends.api import OperatorStateBackend
+from state_backends.base import STRING, KeyType, key_group_range_for_index
+from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import STRING, KeyType, key_group_range_for_index
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.operator_state import OperatorStateBackend
-from state_backends.snapshot import SnapshotOptions, run_to_completion
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import (
+    CheckpointStorage,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    OperatorStateMode,
+    SnapshotOptions,
+    run_to_completion,
+)
 
 START_NS = 1_000_000_000_000
 MAX_PARALLELISM = 16

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.elements.operator import Operator
-from state_backends.key_groups import key_group_for, operator_index_for_key_group
+from state_backends.base import key_group_for, operator_index_for_key_group
 from tests.operators.harness import MAX_PARALLELISM, START_NS, Checkpoint, Harness
 
 

@@ -20,14 +20,14 @@ from operators.two_input_functions import (
     KeyedBroadcastReadContext,
     KeyedBroadcastWriteContext,
 )
-from state_backends.descriptors import (
+from state_backends.base import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
+    key_group_for,
 )
-from state_backends.key_groups import key_group_for
 from tests.operators.harness import MAX_PARALLELISM, Checkpoint, Harness
 from tests.operators.keyed_cluster import KeyedCluster
 

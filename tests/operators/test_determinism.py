@@ -17,7 +17,7 @@ from operators.keyed_process import KeyedProcessOperator
 from operators.triggered_windows import TriggeredWindowOperator
 from operators.window_operator import SlidingWindowOperator, WindowOperator
 from operators.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Harness
 from tests.operators.test_broadcast_process import Thresholds
 from tests.operators.test_co_process import Join

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
 from operators.event_clock import EventClock
-from state_backends.operator_state import OperatorStateBackend
+from state_backends.api import OperatorStateBackend
 
 
 class Context:

@@ -22,7 +22,7 @@ from operators.sinks import CollectedResults
 from operators.sources import CollectionSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import US, checked, every, execution
 
 LEFT = [(number % 5, number, "ab"[number * 7 % 3 % 2]) for number in range(60)]

@@ -13,7 +13,7 @@ from engine.elements.errors import UserFunctionError
 from operators import aggregates
 from operators.functions import AggregateFunction
 from operators.keyed import KeyedAggregateOperator, ReduceOperator
-from state_backends.errors import StateSerializationError
+from state_backends.base import StateSerializationError
 from tests.operators.harness import Harness
 from tests.operators.keyed_cluster import KeyedCluster
 

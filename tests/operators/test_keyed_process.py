@@ -13,7 +13,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import UserFunctionError
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.keyed_process import KeyedProcessOperator
-from state_backends.errors import StateSchemaError
+from state_backends.base import StateSchemaError
 from tests.operators.harness import START_NS, Harness
 from tests.operators.keyed_cluster import KeyedCluster
 

@@ -20,13 +20,11 @@ from operators.log.transaction_journal import TransactionJournal
 from operators.log.transaction_log import LogCorruptError
 from operators.sinks import CollectedResults, CollectSink
 from operators.sources import SequenceSource
-from state_backends.checkpoint_metadata import SubtaskSnapshot
-from state_backends.errors import StateBackendError, StateSchemaError
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.framing import seal
-from state_backends.handles import FileStateHandle, StateScope
-from state_backends.local_state_store import LOCAL_STATE_FILE_NAME, LocalStateStore, LocalTaskState
-from state_backends.storage import CheckpointStorage
+from state_backends.base import StateBackendError, StateSchemaError
+from state_backends.codec import seal
+from state_backends.files import MemoryFileSystem
+from state_backends.local.state_store import LOCAL_STATE_FILE_NAME, LocalStateStore, LocalTaskState
+from state_backends.snapshots import CheckpointStorage, FileStateHandle, StateScope, SubtaskSnapshot
 from tests.malformed import framed_variants, packed
 from tests.operators.log.test_disk_recovery import begun, opened
 

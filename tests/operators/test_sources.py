@@ -16,7 +16,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
 from engine.elements.source import Source, SplitReader
 from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 S = 1_000_000_000
 

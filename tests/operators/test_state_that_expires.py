@@ -13,7 +13,7 @@ from engine.runtime.execution import Execution
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.ttl import StateTtlConfig
+from state_backends.base import StateTtlConfig
 
 MS = 1_000_000
 THREE_MS = StateTtlConfig(ttl_ms=3)

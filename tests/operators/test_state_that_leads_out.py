@@ -24,10 +24,10 @@ from operators.table.compaction_operators import CompactOperator
 from operators.table.partition_messages import unit
 from operators.table.staged_sink import StagedFileSink, StagingFinalizer
 from operators.transactions.committables import CommitRequest
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.operator_state import OperatorStateBackend
-from state_backends.snapshot import SnapshotOptions, run_to_completion
+from state_backends.api import OperatorStateBackend
+from state_backends.base import CorruptStateError
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import SnapshotOptions, run_to_completion
 from tests.operators.harness import Checkpoint, Harness
 
 VICTIM = "/victims/.letters"

@@ -23,7 +23,7 @@ from operators.two_input_functions import (
 )
 from operators.watermarks import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, GlobalWindows, SlidingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import US, checked, every, execution, run
 
 END_MS = 10**9

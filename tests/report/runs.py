@@ -12,7 +12,7 @@ from engine.report import RunFacts, build_report, judge_run
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.sinks import CollectedResults, CollectSink
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import MS, US
 
 TIMEOUT_NS = 1 * MS

@@ -26,10 +26,8 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.sources import GeneratorSource
-from state_backends.channel_state import read_channel_state
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultRule
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import ChannelStateHandle
+from state_backends.files import FaultInjectingFileSystem, FaultRule, MemoryFileSystem
+from state_backends.snapshots import ChannelStateHandle, read_channel_state
 from tests.runtime.support import US, RecordingSink, Trace, storage_in
 
 SINK_NS = 3 * US

@@ -14,8 +14,8 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.sinks import CollectedResults, SinkOperator
 from operators.sources import SequenceSource
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 US = 1_000
 MS = 1_000_000

@@ -29,9 +29,8 @@ from operators.table.partition_commit import PartitionCommit
 from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.runtime.acked_jobs import (
     TIMEOUT_NS,
     acking_config,

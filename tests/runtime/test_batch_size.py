@@ -13,7 +13,7 @@ from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import (
     BASE_DIR,
     MS,

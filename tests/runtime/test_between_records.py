@@ -17,7 +17,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.in_flight import TriggerAt
 from tests.runtime.support import US, Trace, execution, storage_in
 

@@ -36,7 +36,7 @@ from engine.runtime.kernel import START_NS
 from engine.runtime.task import Task
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import (
     BASE_DIR,
     US,

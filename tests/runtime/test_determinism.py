@@ -24,7 +24,7 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import US, Trace, every, execution, files_below, run
 
 ROOT = Path(__file__).resolve().parents[2]

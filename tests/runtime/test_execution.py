@@ -21,7 +21,7 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import MS, US, Trace, every, execution, expected_counts, run, running_count
 
 RECORDS = 60

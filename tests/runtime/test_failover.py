@@ -21,7 +21,7 @@ from engine.runtime.kernel import START_NS
 from engine.runtime.regions import failover_regions
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.runtime.support import US, Trace, checked, every, execution, expected_counts, run, running_count
 
 RECORDS = 60

@@ -29,8 +29,8 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import (
     US,
     RecordingSink,

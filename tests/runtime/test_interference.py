@@ -22,7 +22,7 @@ from engine.runtime.source_task import SourceTask
 from engine.runtime.task import Task
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import (
     RecordingSink,
     Trace,

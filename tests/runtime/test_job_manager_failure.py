@@ -21,7 +21,7 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.cases import case
 from tests.runtime.support import (
     US,

@@ -17,11 +17,10 @@ from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
 from engine.runtime.shared_files import SharedStreams
 from operators.keyed import ReduceOperator
-from state_backends.executor import BackgroundWork
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.heap import HeapKeyedStateBackend
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.state_backend import BackendEnvironment
+from state_backends.api import BackendEnvironment
+from state_backends.base import BackgroundWork
+from state_backends.files import MemoryFileSystem
+from state_backends.heap import HeapKeyedStateBackend, HeapStateBackend
 from tests.runtime.support import BASE_DIR, collected, every, execution, expected_counts, files_below, running_count
 
 US = 1_000

@@ -42,8 +42,8 @@ from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, Pause
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import MS, US, Trace, every
 from tests.scenarios.loop_jobs import SHAPES, Kill, LoopRun, loop_job
 

@@ -16,8 +16,8 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.savepoints import locate_snapshot
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import locate_snapshot
 from tests.runtime.coordinated_jobs import Dealt, asking, dealing
 from tests.runtime.support import US, checked, every, execution, storage_in
 

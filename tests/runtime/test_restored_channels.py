@@ -20,13 +20,21 @@ from engine.observe.events import RecordsCaptured
 from engine.runtime.cost import CostModel
 from engine.runtime.restored_channels import InFlight, RestoredChannels, restore_channels
 from operators.sources import SequenceSource
-from state_backends.channel_state import ChannelStateResources, ChannelStateSnapshotTask, RecordColumns
-from state_backends.checkpoint_metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import ChannelName, ChannelStateHandle
-from state_backends.key_groups import INT, LONG, STRING, KeyType, key_group_function, operator_index_for_key_group
-from state_backends.snapshot import run_to_completion
-from state_backends.storage import CheckpointLocation, CheckpointStorage
+from state_backends.base import INT, LONG, STRING, KeyType, key_group_function, operator_index_for_key_group
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import (
+    ChannelName,
+    ChannelStateHandle,
+    ChannelStateResources,
+    ChannelStateSnapshotTask,
+    CheckpointLocation,
+    CheckpointMetadata,
+    CheckpointStorage,
+    OperatorSnapshot,
+    RecordColumns,
+    SubtaskSnapshot,
+    run_to_completion,
+)
 from tests.runtime.links import flat
 from tests.runtime.support import US, Trace, every, execution, running_count
 

@@ -21,11 +21,10 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.sinks import CollectedResults
-from state_backends.errors import CorruptStateError, MissingStateError
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
-from state_backends.handles import FileStateHandle
-from state_backends.savepoints import job_id, locate_snapshot
-from state_backends.storage import CheckpointMetadata, CheckpointStorage
+from state_backends.base import CorruptStateError, MissingStateError
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, FileStateHandle, locate_snapshot
+from state_backends.snapshots.savepoints import job_id
 from tests.runtime.support import (
     US,
     Trace,

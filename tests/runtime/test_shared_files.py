@@ -17,18 +17,23 @@ from engine.runtime.shared_files import (
     shared_state,
     with_files_of_another_job,
 )
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
-from state_backends.handles import ByteStreamStateHandle, FileStateHandle, StateScope
-from state_backends.key_groups import KeyGroupRange
-from state_backends.keyed_handles import (
+from state_backends.base import KeyGroupRange
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.snapshots import (
+    ByteStreamStateHandle,
     ChangelogKeyedStateHandle,
+    CheckpointMetadata,
+    CheckpointStorage,
+    FileStateHandle,
     FullKeyedStateHandle,
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
     LogSegment,
+    OperatorSnapshot,
+    StateScope,
     StoreFile,
+    SubtaskSnapshot,
 )
-from state_backends.storage import CheckpointMetadata, CheckpointStorage, OperatorSnapshot, SubtaskSnapshot
 from tests.runtime.support import collected, execution, running_count
 
 GROUPS = KeyGroupRange(0, 7)

@@ -12,7 +12,7 @@ from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.runtime.cost import CostModel
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import every, execution, files_below, running_count
 
 US = 1_000

@@ -24,9 +24,8 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
-from state_backends.savepoints import locate_snapshot
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage, locate_snapshot
 from tests.runtime.support import US, RecordingSink, Trace, checked, every, execution, expected_counts, running_count
 
 RECORDS = 60

@@ -10,9 +10,8 @@ import pytest
 
 from engine.elements.errors import StorageError
 from engine.runtime.storage_directory import open_storage
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointMetadata
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointMetadata
 
 ROOT = Path(__file__).resolve().parents[2]
 

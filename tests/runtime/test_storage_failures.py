@@ -19,8 +19,8 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.runtime.support import (
     BASE_DIR,
     US,

@@ -7,7 +7,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.runtime.support import US, every, execution
 
 

@@ -8,8 +8,8 @@ from engine.checkpoint.restart import NoRestart
 from engine.checkpoint.statistics import CheckpointType
 from engine.elements.errors import JobFailedError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted
-from state_backends.faulty_filesystem import FaultKind, FaultRule
-from state_backends.savepoints import locate_snapshot
+from state_backends.files import FaultKind, FaultRule
+from state_backends.snapshots import locate_snapshot
 from tests.runtime.in_flight import SINK_NS, Flight, named
 from tests.runtime.support import US
 

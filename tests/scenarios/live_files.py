@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posixpath
 
-from state_backends.file_places import SHARED_DIRECTORIES_FILE_NAME
-from state_backends.filesystem import FileSystem
-from state_backends.handles import FileStateHandle
-from state_backends.storage import (
+from state_backends.files import FileSystem
+from state_backends.snapshots import (
     CHECKPOINT_IDS_FILE_NAME,
     INCARNATION_FILE_NAME,
+    SHARED_DIRECTORIES_FILE_NAME,
     CheckpointStorage,
+    FileStateHandle,
 )
 
 OF_THE_DIRECTORY = (INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, SHARED_DIRECTORIES_FILE_NAME, "lock")

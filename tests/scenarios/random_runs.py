@@ -31,9 +31,8 @@ from engine.runtime.config import SNAPSHOTS, CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.sinks import CollectedResults
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.random_graphs import Graph, Rows, build
 

@@ -19,11 +19,12 @@ from engine.runtime.storage_directory import open_storage
 from operators.files.file_sink import FileSink, read_committed
 from operators.sources import SequenceSource
 from operators.watermarks import WatermarkStrategy
-from state_backends.changelog.backend import ChangelogStateBackend
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.lsm_backend import LsmStateBackend
-from state_backends.state_backend import StateBackend, state_backend_named
-from state_backends.storage import CheckpointStorage
+from state_backends.api import StateBackend
+from state_backends.changelog import ChangelogStateBackend
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.lsm import LsmStateBackend
+from state_backends.named import state_backend_named
+from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import Everything
 

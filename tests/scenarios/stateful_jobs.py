@@ -22,11 +22,12 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
-from state_backends.changelog.backend import ChangelogStateBackend
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.lsm_backend import LsmStateBackend
-from state_backends.state_backend import StateBackend, state_backend_named
-from state_backends.storage import CheckpointStorage
+from state_backends.api import StateBackend
+from state_backends.changelog import ChangelogStateBackend
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.lsm import LsmStateBackend
+from state_backends.named import state_backend_named
+from state_backends.snapshots import CheckpointStorage
 
 RECORDS, KEYS = 120, 5
 CHECKPOINTS, JOB = "/checkpoints", "stateful"

@@ -22,8 +22,8 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.sinks import CollectedResults
 from operators.sources import GeneratorSource, SequenceSource
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import US, Trace
 
 MODES = ("aligned", "unaligned", "aligned-timeout", "at-least-once")

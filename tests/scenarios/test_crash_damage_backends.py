@@ -16,8 +16,8 @@ from engine.checkpoint.restart import NoRestart
 from engine.cli.storage import newest_usable
 from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.storage_directory import open_storage
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.handles import FileStateHandle
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.snapshots import FileStateHandle
 from tests.scenarios.recorded_runs import (
     DIRECTORY,
     INCREMENTAL,

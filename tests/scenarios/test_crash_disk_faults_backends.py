@@ -16,8 +16,8 @@ import pytest
 
 from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.execution import ExecutionResult
-from state_backends.faulty_filesystem import Call, FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files.faulty import Call
 from tests.scenarios.recorded_runs import INCREMENTAL, JOB_DIR, check_files, committed, expected, run, storage_on
 
 KILLS = [("everything[0]", 1_000_000)]

@@ -17,8 +17,8 @@ import pytest
 
 from engine.observe.events import CheckpointCompleted, TraceEvent
 from engine.runtime.execution import ExecutionResult
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.scenarios.recorded_runs import INCREMENTAL, check_files, committed, expected, run, storage_on
 
 KILLS = [("everything[0]", 1_000_000)]

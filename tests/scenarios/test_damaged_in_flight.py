@@ -16,16 +16,22 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
-from state_backends.channel_state import read_channel_state
-from state_backends.checkpoint_metadata import CheckpointMetadata, SubtaskSnapshot
-from state_backends.errors import StateBackendError, StateSchemaError
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.framing import PREAMBLE_BYTES, frame
-from state_backends.handles import ByteStreamStateHandle, ChannelStateHandle, ChannelStatePiece, FileStateHandle
+from state_backends.base import StateBackendError, StateSchemaError
+from state_backends.codec import PREAMBLE_BYTES, frame
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.snapshots import (
+    ByteStreamStateHandle,
+    ChannelStateHandle,
+    CheckpointMetadata,
+    FileStateHandle,
+    SubtaskSnapshot,
+    read_channel_state,
+)
+from state_backends.snapshots.handles import ChannelStatePiece
 from tests.malformed import framed_variants, frames_of, packed
 from tests.scenarios.recorded_runs import DIRECTORY, NAME, OUT, committed, expected, recorded_job, storage_on
 from tests.scenarios.test_crash_damage_backends import copied, put
-from tests.state_backends.test_channel_state import Substitute
+from tests.state_backends.snapshots.test_channel_state import Substitute
 
 undisturbed = functools.cache(expected)
 

@@ -17,8 +17,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import ExecutionResult
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.runtime.support import US, Trace, execution
 
 MODES = ("aligned", "unaligned", "at-least-once")

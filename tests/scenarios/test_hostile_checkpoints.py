@@ -14,10 +14,16 @@ from engine.checkpoint.restart import NoRestart
 from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.checkpoint_files import SavepointRestore
-from state_backends.file_places import SHARED_DIRECTORIES_FILE_NAME, ForbiddenPathError, note_shared_directories
-from state_backends.filesystem import FileSystem, LocalFileSystem, write_atomically
-from state_backends.handles import FileStateHandle, StateScope, StreamStateHandle
-from state_backends.storage import CheckpointLocation, CheckpointMetadata
+from state_backends.files import FileSystem, LocalFileSystem, write_atomically
+from state_backends.snapshots import (
+    SHARED_DIRECTORIES_FILE_NAME,
+    CheckpointLocation,
+    CheckpointMetadata,
+    FileStateHandle,
+    StateScope,
+    StreamStateHandle,
+)
+from state_backends.snapshots.file_places import ForbiddenPathError, note_shared_directories
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import Ran, settings
 from tests.scenarios.test_state_backends import expected

@@ -10,9 +10,9 @@ import pytest
 
 from engine.runtime.execution import ExecutionResult
 from operators.sinks import CollectedResults
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
+from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import CHECKPOINTS, FORMS, JOB, Ran, settings
 

@@ -17,8 +17,8 @@ from engine.elements.events import StopMode
 from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, loop_job
 
 MOVABLE = sorted(FEEDBACK.keys() - {"by default"})

@@ -19,7 +19,7 @@ from operators.files.compact_coordinator import CompactionStrategy
 from operators.files.file_sink import FileSink
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 STRIKES_AT = 2
 """The checkpoint behind which files vanish."""

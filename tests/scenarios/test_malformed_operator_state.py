@@ -39,13 +39,11 @@ from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink
 from operators.watermarks import WatermarkStrategy
-from state_backends.encoding import default_codec
-from state_backends.errors import StateBackendError
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.handles import OperatorStateHandle
-from state_backends.operator_state import OperatorListState, OperatorStateBackend
-from state_backends.snapshot import SnapshotOptions, run_to_completion
-from state_backends.storage import CheckpointStorage
+from state_backends.api import OperatorListState, OperatorStateBackend
+from state_backends.base import StateBackendError
+from state_backends.codec import default_codec
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage, OperatorStateHandle, SnapshotOptions, run_to_completion
 from tests.malformed import variants
 from tests.operators.log.fake_kafka import FakeClient
 from tests.scenarios.test_crash_damage_backends import copied, put

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import SNAPSHOTS
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.random_graphs import RESCALABLE, STATEFUL, describe, graphs, meaning, rescaled
 from tests.scenarios.random_runs import CHECKPOINTS, EXACTLY_ONCE, JOB, STATE_BACKENDS, Driven, Run, drive, runs
 

@@ -22,8 +22,8 @@ from engine.runtime.kernel import START_NS
 from operators.functions import KeyedProcessContext, KeyedProcessFunction
 from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, Pause, SequenceSource
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import MS, US
 
 RECORDS, KEYS = 120, 7

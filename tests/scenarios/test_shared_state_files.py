@@ -13,8 +13,7 @@ from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.elements.errors import JobFailedError
 from engine.runtime.checkpoint_files import SavepointRestore
 from operators.sinks import CollectedResults
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import FORMS, Ran, settings
 from tests.scenarios.test_state_backends import expected

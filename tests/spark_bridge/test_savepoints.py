@@ -15,11 +15,16 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.savepoints import compare_state, put_state, read_state
-from state_backends.descriptors import ListStateDescriptor, ValueStateDescriptor
-from state_backends.errors import KeyTypeError, StateArgumentError
-from state_backends.key_groups import LONG, STRING
-from state_backends.memory_filesystem import MemoryFileSystem
-from state_backends.offline_writer import SnapshotWriter
+from state_backends.base import (
+    LONG,
+    STRING,
+    KeyTypeError,
+    ListStateDescriptor,
+    StateArgumentError,
+    ValueStateDescriptor,
+)
+from state_backends.files import MemoryFileSystem
+from state_backends.offline import SnapshotWriter
 
 COUNT = ValueStateDescriptor("count")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .differential.backends import Maker
+from tests.state_backends.differential.backends import Maker
 
 
 # Of the module, because hypothesis runs a test many times with one fixture.

@@ -9,19 +9,27 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from state_backends.descriptors import (
+from state_backends.base import (
+    LONG,
+    STRING,
     AggregatingStateDescriptor,
+    KeyGroupRange,
+    KeyType,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import LONG, STRING, KeyGroupRange, KeyType
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.snapshot import SnapshotOptions, StateReader, run_to_completion
-from state_backends.storage import CheckpointLocation, CheckpointStorage
+from state_backends.snapshots import (
+    CheckpointLocation,
+    CheckpointStorage,
+    KeyedStateHandle,
+    SnapshotOptions,
+    StateReader,
+    run_to_completion,
+)
 
 VECTOR_FILE = Path(__file__).parent.parent / "conformance" / "data" / "coordinator.json"
 

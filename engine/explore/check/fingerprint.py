@@ -27,7 +27,7 @@ from engine.checkpoint.messages import Acknowledge
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier
 from engine.runtime.task import Task
-from state_backends.filesystem import TEMPORARY_SUFFIX, MemoryFileSystem
+from state_backends.files import TEMPORARY_SUFFIX, MemoryFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.subject import World

@@ -44,13 +44,16 @@ from engine.runtime.job_manager import Restore
 from engine.runtime.job_state import ENDED, STOPPED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
-from state_backends.encoding import StateCodec
-from state_backends.full_snapshot import StateId
-from state_backends.handles import ChannelName, OperatorStateHandle, StateOffsets
-from state_backends.key_groups import KeyGroupRange
-from state_backends.snapshot import SnapshotOptions
-from state_backends.storage import SubtaskSnapshot
-from state_backends.type_registry import RegisteredType
+from state_backends.base import KeyGroupRange
+from state_backends.codec import RegisteredType, StateCodec
+from state_backends.snapshots import (
+    ChannelName,
+    OperatorStateHandle,
+    SnapshotOptions,
+    StateId,
+    StateOffsets,
+    SubtaskSnapshot,
+)
 
 if TYPE_CHECKING:
     from engine.explore.case import Case

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.runtime.execution import Execution
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 CRASH, LOSE, DUPLICATE = "crash", "lose", "duplicate"
 KINDS = (CRASH, LOSE, DUPLICATE)

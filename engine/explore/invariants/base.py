@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import AttemptStarted, CheckpointCompleted
     from engine.protocols.interface import CheckpointProtocol
-    from state_backends.checkpoint_metadata import CheckpointMetadata
+    from state_backends.snapshots import CheckpointMetadata
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
 PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)

@@ -15,10 +15,13 @@ from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded,
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.files.open_part_fence import RETRACTED
 from operators.files.unique_names import attempt_of
-from state_backends.errors import StateBackendError
-from state_backends.file_places import SHARED_DIRECTORIES_FILE_NAME
-from state_backends.handles import FileStateHandle
-from state_backends.storage import CHECKPOINT_IDS_FILE_NAME, INCARNATION_FILE_NAME
+from state_backends.base import StateBackendError
+from state_backends.snapshots import (
+    CHECKPOINT_IDS_FILE_NAME,
+    INCARNATION_FILE_NAME,
+    SHARED_DIRECTORIES_FILE_NAME,
+    FileStateHandle,
+)
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import CheckpointCoordinator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.explore.runner import FinishedCase
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 NAME = "V16"
 TITLE = "The same case does the same each time: choices, events, files and output."

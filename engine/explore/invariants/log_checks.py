@@ -40,7 +40,7 @@ from operators.log.transaction_log import (
     LogEntry,
     Producer,
 )
-from state_backends.filesystem import FileSystem
+from state_backends.files import FileSystem
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase

@@ -15,25 +15,32 @@ from engine.explore.invariants.base import Shared, Watcher, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of
 from engine.graph.partitioner import HashPartitioner
 from engine.observe.events import AttemptStarted, TaskState
-from state_backends.channel_state import read_channel_state
-from state_backends.encoding import default_codec
-from state_backends.errors import StateBackendError
-from state_backends.handles import ChannelName
-from state_backends.key_groups import key_group_for, key_group_range_for_index, operator_index_for_key_group
-from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
-from state_backends.memory_filesystem import MemoryFileSystem
-from state_backends.offline_reader import write_in_full
-from state_backends.state_backend import BackendEnvironment, state_backend_named
-from state_backends.storage import CheckpointStorage
+from state_backends.api import BackendEnvironment
+from state_backends.base import (
+    StateBackendError,
+    key_group_for,
+    key_group_range_for_index,
+    operator_index_for_key_group,
+)
+from state_backends.codec import default_codec
+from state_backends.files import MemoryFileSystem
+from state_backends.named import state_backend_named
+from state_backends.offline import write_in_full
+from state_backends.snapshots import (
+    ChannelName,
+    CheckpointStorage,
+    FullKeyedStateHandle,
+    KeyedStateHandle,
+    read_channel_state,
+)
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView
     from engine.graph.plan import EdgePlan, ExecutionPlan, VertexPlan
     from engine.runtime.channel import Channel
     from engine.runtime.task import Task
-    from state_backends.checkpoint_metadata import CheckpointMetadata
-    from state_backends.key_groups import KeyGroupRange
-    from state_backends.snapshot import StateReader
+    from state_backends.base import KeyGroupRange
+    from state_backends.snapshots import CheckpointMetadata, StateReader
 
 _MOST_BYTES = 64 * 1024
 """Larger states are only asked for their key groups."""

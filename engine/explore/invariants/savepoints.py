@@ -22,17 +22,17 @@ from engine.observe.events import (
     CheckpointTriggered,
     TaskState,
 )
-from state_backends.errors import StateBackendError
-from state_backends.handles import FileStateHandle
-from state_backends.offline_reader import SnapshotContent
-from state_backends.operator_state import OperatorStateBackend
+from state_backends.api import OperatorStateBackend
+from state_backends.base import StateBackendError
+from state_backends.offline import SnapshotContent
+from state_backends.snapshots import FileStateHandle
 
 if TYPE_CHECKING:
     from engine.explore.invariants.snapshots import SnapshotFile
     from engine.explore.runner import CaseView, FinishedCase
     from engine.runtime.task import Task
-    from state_backends.checkpoint_metadata import CheckpointMetadata
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
+    from state_backends.snapshots import CheckpointMetadata
 
 _SUBSUMED = CheckpointFailureReason.CHECKPOINT_SUBSUMED.name
 _GONE = frozenset(("delete-referenced",))

@@ -22,19 +22,22 @@ from engine.observe.events import (
     SnapshotAcknowledged,
     TaskState,
 )
-from state_backends.checkpoint_metadata import CheckpointMetadata
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError, StateBackendError
-from state_backends.handles import FileStateHandle
-from state_backends.keyed_handles import FullKeyedStateHandle
-from state_backends.memory_filesystem import MemoryFileSystem
-from state_backends.offline_reader import write_in_full
-from state_backends.storage import CheckpointLocation, CheckpointStorage
+from state_backends.base import CorruptStateError, StateBackendError
+from state_backends.codec import default_codec
+from state_backends.files import MemoryFileSystem
+from state_backends.offline import write_in_full
+from state_backends.snapshots import (
+    CheckpointLocation,
+    CheckpointMetadata,
+    CheckpointStorage,
+    FileStateHandle,
+    FullKeyedStateHandle,
+)
 
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView, FinishedCase
-    from state_backends.checkpoint_metadata import OperatorSnapshot
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
+    from state_backends.snapshots import OperatorSnapshot
 
 _MAY_EXIST = "FINALIZE_CHECKPOINT_FAILURE"
 """Why a checkpoint was aborted that may exist nevertheless, until it is deleted."""

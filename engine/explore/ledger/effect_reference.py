@@ -18,12 +18,12 @@ from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ranges import RangeSet
 from engine.runtime.execution import Execution
 from operators.sinks import SinkOperator
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan, OperatorPlan
     from engine.runtime.config import RunConfig
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 Layers = dict[Origin, list[RangeSet]]
 """By origin: what has had one effect or more, two or more, and so on."""

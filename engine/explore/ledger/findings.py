@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from engine.explore.ledger.effect_reference import EffectReference, Layers
     from engine.explore.ledger.ledger import EffectLedger
     from engine.graph.plan import ExecutionPlan
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 LOST = "lost"
 TWICE = "applied twice"

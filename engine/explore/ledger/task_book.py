@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine.explore.ledger.entries import KEY, WHOLE, Cell, Exposed, Origin, Place, RecordCause, TaskPart, subtask_split
 from engine.explore.ledger.ranges import Effects
 from engine.observe.provenance import COMMITS, KEYED, STATE, TaskFacts
-from state_backends.key_groups import key_group_for, operator_index_for_key_group
+from state_backends.base import key_group_for, operator_index_for_key_group
 
 if TYPE_CHECKING:
     from engine.explore.ledger.ledger import EffectLedger

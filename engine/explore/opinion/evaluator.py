@@ -33,7 +33,7 @@ from operators.source_operator import SourceOperator, source_of
 
 if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 STEPS: Mapping[str, Callable[[Spec], EvaluatedStep]] = {
     **functions.STEPS,

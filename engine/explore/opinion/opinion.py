@@ -13,7 +13,7 @@ from engine.explore.output_comparison import compare_outputs
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
-    from state_backends.filesystem import FileSystem
+    from state_backends.files import FileSystem
 
 ORDERS: tuple[Order, ...] = (
     Order("one channel after the other"),

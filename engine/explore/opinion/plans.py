@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.explore.opinion.elements import Order, Record, Spec
-from state_backends.key_groups import key_group_for, operator_index_for_key_group
+from state_backends.base import key_group_for, operator_index_for_key_group
 
 if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled
-from state_backends.encoding import default_codec
+from state_backends.codec import default_codec
 
 _PLAIN = (int, str, bytes, bool, float, type(None))
 _encode = default_codec().encode

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from state_backends.descriptors import ValueStateDescriptor
+from state_backends.base import LONG, FrozenShard, KeyGroupRange, Shard, ValueStateDescriptor, key_group_for
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.heap_snapshot import HeapSnapshotResources
-from state_backends.key_groups import LONG, KeyGroupRange, key_group_for
-from state_backends.sharded_table import FrozenShard, Shard
+from state_backends.heap.pinned import HeapSnapshotResources
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _GROUPS = 32768

@@ -5,13 +5,20 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator
 
-from state_backends.handles import FileStateHandle, StateScope
-from state_backends.incremental import IncrementalSnapshotStrategy, NativeSnapshotTask, RestoredBase
-from state_backends.key_groups import KeyGroupRange
-from state_backends.keyed_handles import IncrementalKeyedStateHandle, StoreFile
-from state_backends.memory_filesystem import MemoryFileSystem
-from state_backends.snapshot import SnapshotOptions, SnapshotType, run_to_completion
-from state_backends.storage import CheckpointStorage
+from state_backends.base import KeyGroupRange
+from state_backends.files import MemoryFileSystem
+from state_backends.rows import IncrementalSnapshotStrategy, RestoredBase
+from state_backends.rows.incremental import NativeSnapshotTask
+from state_backends.snapshots import (
+    CheckpointStorage,
+    FileStateHandle,
+    IncrementalKeyedStateHandle,
+    SnapshotOptions,
+    SnapshotType,
+    StateScope,
+    StoreFile,
+    run_to_completion,
+)
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
 
 _TYPES = {

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from state_backends.errors import KeyGroupError
-from state_backends.key_groups import (
+from state_backends.base import (
     INT,
     STRING,
+    KeyGroupError,
     KeyGroupRange,
     default_max_parallelism,
     java_hash_code,
     key_group_for,
     key_group_range_for_index,
+    operator_index_for_key_group,
+)
+from state_backends.base.key_groups import (
     key_group_ranges,
     murmur_hash,
-    operator_index_for_key_group,
     resolve_max_parallelism,
     round_up_to_power_of_two,
 )

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from state_backends.checkpoint_metadata import SubtaskSnapshot
-from state_backends.errors import CorruptStateError, RestoreCancelledError, StateBackendError
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import (
+from state_backends.base import CorruptStateError, KeyGroupRange, RestoreCancelledError, StateBackendError
+from state_backends.files import MemoryFileSystem
+from state_backends.local.state_store import LOCAL_STATE_FILE_NAME, LocalStateStore, LocalTaskState
+from state_backends.snapshots import (
     ByteStreamStateHandle,
+    FullKeyedStateHandle,
+    KeyedStateHandle,
     OperatorStateHandle,
     OperatorStateMode,
+    RestoreCandidate,
     StateOffsets,
     StreamStateHandle,
-)
-from state_backends.key_groups import KeyGroupRange
-from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
-from state_backends.local_state_store import LOCAL_STATE_FILE_NAME, LocalStateStore, LocalTaskState
-from state_backends.restore_alternatives import (
-    RestoreCandidate,
+    SubtaskSnapshot,
     keyed_alternatives,
     restore_backend,
     same_offsets,

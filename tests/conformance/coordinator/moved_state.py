@@ -19,10 +19,17 @@ from engine.checkpoint.state_mapping import (
     UnsupportedMappingError,
     redistribute_channel_state,
 )
-from state_backends.checkpoint_metadata import OperatorSnapshot, SubtaskSnapshot
-from state_backends.handles import ByteStreamStateHandle, OperatorStateMode, StateOffsets
-from state_backends.key_groups import KeyGroupRange, key_group_ranges
-from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
+from state_backends.base import KeyGroupRange
+from state_backends.base.key_groups import key_group_ranges
+from state_backends.snapshots import (
+    ByteStreamStateHandle,
+    FullKeyedStateHandle,
+    KeyedStateHandle,
+    OperatorSnapshot,
+    OperatorStateMode,
+    StateOffsets,
+    SubtaskSnapshot,
+)
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _PARTITIONERS = {

@@ -5,24 +5,23 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from state_backends.descriptors import StateKind, ValueStateDescriptor
-from state_backends.encoding import default_codec
-from state_backends.errors import SnapshotCancelledError
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.full_snapshot import DecodedBlock, FullSnapshotReader, StateId
-from state_backends.handles import StateScope
+from state_backends.base import INT, LONG, KeyGroupRange, SnapshotCancelledError, StateKind, ValueStateDescriptor
+from state_backends.codec import default_codec
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import INT, LONG, KeyGroupRange
-from state_backends.snapshot import (
+from state_backends.snapshots import (
+    CheckpointStorage,
     CheckpointStream,
+    DecodedBlock,
+    FullSnapshotReader,
     SnapshotOptions,
     SnapshotResources,
+    StateId,
+    StateScope,
     StreamFactory,
-    TaskStatus,
     run_to_completion,
 )
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots.contract import TaskStatus
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.coordinator.states import keyed_snapshot, location
 

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from state_backends.descriptors import (
+from state_backends.api import OperatorListState, OperatorStateBackend
+from state_backends.api.operator_state import OperatorSnapshotTask
+from state_backends.base import (
     AggregatingStateDescriptor,
+    KeyGroupRange,
+    KeyTypeError,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateArgumentError,
+    StateSchemaError,
     ValueStateDescriptor,
 )
-from state_backends.errors import KeyTypeError, StateArgumentError, StateSchemaError
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import OperatorStateHandle
+from state_backends.files import MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import KeyGroupRange
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.operator_state import OperatorListState, OperatorSnapshotTask, OperatorStateBackend
-from state_backends.snapshot import SnapshotOptions, SnapshotTask, run_to_completion
-from state_backends.storage import CheckpointLocation, CheckpointStorage
+from state_backends.snapshots import (
+    CheckpointLocation,
+    CheckpointStorage,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    SnapshotOptions,
+    SnapshotTask,
+    run_to_completion,
+)
 from tests.conformance.compare import (
     Comparison,
     MalformedVector,

@@ -5,10 +5,16 @@ from __future__ import annotations
 import posixpath
 import re
 
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import ByteStreamStateHandle, FileStateHandle, StateScope
-from state_backends.savepoints import job_id, new_savepoint
-from state_backends.storage import CheckpointLocation, CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import (
+    ByteStreamStateHandle,
+    CheckpointLocation,
+    CheckpointStorage,
+    FileStateHandle,
+    StateScope,
+    new_savepoint,
+)
+from state_backends.snapshots.savepoints import job_id
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _BASE, _TARGET, _JOB = "/base", "/target", "job"

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from engine.elements.operator import OperatorContext
 from operators.wake_ups import WakeUps
+from state_backends.api import Timer, TimerQueue, TimerService
+from state_backends.base import INT, KeyGroupRange
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import INT, KeyGroupRange
-from state_backends.timers import Timer, TimerQueue, TimerService
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
 from tests.conformance.coordinator.states import keyed_backend
 

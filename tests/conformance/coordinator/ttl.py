@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from state_backends.descriptors import ValueStateDescriptor
+from state_backends.base import KeyGroupRange, StateTtlConfig, StateVisibility, UpdateType, ValueStateDescriptor
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import KeyGroupRange
-from state_backends.ttl import StateTtlConfig, StateVisibility, UpdateType
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _UPDATE_TYPES = {one.value: one for one in UpdateType}

@@ -10,8 +10,8 @@ from typing import Any
 from operators.files.bucketing_names import FINISHED, IN_PROGRESS, PENDING, VALID_LENGTH, BucketingNames
 from operators.files.bucketing_sink import BucketingSink
 from operators.files.valid_length import read_valid_length
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.operator_state import OperatorStateBackend
+from state_backends.api import OperatorStateBackend
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.operators.harness import Checkpoint, Harness
 

@@ -25,7 +25,7 @@ from operators.files.row_formats import TextRowFormat
 from operators.files.unique_names import UniqueNames
 from operators.transactions.committables import CommitRequest
 from operators.transactions.committer_machine import commit_in_rounds
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 # --- the writer -------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from operators.files.recoverable_writer import (
 from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.files.row_formats import TextRowFormat
 from operators.files.unique_names import UniqueNames
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.defaults import defaults
 from tests.conformance.sinks.file_sink_world import World, check_rolling_counts

@@ -28,7 +28,7 @@ from operators.files.split_enumerator import (
     restored,
 )
 from operators.files.stream_formats import FixedLengthFormat
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.operators.harness import Harness
 

@@ -24,7 +24,7 @@ from operators.table.partition_path import (
     unescape_path_name,
 )
 from operators.table.partition_time import DefaultPartitionTimeExtractor, PartitionTimeError
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.streaming_file_writers import commit_options, streaming_file_writer
 from tests.conformance.sinks.table_compaction import compact_coordinator, compact_operator

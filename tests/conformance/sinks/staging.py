@@ -12,7 +12,7 @@ from operators.table.batch_output_format import BatchOutputFormat
 from operators.table.commit_policies import CommitPolicy, commit_policies
 from operators.table.metastore import MemoryMetastore
 from operators.table.staging import accepted_task_directories
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _TABLE, _STAGING = "/table", "/staging"

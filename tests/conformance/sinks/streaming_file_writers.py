@@ -12,7 +12,7 @@ from operators.table.partition_messages import ANNOUNCEMENT
 from operators.table.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import WriterSpec
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.file_sink_world import policy_of
 from tests.operators.harness import Checkpoint, Harness

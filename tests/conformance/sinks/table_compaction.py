@@ -15,7 +15,7 @@ from operators.table.partition_messages import (
     unit,
     written_file,
 )
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.operators.harness import Checkpoint, Harness
 

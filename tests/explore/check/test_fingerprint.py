@@ -10,8 +10,8 @@ from engine.checkpoint.messages import Acknowledge
 from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, Occasion, Strike
 from engine.runtime.interference import PROCESS
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.filesystem import FileSystem
+from state_backends.base import ValueStateDescriptor
+from state_backends.files import FileSystem
 from tests.explore.check.jobs import calm_case, counting, straight
 
 

@@ -17,8 +17,7 @@ from operators.log.disk_transaction_log import DiskTransactionLog
 from operators.log.log_reader import PartitionReader
 from operators.log.log_sink import LogSink
 from operators.log.transaction_log import Producer, TransactionLogError
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
 from tests.explore.invariants.support import healthy, texts, told, usual
 
 SEGMENT = "/out/events/topics/rows/0/00000000000000000000.log"

@@ -21,12 +21,11 @@ from engine.observe.events import (
 )
 from engine.runtime import restored_channels
 from engine.runtime.restored_state import RestoredJob
-from state_backends import checkpoint_streams, storage
-from state_backends.checkpoint_metadata import CheckpointMetadata
-from state_backends.filesystem_port import TEMPORARY_SUFFIX
+from state_backends.base import KeyGroupRange
+from state_backends.files import TEMPORARY_SUFFIX
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.key_groups import KeyGroupRange
-from state_backends.storage import CheckpointStorage
+from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, storage
+from state_backends.snapshots import streams as checkpoint_streams
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
 

@@ -20,7 +20,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
 from operators.sinks import CollectSink, SinkOperator
 from state_backends import MemoryFileSystem
-from state_backends.key_groups import key_group_for, operator_index_for_key_group
+from state_backends.base import key_group_for, operator_index_for_key_group
 from tests.explore.ledger.jobs import KEYS, RECORDS, Audited, audited, config, counting
 
 SPLITS = ("sequence-0-of-2", "sequence-1-of-2")

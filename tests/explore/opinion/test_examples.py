@@ -102,8 +102,8 @@ FORBIDDEN_PLACES = (
     "operators/keyed", "operators/co_process.py", "operators/broadcast_process.py", "operators/transforms.py",
     "operators/joins/", "operators/patterns/", "operators/transactions/", "operators/event_clock.py",
     "operators/ranking/deduplication.py", "operators/periodic_watermarks.py", "operators/watermark_generators.py",
-    "state_backends/heap", "state_backends/keyed_backend.py", "state_backends/timers.py", "state_backends/store",
-    "state_backends/ttl", "state_backends/operator_state.py", "state_backends/lsm/", "state_backends/changelog/",
+    "state_backends/heap/", "state_backends/api/", "state_backends/store/", "state_backends/ttl/",
+    "state_backends/lsm/", "state_backends/changelog/",
 )  # fmt: skip
 
 

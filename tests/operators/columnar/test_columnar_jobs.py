@@ -24,9 +24,8 @@ from operators.sinks import CollectedResults, CountedRecords, CountingSink
 from operators.sources import CollectionSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.keyed_handles import FullKeyedStateHandle
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage, FullKeyedStateHandle
 from tests.runtime.support import US, Trace, checked, every, execution, storage_in
 
 from .jobs import WITH_COLUMNS, Pipeline, Record, check_sums, expected

@@ -24,8 +24,8 @@ from operators.columnar_keyed import (
     record_count,
     sum_of,
 )
-from state_backends.column_grouping import MAX_RECORDS
-from state_backends.key_groups import LONG
+from state_backends.base import LONG
+from state_backends.columns import MAX_RECORDS
 from tests.operators.harness import Harness
 
 

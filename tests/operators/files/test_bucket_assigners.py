@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from operators.files.bucket_assigners import BucketAssigner, BucketContext, DateTimeBucketAssigner
 from operators.files.file_sink import FileSink, read_committed
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import START_NS, Harness
 
 MOMENT_MS = 1_533_363_082_011

@@ -24,14 +24,8 @@ from engine.graph.job import Job
 from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
 from operators.sources import SequenceSource
-from state_backends.faulty_filesystem import Decide
-from state_backends.filesystem import (
-    FaultInjectingFileSystem,
-    FaultKind,
-    FaultRule,
-    MemoryFileSystem,
-    SimulatedCrashError,
-)
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files.faulty import Decide, SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import every, execution
 

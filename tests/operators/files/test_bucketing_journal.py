@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.elements.errors import StorageError
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.files.test_bucketing_sink import ROWS, closed, rows, start
 
 

@@ -21,7 +21,7 @@ from operators.files.bulk_formats import BulkTextFormat
 from operators.files.row_formats import JsonLinesRowFormat, TextRowFormat
 from operators.files.valid_length import decode_valid_length, encode_valid_length, write_valid_length
 from operators.sources import SequenceSource
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import run
 

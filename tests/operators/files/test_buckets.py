@@ -26,7 +26,7 @@ from operators.files.rolling_policies import (
 )
 from operators.files.row_formats import TextRowFormat
 from operators.files.unique_names import UniqueNames
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 
 class ByLetter(RollingPolicy):

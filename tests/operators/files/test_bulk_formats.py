@@ -19,7 +19,7 @@ from operators.files.parquet_format import ParquetFormat, read_committed_parquet
 from operators.files.part_files import BulkFormat, RecordError
 from operators.files.rolling_policies import TableRollingPolicy
 from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Harness
 
 pa = pytest.importorskip("pyarrow")

@@ -31,14 +31,8 @@ from operators.files.row_formats import JsonLinesRowFormat
 from operators.sources import SequenceSource
 from operators.transactions.committables import messages
 from operators.transactions.committer import CommitterOperator
-from state_backends.filesystem import (
-    FaultInjectingFileSystem,
-    FaultKind,
-    FaultRule,
-    FileSystem,
-    MemoryFileSystem,
-    SimulatedCrashError,
-)
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import US, every, execution
 

@@ -12,7 +12,7 @@ from engine.elements.errors import OutputAheadError, StorageError
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.files.unique_names import unique_name
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 OPEN = FileSink("rows", rolling_policy=DefaultRollingPolicy())

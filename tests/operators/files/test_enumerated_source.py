@@ -19,7 +19,7 @@ from operators.files.file_splits import FileSourceSplit
 from operators.files.split_coordinator import DISCOVERED, LIST, LISTED, NO_MORE_SPLITS, REQUEST, SPLIT
 from operators.sinks import CollectedResults
 from operators.watermarks import WatermarkStrategy
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 from tests.operators.files.test_file_source import file_system
 from tests.operators.harness import Harness
 from tests.runtime.support import MS, US, checked, every, execution

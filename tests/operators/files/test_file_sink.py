@@ -15,7 +15,7 @@ from operators.files.rolling_policies import PartFileInfo, RollingPolicy
 from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
 from operators.files.unique_names import unique_name
 from operators.table.staged_sink import StagedFileSink
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 

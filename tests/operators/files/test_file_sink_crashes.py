@@ -23,13 +23,8 @@ from operators.files.bulk_formats import BulkTextFormat
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.files.row_formats import JsonLinesRowFormat
-from state_backends.filesystem import (
-    FaultInjectingFileSystem,
-    FaultKind,
-    FaultRule,
-    MemoryFileSystem,
-    SimulatedCrashError,
-)
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 
 RECORDS = 18

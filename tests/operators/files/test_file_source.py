@@ -17,7 +17,7 @@ from operators.files.line_reader import OnMalformed
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.files.stream_formats import FixedLengthFormat
 from operators.source_operator import SourceOperator
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Harness, read_all
 from tests.operators.test_sources import SourceWorld, drain
 

@@ -14,7 +14,7 @@ from engine.runtime.execution import Execution
 from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
 from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.sources import SequenceSource
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 ROWS = "/out/rows"

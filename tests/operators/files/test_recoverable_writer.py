@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.elements.errors import StorageError
 from operators.files.recoverable_writer import RecoverableWriter, ResumeHandle
 from operators.files.unique_names import UNIQUE_NAME_PATTERN, UniqueNames, attempt_of, unique_name
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 
 def writer(fs: MemoryFileSystem, attempt: int = 1) -> RecoverableWriter:

@@ -26,7 +26,7 @@ from operators.files.file_formats import CsvFormat, TextFormat
 from operators.files.file_source import FileSource
 from operators.files.stream_formats import FixedLengthFormat, MalformedContentError
 from operators.source_operator import SourceOperator
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.files.test_file_source import PATH, file_system, world
 from tests.operators.harness import Checkpoint, Harness, read_all
 from tests.operators.test_sources import SourceWorld, drain

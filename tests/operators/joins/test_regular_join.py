@@ -13,7 +13,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StateError, UserFunctionError
 from operators.joins.regular_join import KINDS, RegularJoinOperator
 from operators.ranking.changes import materialize
-from state_backends.descriptors import MapStateDescriptor
+from state_backends.base import MapStateDescriptor
 from tests.operators.harness import Harness
 
 

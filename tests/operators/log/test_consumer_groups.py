@@ -20,7 +20,7 @@ from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
 from operators.log.transaction_log import LogCorruptError
 from operators.source_operator import SourceOperator
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem, WritableFile
+from state_backends.files import LocalFileSystem, MemoryFileSystem, WritableFile
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 FILE = "/log/groups/watched/t/0"

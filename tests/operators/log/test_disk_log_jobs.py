@@ -18,8 +18,7 @@ from engine.faults.fault import FaultMix, parse_fault
 from operators.log.disk_log import DiskLog
 from operators.log.log_reader import committed_records, entries_of
 from operators.log.log_sink import LogSink
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem, MemoryFileSystem
 from tests.crash.processes import KilledRun
 from tests.operators.harness import Checkpoint, Harness
 from tests.operators.log.log_job import job

@@ -29,16 +29,16 @@ from operators.log.transaction_log import (
     ProducerFencedError,
     TransactionLogError,
 )
-from state_backends import memory_filesystem
-from state_backends.filesystem import (
+from state_backends.files import (
     FaultInjectingFileSystem,
     FaultKind,
     FaultRule,
     FileSystem,
     LocalFileSystem,
     MemoryFileSystem,
-    SimulatedCrashError,
 )
+from state_backends.files import memory as memory_filesystem
+from state_backends.files.faulty import SimulatedCrashError
 
 TIMEOUT_NS = 1_000
 SMALL = LogSettings(segment_bytes=400, journal_bytes=600)

@@ -8,8 +8,7 @@ from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
 from operators.log.log_reader import PartitionReader, committed_records
 from operators.log.topics import partition_directory
 from operators.log.transaction_log import LogCorruptError, Producer
-from state_backends.faulty_filesystem import FaultInjectingFileSystem
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, MemoryFileSystem
 
 SEGMENT = "/log/topics/t/0/00000000000000000000.log"
 

@@ -19,8 +19,7 @@ from operators.log.partition_log import Retention
 from operators.log.topics import partition_directory
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError, Producer
 from operators.source_operator import SourceOperator
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 SMALL = LogSettings(segment_bytes=300)

@@ -13,8 +13,7 @@ from operators.log.log_reader import committed_records
 from operators.log.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import InvalidTransactionError, LogTransactionGoneError, Producer
-from state_backends.faulty_filesystem import FaultInjectingFileSystem
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, MemoryFileSystem
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 LIFE_NS = 1_000

@@ -15,7 +15,7 @@ from operators.log.record_batches import (
     whole_batches_behind,
 )
 from operators.log.transaction_log import ABORT_MARKER, COMMIT_MARKER, DATA, Producer
-from state_backends.filesystem import MemoryFileSystem, RandomAccessFile
+from state_backends.files import MemoryFileSystem, RandomAccessFile
 
 values = st.lists(
     st.recursive(

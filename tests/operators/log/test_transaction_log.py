@@ -39,7 +39,7 @@ from operators.log.transaction_log import (
     TransactionLog,
     TransactionLogError,
 )
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 
 TIMEOUT_NS = 100
 

@@ -29,7 +29,7 @@ from operators.table.connector_options import ConfigOption, OptionError, Options
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.table.staged_sink import StagedFileSink, StagingWriters
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 from tests.operators.files.test_file_source import file_system
 from tests.operators.harness import Harness
 from tests.operators.test_sources import SourceWorld, drain

@@ -33,7 +33,7 @@ from operators.table.partition_triggers import (
     ProcessTimeTrigger,
     TriggerSettings,
 )
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 DAY_MS = 86_400_000

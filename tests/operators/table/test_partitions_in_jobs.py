@@ -27,8 +27,8 @@ from operators.table.metastore import PathOf
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.storage import CheckpointStorage
+from state_backends.files import MemoryFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 HOUR_MS = 3_600_000
 MAY_3_MS = 1_588_464_000_000

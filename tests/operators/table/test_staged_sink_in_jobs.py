@@ -13,13 +13,8 @@ from engine.graph.job import Job
 from operators.sources import SequenceSource
 from operators.table.commit_policies import SuccessFilePolicy
 from operators.table.staged_sink import StagedFileSink
-from state_backends.filesystem import (
-    FaultInjectingFileSystem,
-    FaultKind,
-    FaultRule,
-    MemoryFileSystem,
-    SimulatedCrashError,
-)
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.runtime.support import every, execution
 
 RECORDS = 60

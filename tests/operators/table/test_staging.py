@@ -32,7 +32,7 @@ from operators.table.staging import (
     task_directory_name,
 )
 from operators.table.staging_writers import PartitionColumns, StagingWriter
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 TABLE, STAGING = "/out/t", "/staging"

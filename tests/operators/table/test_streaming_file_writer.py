@@ -17,7 +17,7 @@ from operators.table.partition_messages import announcement, end_of_checkpoint, 
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partition_triggers import PARTITION_TIME, PROCESS_TIME
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 DAY_MS = 86_400_000

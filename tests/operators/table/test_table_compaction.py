@@ -18,13 +18,8 @@ from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import announcement, end_marker, end_of_checkpoint, unit, written_file
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.table_compaction import CompactCoordinator, CompactedCheckpoint, WrittenFile
-from state_backends.filesystem import (
-    FaultInjectingFileSystem,
-    FaultKind,
-    FaultRule,
-    MemoryFileSystem,
-    SimulatedCrashError,
-)
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 
 

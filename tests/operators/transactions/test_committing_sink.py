@@ -20,7 +20,7 @@ from operators.transactions.committables import END_OF_INPUT, CommitRequest, com
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator
 from operators.transactions.committer_machine import Committer
 from operators.transactions.committing_sink import CommittingSink, SinkPart, SinkWriter, WriteError, WriterOperator
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Harness
 from tests.runtime.support import US, every, execution, run
 

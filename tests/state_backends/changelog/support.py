@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.checkpoint.shared_state_registry import SharedState, SharedStateRegistry
-from state_backends.changelog.backend import ChangelogStateBackend
+from state_backends.api import BackendEnvironment, StateBackend
+from state_backends.base import LONG, BackgroundWork, KeyGroupRange, KeyType, key_group_for
+from state_backends.changelog import ChangelogStateBackend
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
-from state_backends.checkpoint_streams import FsStreamFactory, ScopeDirectories
-from state_backends.encoding import StateCodec
-from state_backends.executor import BackgroundWork
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import FileStateHandle
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange, KeyType, key_group_for
-from state_backends.keyed_handles import ChangelogKeyedStateHandle, KeyedStateHandle, keyed_handle_from_state
-from state_backends.snapshot import SnapshotOptions, SnapshotTask, SnapshotType, run_to_completion
-from state_backends.state_backend import BackendEnvironment, StateBackend
-from state_backends.storage import CheckpointStorage
-
-from ..support import COLLECT, LIST, MAP, SUM, VALUE
+from state_backends.codec import StateCodec
+from state_backends.files import MemoryFileSystem
+from state_backends.heap import HeapStateBackend
+from state_backends.snapshots import (
+    ChangelogKeyedStateHandle,
+    CheckpointStorage,
+    FileStateHandle,
+    FsStreamFactory,
+    KeyedStateHandle,
+    ScopeDirectories,
+    SnapshotOptions,
+    SnapshotTask,
+    SnapshotType,
+    run_to_completion,
+)
+from state_backends.snapshots.keyed_handles import keyed_handle_from_state
+from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
 
 MAX_PARALLELISM = 5
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)

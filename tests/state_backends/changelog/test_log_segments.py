@@ -13,19 +13,22 @@ from typing import BinaryIO
 
 import pytest
 
+from state_backends.base import (
+    LONG,
+    STRING,
+    CorruptStateError,
+    KeyGroupRange,
+    MissingStateError,
+    StateKind,
+    StateSchemaError,
+)
 from state_backends.changelog.changes import PUT
 from state_backends.changelog.segment import LoggedStateId, SegmentHeader, SegmentReader, encode_segment
-from state_backends.descriptors import StateKind
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError, MissingStateError, StateSchemaError
-from state_backends.framing import frame, preamble
-from state_backends.handles import ByteStreamStateHandle, StreamStateHandle
-from state_backends.key_groups import LONG, STRING, KeyGroupRange
-from state_backends.keyed_handles import LogSegment
-
-from ..support import LIST, MAP, SUM, VALUE
-from ..test_damage import damaged_copies
-from .support import World
+from state_backends.codec import default_codec, frame, preamble
+from state_backends.snapshots import ByteStreamStateHandle, LogSegment, StreamStateHandle
+from tests.state_backends.changelog.support import World
+from tests.state_backends.snapshots.test_damage import damaged_copies
+from tests.state_backends.support import LIST, MAP, SUM, VALUE
 
 CODEC = default_codec()
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from state_backends.snapshot import SnapshotOptions, run_to_completion
-
-from ..support import VALUE
-from .support import FULL, Queue, World, again, complete, filled
+from state_backends.snapshots import SnapshotOptions, run_to_completion
+from tests.state_backends.changelog.support import FULL, Queue, World, again, complete, filled
+from tests.state_backends.support import VALUE
 
 
 def test_full_segments_are_uploaded_before_the_checkpoint() -> None:

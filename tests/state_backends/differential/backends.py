@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from state_backends.changelog.backend import ChangelogStateBackend
-from state_backends.executor import BackgroundWork, InlineExecutor
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.filesystem_port import FileSystem
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange, KeyType
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.lsm_backend import LsmStateBackend
-from state_backends.rocksdb_backend import RocksDBStateBackend
-from state_backends.snapshot import (
+from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend
+from state_backends.base import LONG, BackgroundWork, InlineExecutor, KeyGroupRange, KeyType
+from state_backends.changelog import ChangelogStateBackend
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.heap import HeapStateBackend
+from state_backends.lsm import LsmStateBackend
+from state_backends.rocksdb import RocksDBStateBackend
+from state_backends.snapshots import (
+    CheckpointLocation,
+    CheckpointStorage,
+    KeyedStateHandle,
     SnapshotOptions,
     SnapshotResources,
     SnapshotTask,
@@ -28,9 +28,7 @@ from state_backends.snapshot import (
     StateReader,
     run_to_completion,
 )
-from state_backends.state_backend import BackendEnvironment, StateBackend
-from state_backends.storage import CheckpointLocation, CheckpointStorage
-from state_backends.store_backend import StoreKeyedStateBackend
+from state_backends.store import StoreKeyedStateBackend
 from tests.state_backends.store.memory_store import MemoryStoreKind
 
 

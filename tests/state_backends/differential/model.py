@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from state_backends.keyed_backend import KeyedStateBackend
+from state_backends.api import KeyedStateBackend
 from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
 
 Entry = tuple[str, int, Any]

@@ -9,14 +9,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from state_backends.handles import StateScope
-from state_backends.key_groups import KeyGroupRange, key_group_ranges
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.snapshot import SnapshotOptions, SnapshotType, TaskStatus, run_to_completion
-
-from .backends import SCENARIOS, DeferredExecutor, Pinned, Taken, World, canonical_bytes
-from .model import DOMAINS, STATE_NAMES, Model, States
+from state_backends.api import KeyedStateBackend
+from state_backends.base import KeyGroupRange
+from state_backends.base.key_groups import key_group_ranges
+from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotType, StateScope, run_to_completion
+from state_backends.snapshots.contract import TaskStatus
+from tests.state_backends.differential.backends import (
+    SCENARIOS,
+    DeferredExecutor,
+    Pinned,
+    Taken,
+    World,
+    canonical_bytes,
+)
+from tests.state_backends.differential.model import DOMAINS, STATE_NAMES, Model, States
 
 KEYS = st.integers(-1, 3)
 NAMESPACES = st.sampled_from([None, 1, 2])

@@ -13,29 +13,45 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_backends.descriptors import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
-from state_backends.key_groups import (
+from state_backends.api import KeyedStateBackend
+from state_backends.base import (
     BOOL,
     BYTES,
     INT,
     LONG,
     STRING,
+    CorruptStateError,
     KeyGroupRange,
     KeyType,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateSchemaError,
     key_group_for,
-    key_group_ranges,
     tuple_of,
 )
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import ChangelogKeyedStateHandle, FullKeyedStateHandle
-from state_backends.snapshot import SnapshotOptions, SnapshotResult, TaskStatus, run_to_completion
+from state_backends.base.key_groups import key_group_ranges
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.snapshots import (
+    ChangelogKeyedStateHandle,
+    FullKeyedStateHandle,
+    SnapshotOptions,
+    SnapshotResult,
+    run_to_completion,
+)
+from state_backends.snapshots.contract import TaskStatus
+from tests.state_backends.differential.backends import (
+    BACKENDS,
+    CANONICAL,
+    CHECKPOINT,
+    NATIVE,
+    Pinned,
+    World,
+    canonical_bytes,
+)
+from tests.state_backends.heap.test_snapshot import MUTATIONS
+from tests.state_backends.snapshots.test_damage import Substitute, damaged_copies
 from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, map_keys, values
-from tests.state_backends.test_damage import Substitute, damaged_copies
-from tests.state_backends.test_heap_snapshot import MUTATIONS
-
-from .backends import BACKENDS, CANONICAL, CHECKPOINT, NATIVE, Pinned, World, canonical_bytes
 
 FORMS = [*((name, CHECKPOINT) for name in BACKENDS), ("lsm, incremental", CANONICAL), ("lsm", NATIVE)]
 EVERY_FORM = pytest.mark.parametrize(("name", "kind"), FORMS, ids=[f"{name}: {kind.value}" for name, kind in FORMS])
@@ -397,7 +413,7 @@ def test_a_backend_can_be_forked(name: str) -> None:
 _DIGESTS = """
 import hashlib
 from tests.state_backends.differential.backends import World, canonical_bytes
-from state_backends.key_groups import STRING
+from state_backends.base import STRING
 from tests.state_backends.support import LIST, MAP, VALUE
 world = World()
 backend = world.backend("lsm, incremental", key_type=STRING)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from state_backends.checkpoint_metadata import SubtaskSnapshot
-from state_backends.descriptors import ValueStateDescriptor
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.handles import FileStateHandle, StreamStateHandle
-from state_backends.key_groups import LONG, key_group_range_for_index
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.local_recovery import LocalRecoveryCounts, LocalStateStores
-from state_backends.operator_state import OperatorStateBackend
-from state_backends.restore_alternatives import restore_backend
-from state_backends.snapshot import SnapshotOptions, StateReader, run_to_completion
-from state_backends.state_backend import BackendEnvironment, state_backend_named
-from state_backends.storage import CheckpointStorage
+from state_backends.api import BackendEnvironment, KeyedStateBackend, OperatorStateBackend
+from state_backends.base import LONG, ValueStateDescriptor, key_group_range_for_index
+from state_backends.files import FileSystem, MemoryFileSystem
+from state_backends.local import LocalRecoveryCounts, LocalStateStores
+from state_backends.named import state_backend_named
+from state_backends.snapshots import (
+    CheckpointStorage,
+    FileStateHandle,
+    KeyedStateHandle,
+    SnapshotOptions,
+    StateReader,
+    StreamStateHandle,
+    SubtaskSnapshot,
+    restore_backend,
+    run_to_completion,
+)
 
 GROUPS = 8
 VALUE = ValueStateDescriptor("value")

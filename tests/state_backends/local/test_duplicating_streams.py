@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from state_backends.duplicating_streams import DuplicatingStreamFactory
-from state_backends.errors import SnapshotCancelledError
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, SimulatedCrashError
-from state_backends.filesystem import FileSystem, MemoryFileSystem
-from state_backends.handles import ByteStreamStateHandle, FileStateHandle, StateScope, StreamStateHandle
-from state_backends.snapshot import CheckpointStream
-from state_backends.storage import CheckpointLocation
+from state_backends.base import SnapshotCancelledError
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
+from state_backends.local.duplicating_streams import DuplicatingStreamFactory
+from state_backends.snapshots import (
+    ByteStreamStateHandle,
+    CheckpointLocation,
+    CheckpointStream,
+    FileStateHandle,
+    StateScope,
+    StreamStateHandle,
+)
 
 
 class Both:

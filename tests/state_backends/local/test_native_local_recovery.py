@@ -7,11 +7,14 @@ from typing import BinaryIO
 
 import pytest
 
-from state_backends.faulty_filesystem import FaultInjectingFileSystem, FaultKind, FaultRule
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.handles import FileStateHandle, StreamStateHandle
-from state_backends.keyed_handles import IncrementalKeyedStateHandle
-from state_backends.snapshot import SnapshotOptions, run_to_completion
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.snapshots import (
+    FileStateHandle,
+    IncrementalKeyedStateHandle,
+    SnapshotOptions,
+    StreamStateHandle,
+    run_to_completion,
+)
 from tests.state_backends.local.machine import Machine
 
 

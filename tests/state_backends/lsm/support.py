@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from state_backends.executor import BackgroundWork, InlineExecutor
-from state_backends.filesystem import FileSystem, MemoryFileSystem
+from state_backends.base import BackgroundWork, InlineExecutor
+from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.lsm import LsmOptions, LsmStore, LsmStoreKind
 from state_backends.lsm.version import FileMeta
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.framing import preamble
+from state_backends.base import CorruptStateError, StateSchemaError
+from state_backends.codec import preamble
+from state_backends.files import MemoryFileSystem
 from state_backends.lsm.block import cumulative_bytes, cuts, decode_block, encode_block
 from state_backends.lsm.bloom import MASKS, build_filter, filter_from_bytes, filter_to_bytes, may_contain
 from state_backends.lsm.records import RecordReader, RecordWriter, record

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from state_backends.lsm import LsmOptions
 from state_backends.lsm.compaction import CompactionTask, apply, edit_for, pick, whole
 from state_backends.lsm.version import FileMeta, Version, VersionEdit
-
-from .support import meta, tiny
+from tests.state_backends.lsm.support import meta, tiny
 
 ENTRY_BYTES = 10
 

@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 
-from state_backends.errors import StateBackendError
-from state_backends.filesystem import (
-    FaultInjectingFileSystem,
-    FaultKind,
-    FaultRule,
-    FileSystem,
-    MemoryFileSystem,
-    SimulatedCrashError,
-)
+from state_backends.base import StateBackendError
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from state_backends.lsm import LsmStore
-
-from .support import content, key, open_store
+from tests.state_backends.lsm.support import content, key, open_store
 
 Model = dict[bytes, bytes]
 Step = tuple[Callable[[LsmStore, int], Any], Callable[[Model], None]]

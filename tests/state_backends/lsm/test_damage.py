@@ -6,12 +6,11 @@ import functools
 
 import pytest
 
-from state_backends.errors import CorruptStateError, StateSchemaError
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.base import CorruptStateError, StateSchemaError
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
 from state_backends.lsm import LsmStore
 from state_backends.lsm.sst import _CRC, _FIELDS, SST_MAGIC
-
-from .support import content, fill, key, mixed, names, open_store
+from tests.state_backends.lsm.support import content, fill, key, mixed, names, open_store
 
 
 @functools.cache

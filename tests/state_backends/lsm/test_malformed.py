@@ -8,9 +8,9 @@ from collections.abc import Callable
 import msgpack
 import pytest
 
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.framing import preamble, seal
+from state_backends.base import CorruptStateError
+from state_backends.codec import preamble, seal
+from state_backends.files import MemoryFileSystem
 from state_backends.lsm.block import decode_block
 from state_backends.lsm.manifest import (
     CURRENT_MAGIC,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from state_backends.filesystem import (
+from state_backends.files import (
     FaultInjectingFileSystem,
     FaultKind,
     FaultRule,

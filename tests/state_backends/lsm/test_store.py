@@ -15,15 +15,14 @@ from typing import Any
 import msgpack
 import pytest
 
-from state_backends.errors import CorruptStateError, StateArgumentError, StateSchemaError
-from state_backends.filesystem import LocalFileSystem, MemoryFileSystem
-from state_backends.framing import preamble, seal
+from state_backends.base import CorruptStateError, StateArgumentError, StateSchemaError
+from state_backends.codec import preamble, seal
+from state_backends.files import LocalFileSystem, MemoryFileSystem
 from state_backends.lsm import LsmOptions, LsmStoreKind
 from state_backends.lsm.compaction_work import CompactionWork
 from state_backends.lsm.manifest import CURRENT_MAGIC, MANIFEST_MAGIC
 from state_backends.lsm.version import VersionEdit
-
-from .support import DeferredExecutor, content, fill, key, mixed, names, open_store, tiny
+from tests.state_backends.lsm.support import DeferredExecutor, content, fill, key, mixed, names, open_store, tiny
 
 # --- options ---
 
@@ -645,7 +644,7 @@ def test_equal_histories_make_equal_stores() -> None:
 
 SCRIPT = """
 import zlib
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.files import MemoryFileSystem
 from tests.state_backends.lsm.support import fill, key, mixed, open_store
 fs = MemoryFileSystem()
 store = open_store(fs, wal=True)

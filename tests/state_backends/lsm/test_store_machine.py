@@ -10,11 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from state_backends.executor import InlineExecutor
-from state_backends.filesystem import MemoryFileSystem
+from state_backends.base import InlineExecutor
+from state_backends.files import MemoryFileSystem
 from state_backends.lsm import LsmSnapshot, LsmStore, LsmStoreKind, describe_manifest
-
-from .support import DeferredExecutor, tiny
+from tests.state_backends.lsm.support import DeferredExecutor, tiny
 
 keys = st.one_of(
     st.binary(min_size=0, max_size=2), st.integers(0, 60).map(lambda number: b"k%02d" % number), st.just(b"\xff\xff")

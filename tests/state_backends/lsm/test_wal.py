@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
-
-from .support import content, fill, key, names, open_store
+from state_backends.base import CorruptStateError
+from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from tests.state_backends.lsm.support import content, fill, key, names, open_store
 
 
 def logs(fs: MemoryFileSystem) -> list[str]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from state_backends.encoding import StateCodec
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.lsm_backend import LsmStateBackend
-from state_backends.snapshot import SnapshotOptions, SnapshotType, StateReader, run_to_completion
-from state_backends.state_backend import BackendEnvironment, StateBackend
-from state_backends.type_registry import TypeRegistry
+from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend
+from state_backends.base import LONG, KeyGroupRange
+from state_backends.codec import StateCodec, TypeRegistry
+from state_backends.files import MemoryFileSystem
+from state_backends.heap import HeapStateBackend
+from state_backends.lsm import LsmStateBackend
+from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotType, StateReader, run_to_completion
 from tests.state_backends.support import location
 
 GROUPS = 4

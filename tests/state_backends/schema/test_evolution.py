@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_backends.descriptors import (
+from state_backends.api import KeyedStateBackend
+from state_backends.base import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateArgumentError,
+    StateMigrationError,
+    StateSchemaError,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from state_backends.encoding import StateCodec
-from state_backends.errors import StateArgumentError, StateMigrationError, StateSchemaError
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.schema_states import merge_written
-from state_backends.snapshot import SnapshotType
-from state_backends.ttl import StateTtlConfig
-from state_backends.type_registry import TypeRegistry, register_record_type
+from state_backends.codec import StateCodec, TypeRegistry, register_record_type
+from state_backends.snapshots import SnapshotType, merge_written
 from tests.state_backends.schema.support import (
     CHECKPOINT,
     GROUPS,

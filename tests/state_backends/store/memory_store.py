@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgpack
 from sortedcontainers import SortedDict
 
-from state_backends.errors import CorruptStateError
-from state_backends.filesystem_port import FileSystem, write_atomically
+from state_backends.base import CorruptStateError
+from state_backends.files import FileSystem, write_atomically
 
 _INDEX = "INDEX"
 _DATA_SUFFIX = ".data"

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends.encoding import default_codec
-from state_backends.errors import CorruptStateError, StateArgumentError, StateSchemaError
-from state_backends.framing import seal
-from state_backends.full_snapshot import StateId
-from state_backends.key_groups import LONG, STRING, KeyGroupRange, tuple_of
-from state_backends.store_meta import FORMAT_VERSION, MAGIC, StoreMeta, clip_ranges, next_state_id
-from state_backends.store_rows import group_prefix, part_prefix
-from tests.state_backends.test_damage import damaged_copies
+from state_backends.base import (
+    LONG,
+    STRING,
+    CorruptStateError,
+    KeyGroupRange,
+    StateArgumentError,
+    StateSchemaError,
+    tuple_of,
+)
+from state_backends.codec import default_codec, seal
+from state_backends.rows import group_prefix, part_prefix
+from state_backends.snapshots import StateId
+from state_backends.store.meta import FORMAT_VERSION, MAGIC, StoreMeta, clip_ranges, next_state_id
+from tests.state_backends.snapshots.test_damage import damaged_copies
 
 codec = default_codec()
 PLAIN, NAMESPACED = StateId("a", False, "value"), StateId("a", True, "value")

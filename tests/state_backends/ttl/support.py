@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from state_backends.changelog.backend import ChangelogStateBackend
-from state_backends.filesystem import MemoryFileSystem
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import LONG, KeyGroupRange
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.lsm_backend import LsmStateBackend
-from state_backends.state_backend import BackendEnvironment, StateBackend
-from state_backends.ttl import StateTtlConfig, StateVisibility, UpdateType
+from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend
+from state_backends.base import LONG, KeyGroupRange, StateTtlConfig, StateVisibility, UpdateType
+from state_backends.changelog import ChangelogStateBackend
+from state_backends.files import MemoryFileSystem
+from state_backends.heap import HeapStateBackend
+from state_backends.lsm import LsmStateBackend
 
 GROUPS = 8
 

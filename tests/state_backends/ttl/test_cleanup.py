@@ -8,21 +8,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_backends.descriptors import (
+from state_backends.api import KeyedStateBackend
+from state_backends.base import (
+    MAX_TIME_MS,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateKind,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from state_backends.encoding import default_codec
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
-from state_backends.snapshot import SnapshotOptions, SnapshotType, StateReader, run_to_completion
-from state_backends.store_rows import encode_list, part_prefix
-from state_backends.ttl import MAX_TIME_MS, StateTtlConfig
-from state_backends.ttl_filter import TtlRowFilter, last_access_ms
+from state_backends.codec import default_codec
+from state_backends.rows import encode_list, part_prefix
+from state_backends.snapshots import (
+    FullKeyedStateHandle,
+    KeyedStateHandle,
+    SnapshotOptions,
+    SnapshotType,
+    StateReader,
+    run_to_completion,
+)
+from state_backends.ttl import TtlRowFilter
+from state_backends.ttl.row_filter import last_access_ms
 from tests.state_backends.support import location
 from tests.state_backends.ttl.support import BACKENDS, Clock, backend
 

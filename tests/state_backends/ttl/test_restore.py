@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from state_backends.descriptors import ListStateDescriptor, ValueStateDescriptor
-from state_backends.errors import StateSchemaError
-from state_backends.heap_backend import HeapStateBackend
-from state_backends.key_groups import key_group_for
-from state_backends.keyed_backend import KeyedStateBackend
-from state_backends.keyed_handles import KeyedStateHandle
-from state_backends.snapshot import SnapshotOptions, SnapshotType, StateReader, run_to_completion
-from state_backends.state_backend import StateBackend
-from state_backends.ttl import StateTtlConfig, UpdateType
+from state_backends.api import KeyedStateBackend, StateBackend
+from state_backends.base import (
+    ListStateDescriptor,
+    StateSchemaError,
+    StateTtlConfig,
+    UpdateType,
+    ValueStateDescriptor,
+    key_group_for,
+)
+from state_backends.heap import HeapStateBackend
+from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotType, StateReader, run_to_completion
 from tests.state_backends.support import location
 from tests.state_backends.ttl.support import BACKENDS, GROUPS, Clock, environment, tiny_lsm
 

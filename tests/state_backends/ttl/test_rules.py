@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_backends.descriptors import ListStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
-from state_backends.errors import StateArgumentError
-from state_backends.ttl import MAX_TIME_MS, StateTtlConfig, expires_at_ms
+from state_backends.base import (
+    MAX_TIME_MS,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    StateArgumentError,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from state_backends.base.ttl_settings import expires_at_ms
 
 times = st.integers(-(1 << 63), MAX_TIME_MS)
 

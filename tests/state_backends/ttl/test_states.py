@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_backends.descriptors import (
+from state_backends.base import (
+    MAX_TIME_MS,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateArgumentError,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
     ValueStateDescriptor,
 )
-from state_backends.errors import StateArgumentError
-from state_backends.ttl import MAX_TIME_MS, StateTtlConfig, StateVisibility, UpdateType
 from tests.state_backends.ttl.support import ALL_SETTINGS, BACKENDS, Clock, backend
 
 Place = tuple[int, Any]

@@ -1,0 +1,351 @@
+"""Timers: a set over (time, key, namespace) per service, which fire in an order of their own.
+
+Timers are keyed state: they live in a table of the backend (:class:`TimerTable`), are snapshotted per key
+group with it, and move with their key on a rescale. Beside the table stands an index by time (a heap of the
+distinct times, and for each the timers due then), which is derived and never written.
+
+Rules (InternalTimerServiceImpl, with ties made deterministic):
+
+* A timer registered twice is one timer; deleting one that is not there does nothing.
+* A timer is due when its time <= the watermark (or the processing time).
+* Due timers fire by (time, encoded key, encoded namespace): a function of the set, not of its history.
+* A timer registered while others fire, and due, fires in the same advance; one deleted then does not. So
+  a caller whose callbacks register or delete timers asks for one timer at a time (``pop_next_...``);
+  ``pop_due_...`` takes all that are due at the call.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from state_backends.base import ShardedTable, StateArgumentError
+from state_backends.codec import StateCodec
+
+Timer = tuple[int, Any, Any]
+"""(time, key, namespace)."""
+
+_MIN_TIME, _MAX_TIME = -(1 << 63), (1 << 63) - 1
+
+
+class TimerTable(Protocol):
+    """Where the timers of a queue live: what is in here is snapshotted."""
+
+    codec: StateCodec
+
+    def __len__(self) -> int:
+        """How many timers there are."""
+
+    def __contains__(self, timer: Timer) -> bool:
+        """Whether it is there.
+
+        :raises KeyGroupError: when its key belongs to another subtask
+        """
+
+    def timers(self) -> Iterable[Timer]:
+        """All of them, in any order."""
+
+    def add(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
+    ) -> None:
+        """Add timers and tell ``added`` which of them are new.
+
+        :raises StateArgumentError: from :func:`check_time`, before that timer is added
+        :raises KeyGroupError: when a key belongs to another subtask
+        """
+
+    def remove(self, timers: Sequence[Timer]) -> None:
+        """Remove timers, all of which are there."""
+
+
+def check_time(time: Any) -> None:
+    """Refuse a time that no file could hold.
+
+    :raises StateArgumentError: when it is no int of 64 bits
+    """
+    if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
+        raise StateArgumentError(f"a timer's time must be an int of 64 bits, not {time!r}.")
+
+
+class HeapTable(Protocol):
+    """The part of a state of the heap backend in which timers are kept."""
+
+    codec: StateCodec
+    plain: ShardedTable
+
+
+class HeapTimerTable:
+    """Timers as stored keys of a table of the heap backend.
+
+    :ivar plain: the entries
+    """
+
+    __slots__ = ("codec", "plain")
+
+    def __init__(self, table: HeapTable) -> None:
+        self.codec = table.codec
+        self.plain = table.plain
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __contains__(self, timer: Timer) -> bool:
+        return timer in self.plain.shard_of[timer[1]]
+
+    def timers(self) -> Iterable[Timer]:
+        """All of them, by key group."""
+        return chain.from_iterable(self.plain.shards.values())
+
+    def add(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
+    ) -> None:
+        """Add timers; those already there stay as they are."""
+        table = self.plain
+        shard_of = table.shard_of
+        for timer in zip(times, keys, namespaces, strict=True):
+            shard = shard_of[timer[1]]
+            if timer in shard:
+                continue
+            if table.stale:
+                table.touch(shard)
+            time = timer[0]
+            if type(time) is not int or not _MIN_TIME <= time <= _MAX_TIME:
+                check_time(time)
+            shard[timer] = None
+            added(timer)
+
+    def remove(self, timers: Sequence[Timer]) -> None:
+        """Remove timers, all of which are there."""
+        table = self.plain
+        for timer in timers:
+            shard = table.shard_of[timer[1]]
+            if table.stale:
+                table.touch(shard)
+            del shard[timer]
+
+
+class TimerQueue:
+    """The timers of one time domain (event time or processing time) of one service."""
+
+    __slots__ = ("_by_time", "_draining", "_table", "_times")
+
+    def __init__(self, table: TimerTable) -> None:
+        self._table = table
+        self._times: list[int] = []
+        # Mostly a time has one timer, or very many: a dict is only made for a second one.
+        self._by_time: dict[int, Timer | dict[Timer, None]] = {}
+        # The timers of the earliest due time, sorted, the next one last. All are also in the table.
+        self._draining: list[Timer] = []
+        self.rebuild_index()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def rebuild_index(self) -> None:
+        """Derive the index from the table, as after a restore."""
+        self._by_time = {}
+        self._draining = []
+        self._times = []
+        for timer in self._table.timers():
+            self._index(timer)
+
+    def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
+        """Add timers; those already there stay as they are.
+
+        :raises StateArgumentError: when a time is no int of 64 bits, before that timer is added
+        """
+        self._table.add(keys, namespaces, times, self._index)
+
+    def delete(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove a timer if it is there."""
+        timer = (time, key, namespace)
+        if timer in self._table:
+            self._table.remove((timer,))
+            due = self._by_time.get(time)
+            if isinstance(due, dict):
+                due.pop(timer, None)
+            # A time without timers stays in the heap and is skipped when it comes up.
+            if not due or due == timer:
+                self._by_time.pop(time, None)
+
+    def next_time(self) -> int | None:
+        """The earliest time of any timer, or ``None`` without timers."""
+        self._drop_empty_times()
+        draining = self._next_draining()
+        if draining is None:
+            return self._times[0] if self._times else None
+        return min(draining[0], self._times[0]) if self._times else draining[0]
+
+    def pop_next(self, now: int) -> Timer | None:
+        """Remove and return the next due timer, or ``None`` when none is due."""
+        self._drop_empty_times()
+        if not self._draining:
+            return self._pop_first(now)
+        draining = self._next_draining()
+        if self._times and (draining is None or self._times[0] <= draining[0]):
+            # Timers registered meanwhile come first, or belong to the same time: sort them all again.
+            self._put_back()
+            return self._pop_first(now)
+        if draining is None or draining[0] > now:
+            return None
+        self._draining.pop()
+        self._table.remove((draining,))
+        return draining
+
+    def _pop_first(self, now: int) -> Timer | None:
+        """:meth:`pop_next` when nothing is being fired; of several timers at that time the rest will be."""
+        if not self._times or self._times[0] > now:
+            return None
+        due = self._take(heapq.heappop(self._times))
+        self._draining = due[:0:-1]
+        self._table.remove((due[0],))
+        return due[0]
+
+    def pop_due(self, now: int) -> list[Timer]:
+        """Remove and return all timers that are due, in firing order."""
+        if self._draining:
+            self._put_back()
+        popped: list[Timer] = []
+        for time in self._take_due_times(now):
+            popped += self._take(time)
+        self._table.remove(popped)
+        return popped
+
+    def _index(self, timer: Timer) -> None:
+        """Add a timer of the table to the index."""
+        time = timer[0]
+        due = self._by_time.get(time)
+        if due is None:
+            self._by_time[time] = timer
+            heapq.heappush(self._times, time)
+        elif isinstance(due, dict):
+            due[timer] = None
+        else:
+            self._by_time[time] = {due: None, timer: None}
+
+    def _drop_empty_times(self) -> None:
+        while self._times and self._times[0] not in self._by_time:
+            heapq.heappop(self._times)
+
+    def _next_draining(self) -> Timer | None:
+        """The next timer of those being fired one by one that was not deleted since."""
+        while self._draining:
+            timer = self._draining[-1]
+            if timer in self._table:
+                return timer
+            self._draining.pop()
+        return None
+
+    def _take_due_times(self, now: int) -> list[int]:
+        """Take the times that are due out of the heap, ascending."""
+        times = self._times
+        taken: list[int] = []
+        few = max(16, len(times) >> 4)
+        while times and times[0] <= now and len(taken) < few:
+            taken.append(heapq.heappop(times))
+        if len(taken) == few:
+            # Many are due: sorting them in C beats popping each, and a sorted list is a heap too.
+            times.sort()
+            end = bisect.bisect_right(times, now)
+            taken += times[:end]
+            del times[:end]
+        return taken
+
+    def _take(self, time: int) -> list[Timer]:
+        """Take a time out of the index: its timers in firing order, none when all were deleted."""
+        due = self._by_time.pop(time, None)
+        if due is None:
+            return []
+        if not isinstance(due, dict):
+            return [due]
+        encode = self._table.codec.encode
+        return sorted(due, key=lambda timer: (encode(timer[1]), encode(timer[2])))
+
+    def _put_back(self) -> None:
+        """Return what is left of those being fired one by one to the index."""
+        while (timer := self._next_draining()) is not None:
+            self._draining.pop()
+            self._index(timer)
+
+
+class TimerService:
+    """The event-time and processing-time timers of one name.
+
+    :ivar event_time: the event-time timers
+    :ivar processing_time: the processing-time timers
+    """
+
+    __slots__ = ("event_time", "processing_time")
+
+    def __init__(self, event_time_table: TimerTable, processing_time_table: TimerTable) -> None:
+        self.event_time = TimerQueue(event_time_table)
+        self.processing_time = TimerQueue(processing_time_table)
+
+    def register_event_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Fire when the watermark reaches ``time``; one in the past fires at the next advance."""
+        self.event_time.register((key,), (namespace,), (time,))
+
+    def register_event_time_timers(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]
+    ) -> None:
+        """:meth:`register_event_time_timer` for each record of a batch."""
+        self.event_time.register(keys, namespaces, times)
+
+    def delete_event_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove an event-time timer if it is there."""
+        self.event_time.delete(key, namespace, time)
+
+    def pop_due_event_time(self, watermark: int) -> list[Timer]:
+        """Remove and return all event-time timers that are due, in firing order."""
+        return self.event_time.pop_due(watermark)
+
+    def pop_next_event_time(self, watermark: int) -> Timer | None:
+        """Remove and return the next due event-time timer."""
+        return self.event_time.pop_next(watermark)
+
+    def next_event_time(self) -> int | None:
+        """The time of the earliest event-time timer."""
+        return self.event_time.next_time()
+
+    def num_event_time_timers(self) -> int:
+        """How many event-time timers there are."""
+        return len(self.event_time)
+
+    def register_processing_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Fire when processing time reaches ``time``."""
+        self.processing_time.register((key,), (namespace,), (time,))
+
+    def register_processing_time_timers(
+        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]
+    ) -> None:
+        """:meth:`register_processing_time_timer` for each record of a batch."""
+        self.processing_time.register(keys, namespaces, times)
+
+    def delete_processing_time_timer(self, key: Any, namespace: Any, time: int) -> None:
+        """Remove a processing-time timer if it is there."""
+        self.processing_time.delete(key, namespace, time)
+
+    def pop_due_processing_time(self, now: int) -> list[Timer]:
+        """Remove and return all processing-time timers that are due, in firing order."""
+        return self.processing_time.pop_due(now)
+
+    def pop_next_processing_time(self, now: int) -> Timer | None:
+        """Remove and return the next due processing-time timer."""
+        return self.processing_time.pop_next(now)
+
+    def next_processing_time(self) -> int | None:
+        """When the one physical wake-up is needed: the earliest processing-time timer."""
+        return self.processing_time.next_time()
+
+    def num_processing_time_timers(self) -> int:
+        """How many processing-time timers there are."""
+        return len(self.processing_time)
+
+    def rebuild_index(self) -> None:
+        """Derive the indices from the tables, as after a restore."""
+        self.event_time.rebuild_index()
+        self.processing_time.rebuild_index()
+

@@ -1,0 +1,279 @@
+"""The copy-on-write table under every heap state: one live dict ("shard") per key group.
+
+Rules this file serves:
+
+* A shard's *identity never changes*. So one bounded cache maps a key straight to its shard, and an
+  update is ``shard = shard_of[key]; shard[key] = fn(shard[key], value)``: no group, no flag, no call.
+* A snapshot is a list of references to the live shards. Whoever touches a shard first afterwards
+  *freezes* it: the open snapshots that still hold it get one common copy, the live shard goes on.
+* Only while some shard is still held (``stale`` is not 0) does anyone test anything per record.
+* A snapshot sees exactly the state of its sync point, also when a program changes a list or dict that it
+  got from state. A shallow copy is enough when every value is immutable; otherwise the shard is frozen
+  *encoded*, which the snapshot has to do anyway. So reading through a state counts as touching.
+
+Versions decide whether to freeze: the table counts snapshots; a shard's ``stamp`` is the count at its last
+freeze (or birth); while ``stamp`` is below the count of the newest open snapshot, some snapshot may hold it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, Protocol
+
+from state_backends.base.errors import KeyGroupError
+from state_backends.base.key_groups import KeyGroupRange
+
+IMMUTABLE_TYPES = frozenset(
+    [
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        datetime.date,
+        datetime.datetime,
+        datetime.timedelta,
+        decimal.Decimal,
+    ]
+)
+"""Exact types whose objects nobody can change, so that a snapshot may share them."""
+
+
+class ValueFormat(Protocol):
+    """How a table's values are written, should it have to write some early."""
+
+    def encode_value(self, value: Any) -> bytes:
+        """The bytes of a stored value; may raise anything."""
+
+    def refusal(self, stored_key: Any, value: Any, problem: Exception) -> Exception:
+        """The error to show when :meth:`encode_value` raised ``problem``."""
+
+
+class Shard(dict[Any, Any]):
+    """The live entries of one key group.
+
+    :ivar group: its key group
+    :ivar stamp: the table's version when the shard was last frozen, or born
+    """
+
+    __slots__ = ("group", "stamp")
+
+    group: int
+    stamp: int
+
+
+class FrozenShard:
+    """What a snapshot holds instead of a shard that has gone on.
+
+    :ivar entries: stored key to value, or to the encoded value
+    :ivar encoded: whether the values are encoded
+    :ivar problem: why encoding failed, if it did: the snapshot fails with it, the running job does not
+    """
+
+    __slots__ = ("encoded", "entries", "problem")
+
+    def __init__(self, entries: dict[Any, Any], encoded: bool, problem: Exception | None = None) -> None:
+        self.entries = entries
+        self.encoded = encoded
+        self.problem = problem
+
+
+class ShardCache(dict[Any, Shard]):
+    """From a key to its shard; a miss computes the key group. Emptied when it has grown to its limit."""
+
+    __slots__ = ("_limit", "_table")
+
+    def __init__(self, table: ShardedTable, limit: int) -> None:
+        super().__init__()
+        self._table = table
+        self._limit = limit
+
+    def __missing__(self, key: Any) -> Shard:
+        shard = self._table.shard_for_key(key)
+        if len(self) >= self._limit:
+            self.clear()
+        self[key] = shard
+        return shard
+
+
+class ShardedTable:
+    """Entries in shards by key group. A stored key is a key, a (key, namespace) or a timer.
+
+    :ivar shards: key group to shard, only for groups that ever had a key
+    :ivar shard_of: key to shard
+    :ivar stale: how many shards some open snapshot still holds; 0 = nobody needs to touch
+    """
+
+    __slots__ = (
+        "_format",
+        "_group_of",
+        "_open_snapshots",
+        "_range",
+        "_required",
+        "_version",
+        "shard_of",
+        "shards",
+        "stale",
+    )
+
+    def __init__(
+        self,
+        group_of: Callable[[Any], int],
+        key_group_range: KeyGroupRange,
+        value_format: ValueFormat,
+        cache_limit: int,
+    ) -> None:
+        self.shards: dict[int, Shard] = {}
+        self.shard_of = ShardCache(self, cache_limit)
+        self.stale = 0
+        self._group_of = group_of
+        self._range = key_group_range
+        self._format = value_format
+        self._version = 0
+        self._required = 0
+        self._open_snapshots: list[TableSnapshot] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self.shards.values()))
+
+    def shard_for_key(self, key: Any) -> Shard:
+        """The shard that owns a key.
+
+        :raises KeyGroupError: when the key's group is not in the backend's range
+        """
+        group = self._group_of(key)
+        shard = self.shards.get(group)
+        if shard is not None:
+            return shard
+        if group not in self._range:
+            raise KeyGroupError(
+                f"key {key!r} belongs to key group {group}, but this backend owns {self._range}. The record "
+                "was sent to the wrong subtask, or the declared key type differs between the two sides."
+            )
+        return self.shard_for_group(group)
+
+    def shard_for_group(self, group: int) -> Shard:
+        """The shard of a key group, made when missing."""
+        shard = self.shards.get(group)
+        if shard is None:
+            shard = Shard()
+            shard.group = group
+            shard.stamp = self._version
+            self.shards[group] = shard
+        return shard
+
+    def touch(self, shard: Shard) -> None:
+        """Call before reading or changing values of a shard while ``stale`` is not 0."""
+        if shard.stamp < self._required:
+            self._freeze(shard)
+
+    def touch_all(self, shards: Iterable[Shard]) -> None:
+        """:meth:`touch` for many shards, repeated ones included."""
+        required = self._required
+        for shard in shards:
+            if shard.stamp < required:
+                self._freeze(shard)
+
+    def snapshot(self) -> TableSnapshot:
+        """Pin the present entries, in time proportional to the number of shards, not of entries."""
+        self._version += 1
+        snapshot = TableSnapshot(self, dict(self.shards), self._version)
+        self._open_snapshots.append(snapshot)
+        self._required = self._version
+        self.stale = len(self.shards)
+        return snapshot
+
+    def _freeze(self, shard: Shard) -> None:
+        group = shard.group
+        holders = [snapshot for snapshot in self._open_snapshots if snapshot.shards.get(group) is shard]
+        if holders:
+            frozen = _frozen_copy(shard, self._format)
+            for snapshot in holders:
+                snapshot.shards[group] = frozen
+        shard.stamp = self._version
+        self.stale -= 1
+        assert self.stale >= 0
+
+    def close_snapshot(self, snapshot: TableSnapshot) -> None:
+        """Forget an open snapshot; shards that only it held need no freezing any more."""
+        self._open_snapshots.remove(snapshot)
+        self._required = max((one.version for one in self._open_snapshots), default=0)
+        required = self._required
+        self.stale = sum(shard.stamp < required for shard in self.shards.values()) if required else 0
+
+
+class TableSnapshot:
+    """The entries of one table at one moment.
+
+    :ivar shards: key group to what holds its entries; a group leaves when it is taken
+    :ivar version: the table's version that this snapshot made
+    """
+
+    __slots__ = ("_table", "shards", "version")
+
+    def __init__(
+        self, table: ShardedTable, shards: dict[int, Shard | FrozenShard], version: int
+    ) -> None:
+        self._table: ShardedTable | None = table
+        self.shards = shards
+        self.version = version
+
+    def groups_with_entries(self) -> list[int]:
+        """The key groups that hold entries and were not taken yet, ascending."""
+        return sorted(group for group, shard in self.shards.items() if _entries_of(shard))
+
+    def take(self, group: int) -> FrozenShard | None:
+        """The entries of a group, to be read before anything else happens; ``None`` without entries.
+
+        A taken group is no longer held: writers need not copy it on account of this snapshot.
+
+        :raises StateSerializationError: when freezing the group failed
+        """
+        shard = self.shards.pop(group, None)
+        if shard is None or not _entries_of(shard):
+            return None
+        if isinstance(shard, Shard):
+            return FrozenShard(shard, encoded=False)
+        if shard.problem is not None:
+            raise shard.problem
+        return shard
+
+    def release(self) -> None:
+        """Hold nothing any more; a second call does nothing."""
+        if self._table is not None:
+            self._table.close_snapshot(self)
+            self._table = None
+            self.shards = {}
+
+
+def _entries_of(shard: Shard | FrozenShard) -> dict[Any, Any]:
+    return shard if isinstance(shard, Shard) else shard.entries
+
+
+def _frozen_copy(shard: Shard, value_format: ValueFormat) -> FrozenShard:
+    if values_are_immutable(shard.values()):
+        return FrozenShard(shard.copy(), encoded=False)
+    encode_value = value_format.encode_value
+    encoded: dict[Any, Any] = {}
+    for stored_key, value in shard.items():
+        try:
+            encoded[stored_key] = encode_value(value)
+        except Exception as problem:
+            refusal = value_format.refusal(stored_key, value, problem)
+            refusal.__cause__ = problem
+            return FrozenShard(dict.fromkeys(shard), encoded=True, problem=refusal)
+    return FrozenShard(encoded, encoded=True)
+
+
+def values_are_immutable(values: Iterable[Any]) -> bool:
+    """Whether nobody can change any of these values: scalars, or tuples of scalars. C-speed passes."""
+    types = set(map(type, values))
+    if types <= IMMUTABLE_TYPES:
+        return True
+    if types == {tuple}:
+        return set(map(type, chain.from_iterable(values))) <= IMMUTABLE_TYPES
+    return False

@@ -1,0 +1,155 @@
+"""Checkpoints of a changelog backend: a materialised snapshot and the segments of the log since.
+
+The synchronous part cuts the log. The asynchronous one uploads the segments that nobody has uploaded yet, one in each
+step: mostly only the one just cut. When the checkpoint has to materialise, the snapshot of the backend below is taken
+in its stead, into the shared scope, since later checkpoints will refer to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from state_backends.changelog.history import SnapshotPlan
+from state_backends.changelog.log import ChangeLog, SharedUploads
+from state_backends.snapshots import (
+    ChangelogKeyedStateHandle,
+    KeyedSnapshotStrategy,
+    KeyedStateHandle,
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotResult,
+    SnapshotTask,
+    StreamFactory,
+)
+
+
+class InlineSnapshot(NamedTuple):
+    """The synchronous part of a snapshot of the backend below.
+
+    :ivar strategy: takes it
+    :ivar resources: what was pinned
+    :ivar options: how it is written
+    """
+
+    strategy: KeyedSnapshotStrategy
+    resources: SnapshotResources
+    options: SnapshotOptions
+
+
+class SnapshotOwner(Protocol):
+    """The backend, as its snapshots see it."""
+
+    def begin_snapshot(
+        self, checkpoint_id: int, options: SnapshotOptions
+    ) -> tuple[SnapshotPlan, InlineSnapshot | None]:
+        """Cut the log and note that a snapshot is under way."""
+
+    def snapshot_finished(
+        self, checkpoint_id: int, plan: SnapshotPlan, materialized: tuple[KeyedStateHandle, ...]
+    ) -> ChangelogKeyedStateHandle | None:
+        """Everything is uploaded: the handle, ``None`` without entries."""
+
+    def snapshot_failed(self, checkpoint_id: int) -> None:
+        """It will not be finished."""
+
+
+class ChangelogSnapshotResources(SnapshotResources):
+    """What a snapshot pins: that segments and a materialisation stay.
+
+    :ivar plan: which
+    :ivar inline: of a snapshot that materialises; taken out by the task
+    :ivar is_finished: whether the snapshot came to its end
+    """
+
+    def __init__(self, owner: SnapshotOwner, checkpoint_id: int, options: SnapshotOptions) -> None:
+        super().__init__()
+        self._owner = owner
+        self._checkpoint_id = checkpoint_id
+        self.is_finished = False
+        self.plan, self.inline = owner.begin_snapshot(checkpoint_id, options)
+
+    def _release(self) -> None:
+        try:
+            if self.inline is not None:
+                self.inline.resources.release()
+        finally:
+            if not self.is_finished:
+                self._owner.snapshot_failed(self._checkpoint_id)
+
+
+class ChangelogSnapshotStrategy:
+    """How checkpoints with the options given are taken."""
+
+    def __init__(self, owner: SnapshotOwner, log: ChangeLog, options: SnapshotOptions) -> None:
+        self._owner = owner
+        self._log = log
+        self._options = options
+
+    def sync_prepare_resources(self, checkpoint_id: int) -> ChangelogSnapshotResources:
+        """Cut the log. Its cost grows with what was changed since the last cut."""
+        return ChangelogSnapshotResources(self._owner, checkpoint_id, self._options)
+
+    def async_snapshot(
+        self,
+        resources: SnapshotResources,
+        checkpoint_id: int,
+        timestamp: int,
+        stream_factory: StreamFactory,
+        options: SnapshotOptions,
+    ) -> ChangelogSnapshotTask:
+        """A task that uploads what is not in a file yet. It owns the resources from here on."""
+        assert isinstance(resources, ChangelogSnapshotResources)
+        inner = None
+        if resources.inline is not None:
+            (strategy, pinned, how), resources.inline = resources.inline, None
+            number = resources.plan.materialization
+            inner = strategy.async_snapshot(pinned, number, timestamp, SharedUploads(stream_factory), how)
+        return ChangelogSnapshotTask(resources, checkpoint_id, self._owner, self._log, stream_factory, inner)
+
+
+class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
+    """Uploads the segments of a snapshot, or does the snapshot of the backend below."""
+
+    def __init__(
+        self,
+        resources: ChangelogSnapshotResources,
+        checkpoint_id: int,
+        owner: SnapshotOwner,
+        log: ChangeLog,
+        streams: StreamFactory,
+        inner: SnapshotTask[KeyedStateHandle] | None,
+    ) -> None:
+        super().__init__(resources)
+        self._pinned = resources
+        self._checkpoint_id = checkpoint_id
+        self._owner = owner
+        self._log = log
+        self._streams = streams
+        self._inner = inner
+
+    def _advance(self) -> SnapshotResult[KeyedStateHandle] | None:
+        materialized: tuple[KeyedStateHandle, ...] = ()
+        if self._inner is not None:
+            result = self._inner.step()
+            if result is None:
+                return None
+            if result.job_manager_state is not None:
+                materialized = (result.job_manager_state,)
+        else:
+            self._log.check_complete()
+            for first in self._pinned.plan.segments:
+                if self._log.is_waiting(first):
+                    self._log.upload(first, self._streams, by=self._checkpoint_id)
+                    return None
+        self._pinned.is_finished = True
+        return SnapshotResult(self._owner.snapshot_finished(self._checkpoint_id, self._pinned.plan, materialized))
+
+    def _discard(self) -> None:
+        if self._inner is not None:
+            self._inner.cancel()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """How far the task has come."""
+        waiting = tuple(first for first in self._pinned.plan.segments if self._log.is_waiting(first))
+        inner = None if self._inner is None else self._inner.status.value
+        return (self.status.value, self._checkpoint_id, waiting, inner)

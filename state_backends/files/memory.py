@@ -1,0 +1,433 @@
+"""A file system in memory that forgets, on :meth:`MemoryFileSystem.crash`, what was never made durable.
+
+Every file keeps its content twice, as readers see it and as it was at its last fsync; every directory
+keeps its names twice, as readers see them and as they were at its last directory fsync. A crash brings
+the second of each back. This is the strictest reading of POSIX, and a caller that survives it survives
+a real machine. A real machine may also keep *some* of what was not made durable: ``crash`` takes a
+function that chooses.
+
+Of a rename that no fsync has followed, the file is not the price: whatever is chosen, its old name is
+gone only if what happened to its new one survives, too (ext4, XFS and btrfs journal both at once). The
+other way round both names may be left (rename(2): "there will probably be a window in which both oldpath
+and newpath refer to the file being renamed"). Only who syncs the old name's directory, and not the new
+one's, has asked for the loss.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import BinaryIO, NamedTuple
+
+from state_backends.base import StorageInUseError
+from state_backends.files.port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+
+Survives = Callable[[str], bool]
+"""Asked about each change that was not made durable: does it survive the crash after all?"""
+
+
+class _File:
+    __slots__ = ("content", "durable")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = b""
+
+
+class _Directory:
+    __slots__ = ("durable", "left", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _File | _Directory] = {}
+        self.durable: dict[str, _File | _Directory] = {}
+        self.left: dict[str, _Rename] = {}
+        """By name, the last rename away from it since this directory's last fsync."""
+
+
+class _Rename(NamedTuple):
+    """Where a file or directory went."""
+
+    node: _File | _Directory
+    directory: _Directory
+    name: str
+
+    @property
+    def is_durable(self) -> bool:
+        return self.directory.durable.get(self.name) is self.node
+
+
+class MemoryFileSystem(FileSystem):
+    """Files in memory. Every path is taken from one root, with or without a leading ``/``.
+
+    :ivar crashes: how often :meth:`crash` was called
+    :ivar changes: how often anything was changed
+    """
+
+    def __init__(self) -> None:
+        self._root = _Directory()
+        self._locked: set[str] = set()
+        self.crashes = 0
+        self.changes = 0
+        self._known: tuple[int, tuple[object, ...]] = (-1, ())
+        """The last fingerprint, and after how many changes it was taken."""
+
+    def crash(self, survives: Survives | None = None) -> None:
+        """Lose everything that was not made durable, and every open file and lock with it.
+
+        :param survives: called with the path of each unsynced file content and each unsynced name, in
+            sorted order; true keeps that one change. Default: nothing unsynced survives.
+        """
+        self.crashes += 1
+        self.changes += 1
+        self._locked.clear()
+        self._root = _Crash(self._root, survives or _nothing_survives).left()
+
+    def survivors(self) -> MemoryFileSystem:
+        """What a crash would leave now, when nothing unsynced survives, as a file system of its own."""
+        left = MemoryFileSystem()
+        left._root = _durable_copy(self._root)
+        return left
+
+    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        directory, name = self._parent(path)
+        existing = directory.names.get(name)
+        if isinstance(existing, _Directory):
+            raise _error(errno.EISDIR, path)
+        if existing is not None and exclusive:
+            raise _error(errno.EEXIST, path)
+        if existing is None:
+            existing = directory.names[name] = _File()
+        existing.content.clear()
+        self.changes += 1
+        return _MemoryWritableFile(self, existing, path)
+
+    def open_append(self, path: str) -> WritableFile:
+        if not self.exists(path):
+            return self.open_write(path)
+        return _MemoryWritableFile(self, self._file(path), path)
+
+    def open_read(self, path: str) -> BinaryIO:
+        return io.BytesIO(bytes(self._file(path).content))
+
+    def open_random(self, path: str) -> RandomAccessFile:
+        return _MemoryRandomAccessFile(self, self._file(path), path)
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        file = self._file(path)
+        del file.content[size_bytes:]
+        file.content.extend(bytes(size_bytes - len(file.content)))
+        self.changes += 1
+        file.durable = bytes(file.content)
+
+    def rename(self, source: str, target: str) -> None:
+        from_directory, from_name = self._parent(source)
+        to_directory, to_name = self._parent(target)
+        node = from_directory.names.get(from_name)
+        if node is None:
+            raise _error(errno.ENOENT, source)
+        replaced = to_directory.names.get(to_name)
+        if isinstance(replaced, _Directory) and replaced is not node:
+            if not isinstance(node, _Directory):
+                raise _error(errno.EISDIR, target)
+            if replaced.names:
+                raise _error(errno.ENOTEMPTY, target)
+        elif isinstance(replaced, _File) and isinstance(node, _Directory):
+            raise _error(errno.ENOTDIR, target)
+        self.changes += 1
+        del from_directory.names[from_name]
+        to_directory.names[to_name] = node
+        if (from_directory, from_name) != (to_directory, to_name):
+            from_directory.left[from_name] = _Rename(node, to_directory, to_name)
+
+    def fsync_dir(self, path: str) -> None:
+        directory = self._directory(path)
+        self.changes += 1
+        directory.durable = dict(directory.names)
+        directory.left.clear()
+
+    def link(self, source: str, target: str) -> None:
+        file = self._file(source)
+        directory, name = self._parent(target)
+        if name in directory.names:
+            raise _error(errno.EEXIST, target)
+        directory.names[name] = file
+        self.changes += 1
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def delete(self, path: str) -> None:
+        directory, name = self._parent(path)
+        self._file(path)
+        self.changes += 1
+        del directory.names[name]
+
+    def delete_tree(self, path: str) -> None:
+        if self.is_dir(path):
+            # Name by name, as a real deletion: a crash may keep some of them and not others.
+            for name in self.list_dir(path):
+                child = f"{path}/{name}"
+                if self.is_dir(child):
+                    self.delete_tree(child)
+                else:
+                    self.delete(child)
+            directory, name = self._parent(path)
+            self.changes += 1
+            del directory.names[name]
+
+    def exists(self, path: str) -> bool:
+        return self._node(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return isinstance(self._node(path), _Directory)
+
+    def size(self, path: str) -> int:
+        return len(self._file(path).content)
+
+    def make_dirs(self, path: str) -> None:
+        directory = self._root
+        for part in _parts(path):
+            child = directory.names.get(part)
+            if isinstance(child, _File):
+                raise _error(errno.ENOTDIR, path)
+            if child is None:
+                child = directory.names[part] = _Directory()
+                directory.durable[part] = child
+                self.changes += 1
+            directory = child
+
+    def lock_directory(self, path: str) -> DirectoryLock:
+        self.make_dirs(path)
+        held = "/".join(_parts(path))
+        if held in self._locked:
+            raise StorageInUseError(path, None)
+        self._locked.add(held)
+        return _MemoryDirectoryLock(self, path, held)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All names and contents, as readers see them and as they would be after a crash."""
+        changes, fingerprint = self._known
+        if changes != self.changes:
+            fingerprint = tuple(_fingerprint(self._root))
+            self._known = (self.changes, fingerprint)
+        return fingerprint
+
+    def _release(self, held: str) -> None:
+        self._locked.discard(held)
+
+    def _node(self, path: str) -> _File | _Directory | None:
+        return self._walk(_parts(path))
+
+    def _walk(self, parts: tuple[str, ...]) -> _File | _Directory | None:
+        node: _File | _Directory | None = self._root
+        for part in parts:
+            if not isinstance(node, _Directory):
+                return None
+            node = node.names.get(part)
+        return node
+
+    def _file(self, path: str) -> _File:
+        node = self._node(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _Directory):
+            raise _error(errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._node(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _File):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        parts = _parts(path)
+        if not parts:
+            raise _error(errno.EINVAL, path)
+        directory = self._walk(parts[:-1])
+        if not isinstance(directory, _Directory):
+            code = errno.ENOENT if directory is None else errno.ENOTDIR
+            raise _error(code, "/".join(parts[:-1]))
+        return directory, parts[-1]
+
+
+class _MemoryWritableFile(WritableFile):
+    """An open file; after a crash of its file system every use of it is an error."""
+
+    __slots__ = ("_closed", "_crashes", "_file", "_fs", "_path")
+
+    def __init__(self, fs: MemoryFileSystem, file: _File, path: str) -> None:
+        self._fs = fs
+        self._file = file
+        self._path = path
+        self._crashes = fs.crashes
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed or self._fs.crashes != self._crashes:
+            raise _error(errno.EBADF, self._path)
+
+    def write(self, data: bytes) -> int:
+        self._check_open()
+        self._file.content += data
+        self._fs.changes += 1
+        return len(data)
+
+    def tell(self) -> int:
+        self._check_open()
+        return len(self._file.content)
+
+    def flush(self) -> None:
+        self._check_open()
+
+    def fsync(self) -> None:
+        self._check_open()
+        self._fs.changes += 1
+        self._file.durable = bytes(self._file.content)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _MemoryRandomAccessFile(RandomAccessFile):
+    """An open file; after a crash of its file system every use of it is an error."""
+
+    __slots__ = ("_closed", "_crashes", "_file", "_fs", "_path", "_size")
+
+    def __init__(self, fs: MemoryFileSystem, file: _File, path: str) -> None:
+        self._fs = fs
+        self._file = file
+        self._path = path
+        self._size = len(file.content)
+        self._crashes = fs.crashes
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if self._closed or self._fs.crashes != self._crashes:
+            raise _error(errno.EBADF, self._path)
+        return bytes(self._file.content[offset : offset + size])
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _MemoryDirectoryLock:
+    def __init__(self, fs: MemoryFileSystem, path: str, held: str) -> None:
+        self._fs = fs
+        self._held = held
+        self._crashes = fs.crashes
+        self.path = path
+
+    def release(self) -> None:
+        # A lock from before a crash is gone and must not free one taken since.
+        if self._crashes == self._fs.crashes:
+            self._fs._release(self._held)
+        self._crashes = -1
+
+
+def _fingerprint(directory: _Directory) -> Iterator[object]:
+    names, durable = directory.names, directory.durable
+    for name in sorted(names.keys() | durable.keys()):
+        now, before = names.get(name), durable.get(name)
+        for node in (now,) if now is before else (now, before):
+            if isinstance(node, _File):
+                content = bytes(node.content)
+                yield (name, content, None if content == node.durable else node.durable)
+            elif node is not None:
+                yield (name, tuple(_fingerprint(node)))
+            else:
+                yield (name, None)
+
+
+class _Crash:
+    """What is left of a tree of directories."""
+
+    def __init__(self, root: _Directory, survives: Survives) -> None:
+        self._root = root
+        self._survives = survives
+        self._paths = dict(_directories(root, ""))
+        self._known: dict[tuple[_Directory, str], bool] = {}
+
+    def left(self) -> _Directory:
+        """The tree as it is found afterwards; all of it is durable."""
+        return self._directory(self._root, "")
+
+    def _directory(self, directory: _Directory, path: str) -> _Directory:
+        kept: dict[str, _File | _Directory] = {}
+        for name in sorted(directory.names.keys() | directory.durable.keys()):
+            child_path = f"{path}/{name}"
+            chosen = directory.names if self._change_survives(directory, name) else directory.durable
+            node = chosen.get(name)
+            if isinstance(node, _Directory):
+                kept[name] = self._directory(node, child_path)
+            elif node is not None:
+                kept[name] = _file_after_crash(node, child_path, self._survives)
+        result = _Directory()
+        result.names = kept
+        result.durable = dict(kept)
+        return result
+
+    def _change_survives(self, directory: _Directory, name: str) -> bool:
+        """Whether a name is as it was seen, and not as it was at the last fsync."""
+        place = (directory, name)
+        known = self._known.get(place)
+        if known is None:
+            changed = directory.names.get(name) is not directory.durable.get(name)
+            known = not changed or self._survives(f"{self._paths[directory]}/{name}")
+            # Names may have been renamed in a circle; each hangs on what is asked about another.
+            self._known[place] = known
+            rename = directory.left.get(name)
+            if known and rename is not None and not rename.is_durable and rename.directory in self._paths:
+                known = self._known[place] = self._change_survives(rename.directory, rename.name)
+        return known
+
+
+def _directories(directory: _Directory, path: str) -> Iterator[tuple[_Directory, str]]:
+    yield directory, path
+    for name, node in {**directory.durable, **directory.names}.items():
+        if isinstance(node, _Directory):
+            yield from _directories(node, f"{path}/{name}")
+
+
+def _durable_copy(directory: _Directory) -> _Directory:
+    result = _Directory()
+    for name, node in directory.durable.items():
+        if isinstance(node, _Directory):
+            result.names[name] = _durable_copy(node)
+        else:
+            file = result.names[name] = _File()
+            file.content, file.durable = bytearray(node.durable), node.durable
+    result.durable = dict(result.names)
+    return result
+
+
+def _file_after_crash(file: _File, path: str, survives: Survives) -> _File:
+    # The same object, so that two names of one file stay two names of one file.
+    if bytes(file.content) != file.durable:
+        if survives(path):
+            file.durable = bytes(file.content)
+        file.content = bytearray(file.durable)
+    return file
+
+
+def _nothing_survives(path: str) -> bool:
+    return False
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    # A checkpoint asks for the same few paths again and again.
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)

@@ -1,0 +1,14 @@
+"""Keyed state of one subtask in live dicts, one per key group: ``backend`` is the setting of a job, ``keyed_backend``
+the state of one subtask, over ``state_table``, ``states`` and ``folding_states``. ``pinned`` and ``incremental`` take
+snapshots, ``expiry`` removes what has expired, ``column_states`` keeps reducing state in arrays.
+"""
+
+from __future__ import annotations
+
+from state_backends.heap.backend import HeapStateBackend
+from state_backends.heap.keyed_backend import HeapKeyedStateBackend
+
+__all__ = [
+    "HeapKeyedStateBackend",
+    "HeapStateBackend",
+]

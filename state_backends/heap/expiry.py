@@ -1,0 +1,150 @@
+"""Removing what has expired from the heap: a little with each access, and none of it into full snapshots.
+
+Without either, expired state stays until somebody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from state_backends.base import FrozenShard, ShardedTable, StateKind, StateTtlConfig, TableSnapshot
+from state_backends.heap.state_table import StateTable
+from state_backends.ttl import NowMs
+
+_EMPTY = object()
+
+
+class IncrementalCleanup:
+    """Looks at some entries of a state at each access, one after the other, and removes what has expired
+    (TtlIncrementalCleanup).
+
+    The order is that of the key groups, and inside one that of the entries when the group is begun: a function of what
+    the program did. Entries that come later are met in the next round.
+    """
+
+    def __init__(self, table: StateTable, config: StateTtlConfig, now_ms: NowMs) -> None:
+        self._table = table
+        self._config = config
+        self._now_ms = now_ms
+        self._parts: list[tuple[ShardedTable, int]] = []
+        self._part: tuple[ShardedTable, int] | None = None
+        self._keys: list[Any] = []
+
+    def __call__(self, accesses: int) -> None:
+        """The state was accessed for so many entries."""
+        budget = accesses * self._config.cleanup_incrementally
+        limit = self._config.latest_expired_ms(self._now_ms())
+        begun = False
+        while budget > 0:
+            if not self._keys and not self._next_part():
+                if begun:
+                    return
+                begun = True
+                self._begin()
+                continue
+            if self._keys:
+                self._look_at(self._keys.pop(), limit)
+                budget -= 1
+
+    def _begin(self) -> None:
+        parts = [(table, group) for table in (self._table.plain, self._table.namespaced) for group in table.shards]
+        self._parts = sorted(parts, key=lambda part: part[1], reverse=True)
+
+    def _next_part(self) -> bool:
+        if not self._parts:
+            return False
+        self._part = table, group = self._parts.pop()
+        self._keys = list(reversed(table.shards[group]))
+        return True
+
+    def _look_at(self, stored_key: Any, limit: int) -> None:
+        assert self._part is not None
+        table, group = self._part
+        shard = table.shards[group]
+        value = shard.get(stored_key, _EMPTY)
+        if value is _EMPTY:
+            return
+        living = _living(value, self._table.kind, limit)
+        if living is not value:
+            if table.stale:
+                table.touch(shard)
+            if living is None:
+                del shard[stored_key]
+            else:
+                shard[stored_key] = living
+
+
+class UnexpiredEntries(TableSnapshot):
+    """A pinned table without what had expired at the moment of the snapshot."""
+
+    __slots__ = ("_entries", "_limit_ms", "_state")
+
+    def __init__(self, entries: TableSnapshot, table: StateTable, limit_ms: int) -> None:
+        """A view of a pinned table.
+
+        :param limit_ms: what was accessed then or before is left out
+        """
+        # The shards are those of the pinned table, which goes on being told when a writer has to freeze one.
+        self.shards = entries.shards
+        self.version = entries.version
+        self._entries = entries
+        self._state = table
+        self._limit_ms = limit_ms
+
+    def groups_with_entries(self) -> list[int]:
+        """The key groups of which something is left, ascending."""
+        return [group for group in self._entries.groups_with_entries() if self._has_living(group)]
+
+    def take(self, group: int) -> FrozenShard | None:
+        """The entries of a group that have not expired; ``None`` without any.
+
+        :raises StateSerializationError: when freezing the group failed
+        """
+        shard = self._entries.take(group)
+        if shard is None:
+            return None
+        kept: dict[Any, Any] = {}
+        for stored_key, value in shard.entries.items():
+            living = self._kept(value, shard.encoded)
+            if living is not None:
+                kept[stored_key] = living
+        return FrozenShard(kept, shard.encoded) if kept else None
+
+    def release(self) -> None:
+        """Hold nothing any more; a second call does nothing."""
+        self._entries.release()
+        self.shards = {}
+
+    def _has_living(self, group: int) -> bool:
+        shard = self.shards[group]
+        if isinstance(shard, FrozenShard):
+            if shard.problem is not None:
+                return True  # taking the group tells the problem
+            return any(self._kept(value, shard.encoded) is not None for value in shard.entries.values())
+        return any(self._kept(value, encoded=False) is not None for value in shard.values())
+
+    def _kept(self, value: Any, encoded: bool) -> Any:
+        if not encoded:
+            return _living(value, self._state.kind, self._limit_ms)
+        decoded = self._state.codec.decode(value)
+        living = _living(decoded, self._state.kind, self._limit_ms)
+        if living is None or living is decoded:
+            return None if living is None else value
+        return self._state.encode_value(living)
+
+
+def _living(value: Any, kind: StateKind, limit_ms: int) -> Any:
+    """What is left of a stored value: itself when nothing in it has expired, ``None`` when all has."""
+    if kind is StateKind.LIST:
+        elements = [pair for pair in value if pair[0] > limit_ms]
+        return value if len(elements) == len(value) else (elements or None)
+    if kind is StateKind.MAP:
+        entries = {map_key: pair for map_key, pair in value.items() if pair[0] > limit_ms}
+        return value if len(entries) == len(value) else (entries or None)
+    return value if value[0] > limit_ms else None
+
+
+def cleanup_of(table: StateTable, config: StateTtlConfig, now_ms: NowMs) -> Callable[[int], None] | None:
+    """What an access to a state does to others, if anything."""
+    return IncrementalCleanup(table, config, now_ms) if config.cleanup_incrementally else None

@@ -1,0 +1,398 @@
+"""Incremental snapshots of the heap backend: only key groups whose bytes have changed are uploaded.
+
+A key group with entries is one file in the full format, which holds that group alone. So its unit is coarse: one
+changed entry uploads its key group. Small key groups make many small files; a larger state, or fewer key groups (a
+lower max parallelism), is what it is for.
+
+Rules (I1 to I8 of :mod:`state_backends.rows.incremental`, whose bookkeeping is used):
+
+* A file is named after its key group and a digest of its content, so equal names mean equal bytes.
+* CHECKPOINT: a group whose file is in the base, the newest confirmed checkpoint at the synchronous part, is referred
+  to; FULL_CHECKPOINT uploads all groups, and later ones may build on it; NATIVE_SAVEPOINT uploads all, exclusively.
+* Unlike the files of a store, a key group may come back to content that it had before. When a checkpoint between the
+  base and this one had other content, or another copy of the same, the copy of the base may be deleted as soon as that
+  checkpoint completes. So a group is referred to only if every checkpoint begun in between, unless it is known to have
+  failed, has this very copy of it; otherwise it is uploaded again. This also closes the hazard of two copies (H1).
+* All groups are encoded for each checkpoint: this saves uploads and storage, not work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+from state_backends.base import CorruptStateError, KeyGroupRange
+from state_backends.codec import StateCodec
+from state_backends.rows import RestoredBase, UploadHistory, shared_files_of
+from state_backends.snapshots import (
+    CheckpointStream,
+    Contents,
+    EncodedBlock,
+    FileStateHandle,
+    FullKeyedStateHandle,
+    FullSnapshotResources,
+    FullSnapshotWriter,
+    IncrementalKeyedStateHandle,
+    KeyedStateHandle,
+    SnapshotHeader,
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotResult,
+    SnapshotTask,
+    SnapshotType,
+    StateId,
+    StateReader,
+    StateScope,
+    StoreFile,
+    StreamFactory,
+    StreamStateHandle,
+    full_handle,
+)
+
+STORE_NAME = "heap"
+"""What handles call this form."""
+
+_GROUP_DIGITS = 5
+_META_SCOPE = StateScope.EXCLUSIVE
+
+
+class TakenGroups:
+    """What is known of the key groups of one checkpoint, while it is taken and after.
+
+    :ivar checkpoint_id: which
+    :ivar files: key group to its copy in storage, as far as the checkpoint has come
+    :ivar is_finished: whether these are all
+    :ivar is_dropped: whether the checkpoint will never complete
+    """
+
+    __slots__ = ("checkpoint_id", "files", "is_dropped", "is_finished")
+
+    def __init__(self, checkpoint_id: int) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.files: dict[int, StreamStateHandle] = {}
+        self.is_finished = False
+        self.is_dropped = False
+
+
+class GroupHistory:
+    """Pure bookkeeping: which copy of which key group a checkpoint may refer to.
+
+    :ivar uploads: the files of confirmed and unconfirmed checkpoints
+    """
+
+    def __init__(self, restored: RestoredBase | None = None) -> None:
+        self.uploads = UploadHistory(restored)
+        self._begun: list[TakenGroups] = []
+
+    def begin(self, checkpoint_id: int) -> tuple[TakenGroups, BaseView]:
+        """A checkpoint begins: what to note in, and what it may refer to."""
+        view = BaseView(self.uploads.base(), tuple(self._begun))
+        taken = TakenGroups(checkpoint_id)
+        self._begun.append(taken)
+        return taken, view
+
+    def finish(self, taken: TakenGroups, files: Mapping[str, FileStateHandle]) -> None:
+        """All files of a checkpoint are in storage."""
+        taken.is_finished = True
+        self.uploads.uploaded(taken.checkpoint_id, files)
+
+    def give_up(self, taken: TakenGroups) -> None:
+        """A snapshot is over; when it has not finished as a checkpoint, it does not count."""
+        if not taken.is_finished:
+            self._drop(taken)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """A checkpoint will never complete."""
+        for taken in [one for one in self._begun if one.checkpoint_id == checkpoint_id]:
+            self._drop(taken)
+        self.uploads.abort(checkpoint_id)
+
+    def _drop(self, taken: TakenGroups) -> None:
+        taken.is_dropped = True
+        self._begun = [one for one in self._begun if one is not taken]
+
+    def complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is confirmed."""
+        self.uploads.complete(checkpoint_id)
+        if self.uploads.base_checkpoint == checkpoint_id:
+            self._begun = [taken for taken in self._begun if taken.checkpoint_id > checkpoint_id]
+
+    def subsumed(self, checkpoint_id: int) -> None:
+        """A checkpoint will never be restored from: neither it nor an older one is a base any more."""
+        self.uploads.subsumed(checkpoint_id)
+        self._begun = [taken for taken in self._begun if taken.checkpoint_id > checkpoint_id]
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self.uploads.validate()
+        assert not any(taken.is_dropped for taken in self._begun)
+        base = self.uploads.base_checkpoint
+        assert base is None or all(taken.checkpoint_id != base for taken in self._begun), self.fingerprint()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All that decides what happens next."""
+        begun = tuple(
+            (taken.checkpoint_id, tuple((group, repr(file)) for group, file in sorted(taken.files.items())))
+            for taken in self._begun
+        )
+        return (self.uploads.fingerprint(), begun)
+
+
+class BaseView:
+    """What one checkpoint may refer to: the base at its synchronous part, seen through those begun since."""
+
+    __slots__ = ("_base", "_between")
+
+    def __init__(self, base: Mapping[str, FileStateHandle], between: Sequence[TakenGroups]) -> None:
+        self._base = base
+        self._between = between
+
+    def copy_of(self, group: int, name: str) -> FileStateHandle | None:
+        """The copy to refer to, if there is one that cannot go away before this checkpoint completes."""
+        file = self._base.get(name)
+        if file is None or any(not one.is_dropped and one.files.get(group) != file for one in self._between):
+            return None
+        return file
+
+
+_NO_BASE = BaseView({}, ())
+
+
+class IncrementalHeapResources(SnapshotResources):
+    """The pinned state, and what the snapshot may refer to.
+
+    :ivar full: the state
+    :ivar base: captured at the synchronous part
+    :ivar taken: where the checkpoint notes its key groups
+    """
+
+    def __init__(self, full: FullSnapshotResources, history: GroupHistory, checkpoint_id: int) -> None:
+        super().__init__()
+        self.full = full
+        self.taken, self.base = history.begin(checkpoint_id)
+        self._history = history
+
+    def _release(self) -> None:
+        try:
+            self.full.release()
+        finally:
+            self._history.give_up(self.taken)
+
+
+class IncrementalHeapStrategy:
+    """Incremental and native snapshots of one heap backend.
+
+    :ivar backend_id: stands in handles; carries over through restores of the same key groups
+    :ivar history: what was uploaded
+    """
+
+    def __init__(
+        self,
+        pin: Callable[[], FullSnapshotResources],
+        key_group_range: KeyGroupRange,
+        backend_id: str,
+        restored: RestoredBase | None = None,
+    ) -> None:
+        """Nothing is touched yet.
+
+        :param pin: pins the present state
+        :param backend_id: never given to another backend; that of ``restored`` takes precedence
+        """
+        self.backend_id = backend_id if restored is None else restored.backend_id
+        self.history = GroupHistory(restored)
+        self.key_group_range = key_group_range
+        self._pin = pin
+
+    def sync_prepare_resources(self, checkpoint_id: int) -> IncrementalHeapResources:
+        """Pin the present state."""
+        return IncrementalHeapResources(self._pin(), self.history, checkpoint_id)
+
+    def async_snapshot(
+        self,
+        resources: SnapshotResources,
+        checkpoint_id: int,
+        timestamp: int,
+        stream_factory: StreamFactory,
+        options: SnapshotOptions,
+    ) -> IncrementalHeapTask:
+        """A task that uploads the key groups that storage does not have yet. It owns the resources from here on."""
+        assert isinstance(resources, IncrementalHeapResources)
+        return IncrementalHeapTask(self, resources, stream_factory, options)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable and complete: later ones may build on it."""
+        self.history.complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never complete."""
+        self.history.abort(checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """The checkpoint will never be restored from again."""
+        self.history.subsumed(checkpoint_id)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All that decides what later snapshots upload."""
+        return (self.backend_id, self.history.fingerprint())
+
+
+class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
+    """Encodes key group by key group, and uploads those that have changed.
+
+    A step passes whole key groups, at least one, until it has encoded ``entries_per_step``.
+    """
+
+    def __init__(
+        self,
+        strategy: IncrementalHeapStrategy,
+        resources: IncrementalHeapResources,
+        stream_factory: StreamFactory,
+        options: SnapshotOptions,
+    ) -> None:
+        super().__init__(resources)
+        assert options.type is not SnapshotType.CANONICAL_SAVEPOINT, "the full strategy writes canonical savepoints"
+        self._strategy = strategy
+        self._pinned = resources
+        self._stream_factory = stream_factory
+        self._options = options
+        self._base = resources.base if options.type is SnapshotType.CHECKPOINT else _NO_BASE
+        self._contents: Contents | None = None
+        self._files: list[StoreFile] = []
+        self._next_group = 0
+        self._streams: list[CheckpointStream] = []
+
+    def _advance(self) -> SnapshotResult[KeyedStateHandle] | None:
+        if self._contents is None:
+            self._contents = self._pinned.full.contents()
+        groups = self._contents.key_groups
+        encoded = 0
+        while self._next_group < len(groups) and encoded < self._options.entries_per_step:
+            encoded += self._take(groups[self._next_group])
+            self._next_group += 1
+        if self._next_group < len(groups):
+            return None
+        result: SnapshotResult[KeyedStateHandle] = SnapshotResult(self._handle() if groups else None)
+        # Last: what a failed snapshot has uploaded is deleted, so it must not be known.
+        if not self._options.type.is_savepoint:
+            self._strategy.history.finish(self._pinned.taken, shared_files_of(self._files))
+        return result
+
+    def _take(self, group: int) -> int:
+        """Refer to a key group or upload it; how many entries it has."""
+        blocks = self._pinned.full.blocks(group)
+        header = self._header(tuple(block.state for block in blocks), KeyGroupRange(group, group))
+        name = f"{group:0{_GROUP_DIGITS}}-{_digest(header, blocks, self._pinned.full.codec)}"
+        known = self._base.copy_of(group, name)
+        if known is None:
+            file = StoreFile(name, self._write(header, self._data_scope, group, blocks), uploaded=True)
+        else:
+            file = StoreFile(name, known, uploaded=False)
+        self._files.append(file)
+        self._pinned.taken.files[group] = file.stream
+        return sum(block.num_entries for block in blocks)
+
+    @property
+    def _data_scope(self) -> StateScope:
+        return StateScope.EXCLUSIVE if self._options.type.is_savepoint else StateScope.SHARED
+
+    def _header(self, states: tuple[StateId, ...], groups: KeyGroupRange) -> SnapshotHeader:
+        full = self._pinned.full
+        assert full.key_type is not None, "there are entries, so some key had a type"
+        return SnapshotHeader(
+            full.key_type, full.max_parallelism, groups, states, self._options.compression, full.schema
+        )
+
+    def _write(
+        self, header: SnapshotHeader, scope: StateScope, group: int | None = None, blocks: Sequence[EncodedBlock] = ()
+    ) -> StreamStateHandle:
+        stream = self._stream_factory.create_stream(scope)
+        self._streams.append(stream)
+        writer = FullSnapshotWriter(stream, self._pinned.full.codec, header)
+        if group is not None:
+            writer.write_groups([(group, blocks)])
+        return writer.finish().stream
+
+    def _handle(self) -> IncrementalKeyedStateHandle:
+        assert self._contents is not None
+        meta = self._write(self._header(tuple(self._contents.states), self._strategy.key_group_range), _META_SCOPE)
+        return IncrementalKeyedStateHandle(
+            STORE_NAME,
+            self._strategy.backend_id,
+            self._strategy.key_group_range,
+            self._pinned.taken.checkpoint_id,
+            tuple(self._files),
+            (),
+            meta,
+        )
+
+    def _discard(self) -> None:
+        first_problem: OSError | None = None
+        for stream in self._streams:
+            try:
+                stream.discard()
+            except OSError as problem:
+                first_problem = first_problem or problem
+        if first_problem is not None:
+            raise first_problem
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """How far the task has come."""
+        names = tuple((file.name, file.uploaded) for file in self._files)
+        return (self.status.value, self._pinned.taken.checkpoint_id, names, self._next_group)
+
+
+def _digest(header: SnapshotHeader, blocks: Sequence[EncodedBlock], codec: StateCodec) -> str:
+    """A digest of all that decides the bytes of a key group's file."""
+    digest = hashlib.blake2b(codec.encode(header.to_state()), digest_size=16)
+    for block in blocks:
+        # No encoding is a prefix of another, so the pieces cannot be cut in another way.
+        digest.update(block.keys + block.namespaces + block.values)
+    return digest.hexdigest()
+
+
+class CheckedReader:
+    """Reads whole files and checks them: a file of an older checkpoint in the place of a newer one is sound in itself,
+    and only the checksum in the handle tells that it is not the one meant."""
+
+    def __init__(self, reader: StateReader) -> None:
+        self._reader = reader
+
+    def open(self, handle: StreamStateHandle) -> BinaryIO:
+        """The bytes, at their start.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when it is not as it was written
+        """
+        with self._reader.open(handle) as file:
+            data = file.read()
+        if isinstance(handle, FileStateHandle) and zlib.crc32(data) != handle.checksum:
+            raise CorruptStateError(handle.path, "its bytes do not match the checksum in the checkpoint's metadata")
+        return io.BytesIO(data)
+
+
+def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle]:
+    """What the heap backend reads of a handle: files in the full format. What is compared with the program is first.
+
+    :raises StateSchemaError: when the handle is in a form that it cannot read
+    """
+    if not isinstance(handle, IncrementalKeyedStateHandle) or handle.store != STORE_NAME:
+        yield full_handle(handle, STORE_NAME)
+        return
+    yield FullKeyedStateHandle(handle.key_group_range, (), handle.meta)
+    for file in handle.shared_files:
+        group = int(file.name[:_GROUP_DIGITS])
+        # The offset is not needed: the file is read from its beginning to its end.
+        yield FullKeyedStateHandle(KeyGroupRange(group, group), ((group, 0),), file.stream)
+
+
+def restored_base(handles: Sequence[KeyedStateHandle], key_group_range: KeyGroupRange) -> RestoredBase | None:
+    """What carries over to a backend that was restored from these handles (I8)."""
+    if len(handles) != 1 or handles[0].key_group_range != key_group_range:
+        return None
+    (handle,) = handles
+    if not isinstance(handle, IncrementalKeyedStateHandle) or handle.store != STORE_NAME:
+        return None
+    return RestoredBase(handle.backend_id, handle.checkpoint_id, shared_files_of(handle.shared_files))

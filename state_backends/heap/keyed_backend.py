@@ -1,0 +1,437 @@
+"""The heap state backend: keyed state of one subtask in live dicts, one per key group.
+
+It keeps Python values as they are and encodes them only for a snapshot. How a snapshot stays untouched by
+what is processed meanwhile is in :mod:`state_backends.base.sharded_table`; the states themselves are in
+:mod:`state_backends.heap.states` and :mod:`state_backends.heap.folding_states`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from state_backends.api import (
+    AggregatingState,
+    HeapTimerTable,
+    KeyContext,
+    ListState,
+    MapState,
+    ReducingState,
+    TimerService,
+    ValueState,
+)
+from state_backends.base import (
+    RESERVED_NAME_PREFIX,
+    AggregatingStateDescriptor,
+    FrozenShard,
+    KeyGroupError,
+    KeyGroupRange,
+    KeyType,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateArgumentError,
+    StateDescriptor,
+    StateKind,
+    StateSchemaError,
+    StateTtlConfig,
+    ValueStateDescriptor,
+    as_written,
+    check_keys,
+    check_parallelism,
+    infer_key_type,
+    key_group_function,
+)
+from state_backends.codec import StateCodec, default_codec
+from state_backends.heap.expiry import UnexpiredEntries, cleanup_of
+from state_backends.heap.folding_states import HeapAggregatingState, HeapReducingState
+from state_backends.heap.incremental import CheckedReader, IncrementalHeapStrategy, full_format_parts, restored_base
+from state_backends.heap.pinned import HeapSnapshotResources
+from state_backends.heap.state_table import StateTable
+from state_backends.heap.states import HeapListState, HeapMapState, HeapValueState
+from state_backends.snapshots import (
+    EncodedBlock,
+    FullKeyedStateHandle,
+    FullSnapshotReader,
+    FullSnapshotTask,
+    KeyedSnapshotStrategy,
+    KeyedStateHandle,
+    SnapshotHeader,
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotType,
+    StateReader,
+    StateSchemas,
+    StreamFactory,
+    checked_blocks,
+    content_digest,
+)
+from state_backends.ttl import NowMs, with_ttl
+
+if TYPE_CHECKING:
+    from state_backends.heap.column_states import ColumnStateTable, HeapReducingColumns
+
+DEFAULT_KEY_CACHE_ENTRIES = 1 << 20
+"""How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
+
+DescriptorT = TypeVar("DescriptorT", bound=StateDescriptor)
+StateT = TypeVar("StateT")
+
+
+def _no_time() -> int:
+    return 0
+
+
+class HeapKeyedStateBackend:
+    """Keyed state of one subtask, in memory."""
+
+    def __init__(
+        self,
+        key_type: KeyType | None,
+        max_parallelism: int,
+        key_group_range: KeyGroupRange,
+        *,
+        codec: StateCodec | None = None,
+        key_cache_entries: int = DEFAULT_KEY_CACHE_ENTRIES,
+        now_ms: NowMs = _no_time,
+        incremental_id: str | None = None,
+    ) -> None:
+        """An empty backend.
+
+        :param key_type: the declared type of all keys; ``None`` = that of the snapshot restored, else of
+            the first key
+        :param max_parallelism: the number of key groups of the operator
+        :param key_group_range: those that this subtask owns
+        :param now_ms: the processing time, for state with time-to-live
+        :param incremental_id: checkpoints leave out key groups whose bytes an earlier one has; this names the backend
+            in them and is never given to another one. ``None`` = all snapshots are full
+        :raises KeyGroupError: when the range does not fit the max parallelism
+        """
+        check_parallelism(1, max_parallelism)
+        if key_group_range.last >= max_parallelism:
+            raise KeyGroupError(f"key groups {key_group_range} exceed the max parallelism {max_parallelism}.")
+        assert key_cache_entries > 0
+        self.key_type: KeyType | None = key_type
+        self.max_parallelism = max_parallelism
+        self.key_group_range = key_group_range
+        self._codec = default_codec() if codec is None else codec
+        self._typed_group_of = None if key_type is None else key_group_function(key_type, max_parallelism)
+        self._key_cache_entries = key_cache_entries
+        # Checking one scalar key is a comparison of types; anything else takes the long way.
+        self._plain_key_type = _plain_type(key_type)
+        self._keys = KeyContext()
+        self._tables: dict[str, StateTable] = {}
+        self._timer_services: dict[str, TimerService] = {}
+        self._schemas = StateSchemas(self._codec)
+        self._now_ms = now_ms
+        self._ttl: dict[str, StateTtlConfig] = {}
+        self._incremental: IncrementalHeapStrategy | None = None
+        if incremental_id is not None:
+            self._incremental = IncrementalHeapStrategy(self._pin, key_group_range, incremental_id)
+
+    @property
+    def current_key(self) -> Any:
+        """The key that single access refers to.
+
+        :raises StateArgumentError: when none was set
+        """
+        return self._keys.require()
+
+    def set_current_key(self, key: Any) -> None:
+        """Scope single access to a key.
+
+        :raises KeyTypeError: when it is not of the declared type
+        """
+        if type(key) is not self._plain_key_type:
+            check_keys((key,), self.key_type or self._adopt_key_type(infer_key_type(key)))
+        self._keys.key = key
+
+    def clear_current_key(self) -> None:
+        """Scope single access to no key: it raises until another key is set."""
+        self._keys.key = None
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """The value state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return self._expiring(self.value_state, descriptor)
+        return HeapValueState(self._keys, self._declared(descriptor), descriptor)
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """The list state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return self._expiring(self.list_state, descriptor)
+        return HeapListState(self._keys, self._declared(descriptor))
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """The map state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return self._expiring(self.map_state, descriptor)
+        return HeapMapState(self._keys, self._declared(descriptor))
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """The reducing state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return self._expiring(self.reducing_state, descriptor)
+        return HeapReducingState(self._keys, self._declared(descriptor), descriptor)
+
+    def reducing_columns(self, descriptor: ReducingStateDescriptor) -> HeapReducingColumns:
+        """The reducing state of that name, to be folded into by whole columns, as its module says.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        :raises StateArgumentError: when the state has time-to-live
+        """
+        from state_backends.heap.column_states import ColumnStateTable, HeapReducingColumns
+
+        if descriptor.ttl is not None:
+            raise StateArgumentError(
+                f"state {descriptor.name!r} has time-to-live, and columns do not note when a value was accessed. "
+                "Leave ttl out, or use the row operator."
+            )
+        self._schemas.declare(descriptor)
+        if not isinstance(self._tables.get(descriptor.name), ColumnStateTable):
+            self.reducing_state(descriptor)
+        return HeapReducingColumns(self, descriptor)
+
+    def column_table(self, name: str, key_type: KeyType, dtype: Any) -> ColumnStateTable:
+        """The table of a declared reducing state, brought into columns if it is not.
+
+        :param key_type: of the keys to come; what the backend knows already goes before
+        :param dtype: of the values to come
+        :raises StateSchemaError: when a value in the state is of another type
+        """
+        from state_backends.heap.column_states import ColumnEntries, ColumnStateTable, columns_of
+
+        table = self._tables[name]
+        if not isinstance(table, ColumnStateTable):
+            settled = self.key_type or self._adopt_key_type(key_type)
+            entries = ColumnEntries(settled, self.max_parallelism, self.key_group_range, self._codec, dtype)
+            table = self._tables[name] = columns_of(table, entries)
+        return table
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """The aggregating state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return self._expiring(self.aggregating_state, descriptor)
+        return HeapAggregatingState(self._keys, self._declared(descriptor), descriptor)
+
+    def timer_service(self, name: str) -> TimerService:
+        """The timers of that name, the same object at each call."""
+        service = self._timer_services.get(name)
+        if service is None:
+            tables = [
+                HeapTimerTable(self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS))
+                for domain in ("event", "processing")
+            ]
+            service = self._timer_services[name] = TimerService(*tables)
+        return service
+
+    def num_entries(self, state_name: str | None = None) -> int:
+        """How many (key, namespace) have content, in one state or in all; timers only when named."""
+        if state_name is not None:
+            return len(self._tables[state_name]) if state_name in self._tables else 0
+        return sum(len(table) for table in self._tables.values() if table.kind is not StateKind.TIMERS)
+
+    def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
+        """The keys with content in a state and namespace, ordered by key group and encoded key."""
+        table = self._tables.get(state_name)
+        if table is None:
+            return []
+        found = []
+        for _, shard in sorted((table.plain if namespace is None else table.namespaced).shards.items()):
+            if namespace is None:
+                keys = list(shard)
+            else:
+                keys = [key for key, its_namespace in shard if its_namespace == namespace]
+            found += sorted(keys, key=self._codec.encode)
+        return found
+
+    def state_names(self) -> list[str]:
+        """The names of all states that were declared or restored, sorted; those of timers included."""
+        return sorted(self._tables)
+
+    def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
+        """The backend itself writes full snapshots; an incremental one has another strategy for all but canonical
+        savepoints."""
+        if self._incremental is None or options.type is SnapshotType.CANONICAL_SAVEPOINT:
+            return self
+        return self._incremental
+
+    def sync_prepare_resources(self, checkpoint_id: int) -> HeapSnapshotResources:
+        """Pin the present state. Its cost grows with the number of key groups, not of entries."""
+        return self._pin()
+
+    def _pin(self) -> HeapSnapshotResources:
+        resources = HeapSnapshotResources(
+            list(self._tables.values()),
+            self._codec,
+            self.key_type,
+            self.max_parallelism,
+            self.key_group_range,
+        )
+        resources.schema = self._schemas.written()
+        now = self._now_ms()
+        for index, part in enumerate(resources.parts):
+            ttl = self._ttl.get(part.state.name)
+            if ttl is not None and ttl.cleanup_full_snapshot:
+                unexpired = UnexpiredEntries(part.entries, part.table, ttl.latest_expired_ms(now))
+                resources.parts[index] = replace(part, entries=unexpired)
+        return resources
+
+    def async_snapshot(
+        self,
+        resources: SnapshotResources,
+        checkpoint_id: int,
+        timestamp: int,
+        stream_factory: StreamFactory,
+        options: SnapshotOptions,
+    ) -> FullSnapshotTask:
+        """A task that writes what was pinned in the full format. It owns the resources from here on."""
+        assert isinstance(resources, HeapSnapshotResources)
+        return FullSnapshotTask(resources, stream_factory, options)
+
+    def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
+        """Read the entries of the own key groups from snapshots into this backend, which must be empty.
+
+        The handles may cover more than the own key groups (a rescale): the rest is left out.
+
+        :raises CorruptStateError: when a file is damaged
+        :raises MissingStateError: when a file is not there
+        :raises StateSchemaError: when key type, max parallelism, the kind of a state, its time-to-live or the fields
+            of records differ in a way that cannot be followed
+        """
+        assert not any(map(len, self._tables.values())), "restore into a backend that has state"
+        found = [one for one in handles if one.key_group_range.intersection(self.key_group_range) is not None]
+        for handle in found:
+            is_full = isinstance(handle, FullKeyedStateHandle)
+            for part in full_format_parts(handle):
+                self._restore_part(part, reader if is_full else CheckedReader(reader))
+        for service in self._timer_services.values():
+            service.rebuild_index()
+        if self._incremental is not None:
+            base = restored_base(found, self.key_group_range)
+            own_id = self._incremental.backend_id
+            self._incremental = IncrementalHeapStrategy(self._pin, self.key_group_range, own_id, base)
+
+    def _restore_part(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
+        common = handle.key_group_range.intersection(self.key_group_range)
+        if common is None:
+            return
+        with reader.open(handle.stream) as file:
+            snapshot = FullSnapshotReader(file, handle, self._codec)
+            self._check_header(snapshot.header)
+            states = {state.name for state in snapshot.header.states if state.kind != StateKind.TIMERS.value}
+            snapshot.codec = self._schemas.restore(snapshot.header.schema, states, snapshot.path)
+            with as_written(snapshot.path):
+                for block in checked_blocks(snapshot.blocks(common), snapshot.codec):
+                    kind = StateKind(block.state.kind)
+                    self._table(block.state.name, kind, register=False).load(block)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable and complete: an incremental one may build on it."""
+        if self._incremental is not None:
+            self._incremental.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
+        if self._incremental is not None:
+            self._incremental.notify_checkpoint_aborted(checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """The checkpoint will never be restored from again."""
+        if self._incremental is not None:
+            self._incremental.notify_checkpoint_subsumed(checkpoint_id)
+
+    def dispose(self) -> None:
+        """Nothing to do: this backend keeps no files."""
+
+    def fingerprint(self) -> bytes:
+        """A digest of the content: equal for equal state, whatever its history and its snapshots."""
+        return content_digest(self._codec, self._encoded_blocks())
+
+    def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
+        for name in sorted(self._tables):
+            table = self._tables[name]
+            for state, entries in table.parts():
+                for group, shard in sorted(entries.shards.items()):
+                    if shard:
+                        yield group, table.encode_block(state, FrozenShard(shard, encoded=False))
+
+    def _table(self, name: str, kind: StateKind, *, register: bool = True) -> StateTable:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._new_table(name, kind)
+        # Whoever declares a state here wants it in rows.
+        table = self._tables[name] = table.as_rows(partial(self._new_table, name, table.kind))
+        if table.kind is not kind:
+            origin = "declared" if table.registered else "restored"
+            raise StateSchemaError(
+                f"state {name!r} was {origin} as {table.kind.value} state and cannot be {kind.value} state too. "
+                "Give the new state another name."
+            )
+        table.registered = table.registered or register
+        return table
+
+    def _declared(self, descriptor: StateDescriptor) -> StateTable:
+        """The table of a state that the program declares."""
+        table = self._table(descriptor.name, descriptor.kind)
+        self._schemas.declare(descriptor)
+        if descriptor.ttl is not None:
+            self._ttl[descriptor.name] = descriptor.ttl
+        return table
+
+    def _expiring(self, make: Callable[[DescriptorT], StateT], descriptor: DescriptorT) -> StateT:
+        """A state with time-to-live over one that stores pairs of last access and content."""
+        assert descriptor.ttl is not None
+        cleanup = cleanup_of(self._declared(descriptor), descriptor.ttl, self._now_ms)
+        return with_ttl(make, descriptor, self._now_ms, cleanup)
+
+    def _new_table(self, name: str, kind: StateKind) -> StateTable:
+        return StateTable(name, kind, self._codec, self._group_of, self.key_group_range, self._key_cache_entries)
+
+    def _adopt_key_type(self, key_type: KeyType) -> KeyType:
+        self.key_type = key_type
+        self._plain_key_type = _plain_type(key_type)
+        self._typed_group_of = key_group_function(key_type, self.max_parallelism)
+        return key_type
+
+    def _group_of(self, key: Any) -> int:
+        if self._typed_group_of is None:
+            self._adopt_key_type(infer_key_type(key))
+        assert self._typed_group_of is not None
+        return self._typed_group_of(key)
+
+    def _check_header(self, header: SnapshotHeader) -> None:
+        if self.key_type is None:
+            self._adopt_key_type(header.key_type)
+        if header.key_type != self.key_type:
+            raise StateSchemaError(
+                f"the snapshot has keys of type {header.key_type}, the program declares {self.key_type}: "
+                "the same key would belong to another key group. Declare the key type of the snapshot."
+            )
+        if header.max_parallelism != self.max_parallelism:
+            raise StateSchemaError(
+                f"the snapshot has max parallelism {header.max_parallelism}, the operator {self.max_parallelism}: "
+                "keys would change their key group. Set the max parallelism of the snapshot."
+            )
+
+
+def _plain_type(key_type: KeyType | None) -> type | None:
+    """The Python type that says all about a key of this type; ``None`` for tuples and undeclared keys."""
+    return None if key_type is None or key_type.name == "TUPLE" else key_type.python_type

@@ -1,0 +1,165 @@
+"""One named state of the heap backend: its two tables, and how its entries are written and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+from typing import Any
+
+from state_backends.api import sorted_map
+from state_backends.base import FrozenShard, KeyGroupRange, ShardedTable, StateKind
+from state_backends.codec import StateCodec
+from state_backends.snapshots import DecodedBlock, EncodedBlock, StateId
+
+
+class StateTable:
+    """The entries of one state: those without namespace under the key, the others under (key, namespace).
+
+    Timers use only ``plain``, with stored keys (time, key, namespace) and values ``None``.
+
+    :ivar name: the state's name
+    :ivar kind: what it holds; a name keeps its kind
+    :ivar registered: whether the running program has declared it (it may only have been restored)
+    """
+
+    __slots__ = ("codec", "kind", "name", "namespaced", "plain", "registered")
+
+    def __init__(
+        self,
+        name: str,
+        kind: StateKind,
+        codec: StateCodec,
+        group_of: Callable[[Any], int],
+        key_group_range: KeyGroupRange,
+        cache_limit: int,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.codec = codec
+        self.registered = False
+        self.plain = ShardedTable(group_of, key_group_range, self, cache_limit)
+        self.namespaced = ShardedTable(group_of, key_group_range, self, cache_limit)
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self.namespaced)
+
+    def as_rows(self, empty: Callable[[], StateTable]) -> StateTable:
+        """The same state with its entries in dicts, as they are here; ``empty`` makes a table without entries."""
+        return self
+
+    def encode_value(self, value: Any) -> bytes:
+        """The bytes of a stored value; a map with its entries in canonical order."""
+        if self.kind is StateKind.MAP:
+            value = sorted_map(value, self.codec)
+        return self.codec.pack(value)
+
+    def refusal(self, stored_key: Any, value: Any, problem: Exception) -> Exception:
+        """The error to show when :meth:`encode_value` raised ``problem``."""
+        what = f"value of state {self.name!r} under {stored_key!r}"
+        return self.codec.refusal(value, what, problem)
+
+    def parts(self) -> list[tuple[StateId, ShardedTable]]:
+        """The two tables with their ids in a snapshot, in canonical order."""
+        plain = StateId(self.name, self.kind is StateKind.TIMERS, self.kind.value)
+        if self.kind is StateKind.TIMERS:
+            return [(plain, self.plain)]
+        return [(plain, self.plain), (StateId(self.name, True, self.kind.value), self.namespaced)]
+
+    def encode_block(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
+        """The entries of one shard as sorted columns.
+
+        :raises StateSerializationError: naming the value that cannot be written
+        """
+        if self.kind is StateKind.TIMERS:
+            return self._encode_timers(state, shard)
+        if not state.namespaced and (ordered := _in_encoded_order(shard.entries)) is not None:
+            values = list(map(shard.entries.__getitem__, ordered))
+            value_column = self._column(values) if shard.encoded else self._encode_values(values, ordered)
+            return EncodedBlock(state, len(ordered), self.codec.pack(ordered), self.codec.pack(None), value_column)
+        stored_keys, values = list(shard.entries), list(shard.entries.values())
+        namespace_column = self.codec.pack(None)
+        if state.namespaced:
+            keys = list(map(self.codec.pack, map(itemgetter(0), stored_keys)))
+            namespaces = [self._encode_namespace(stored_key[1]) for stored_key in stored_keys]
+            # An encoding is never a prefix of another, so this compares as (key, namespace) would.
+            order = _sorted_positions([key + namespace for key, namespace in zip(keys, namespaces, strict=True)])
+            namespace_column = self._column([namespaces[position] for position in order])
+        else:
+            keys = list(map(self.codec.pack, stored_keys))
+            order = _sorted_positions(keys)
+        key_column = self._column([keys[position] for position in order])
+        sorted_values = [values[position] for position in order]
+        if shard.encoded:
+            value_column = self._column(sorted_values)
+        else:
+            value_column = self._encode_values(sorted_values, [stored_keys[position] for position in order])
+        return EncodedBlock(state, len(order), key_column, namespace_column, value_column)
+
+    def load(self, block: DecodedBlock) -> None:
+        """Put the entries of a block into the tables."""
+        if self.kind is StateKind.TIMERS:
+            assert block.namespaces is not None
+            shard = self.plain.shard_for_group(block.key_group)
+            shard.update(dict.fromkeys(zip(block.values, block.keys, block.namespaces, strict=True)))
+        elif block.namespaces is None:
+            shard = self.plain.shard_for_group(block.key_group)
+            shard.update(zip(block.keys, block.values, strict=True))
+        else:
+            shard = self.namespaced.shard_for_group(block.key_group)
+            stored_keys = zip(block.keys, block.namespaces, strict=True)
+            shard.update(zip(stored_keys, block.values, strict=True))
+
+    def _encode_timers(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
+        timers = [
+            (self.codec.pack(key), self._encode_namespace(namespace), time)
+            for time, key, namespace in shard.entries
+        ]
+        timers.sort()
+        keys, namespaces, times = zip(*timers, strict=True)
+        columns = self._column(keys), self._column(namespaces), self.codec.pack(list(times))
+        return EncodedBlock(state, len(timers), *columns)
+
+    def _encode_namespace(self, namespace: Any) -> bytes:
+        return self.codec.encode(namespace, f"namespace of state {self.name!r}")
+
+    def _encode_values(self, values: list[Any], stored_keys: list[Any]) -> bytes:
+        """The value column, packed in one call; when that fails, one by one to find the culprit."""
+        if self.kind is not StateKind.MAP:
+            try:
+                return self.codec.pack(values)
+            except Exception:
+                # Some value cannot be written: the loop below finds out which and raises the error to show.
+                pass
+        encoded: list[bytes] = []
+        for stored_key, value in zip(stored_keys, values, strict=True):
+            try:
+                encoded.append(self.encode_value(value))
+            except Exception as problem:
+                raise self.refusal(stored_key, value, problem) from problem
+        return self._column(encoded)
+
+    def _column(self, encoded: Sequence[bytes]) -> bytes:
+        """An encoded list of elements that are encoded already."""
+        return self.codec.array_header(len(encoded)) + b"".join(encoded)
+
+
+def _in_encoded_order(keys: Collection[Any]) -> list[Any] | None:
+    """The keys in the order of their encodings, if that shows without encoding each; ``None`` if not.
+
+    msgpack writes ints from 0 on big-endian behind a first byte that grows with their width, so they ascend. Of bytes
+    and text the length is written first, in the same way: shorter ones come first, equally long ones by content, and
+    the length of text is that of its UTF-8. All keys of a table have one type, so one of them tells.
+    """
+    kind = type(next(iter(keys), None))
+    if kind is int and min(keys) >= 0:
+        return sorted(keys)
+    if kind is bytes or (kind is str and "".join(keys).isascii()):
+        return sorted(sorted(keys), key=len)
+    return None
+
+
+def _sorted_positions(encoded: list[bytes]) -> list[int]:
+    """The positions in the order of their bytes, which are all different."""
+    position_of = dict(zip(encoded, range(len(encoded)), strict=True))
+    assert len(position_of) == len(encoded), "two keys of one shard have the same encoding"
+    return [position_of[one] for one in sorted(position_of)]

@@ -1,0 +1,16 @@
+"""Local recovery: each checkpoint leaves a copy of a task's state beside the task, which a restore prefers.
+``recovery`` is what a task asks, ``state_store`` keeps the copies, ``task_copy`` makes one, over
+``duplicating_streams``.
+"""
+
+from __future__ import annotations
+
+from state_backends.local.recovery import LocalRecoveryCounts, LocalStateStores, TaskLocalRecovery
+from state_backends.local.task_copy import LocalSnapshot
+
+__all__ = [
+    "LocalRecoveryCounts",
+    "LocalSnapshot",
+    "LocalStateStores",
+    "TaskLocalRecovery",
+]

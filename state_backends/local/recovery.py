@@ -1,0 +1,257 @@
+"""Local recovery: each checkpoint leaves a copy of a task's state beside the task, which a restore prefers.
+
+Rules (LocalRecoveryConfig, TaskStateManagerImpl in Flink):
+
+* R1 The *primary* copy, in checkpoint storage, decides. The *secondary*, local one is made beside it; that it fails
+  is counted and noted, and never fails a snapshot.
+* R2 Checkpoints have local copies, savepoints have none; nor have records in flight.
+* R3 A copy is used at the restore of the same checkpoint by the same task with the same key groups; see
+  :mod:`state_backends.snapshots.restore_alternatives`. After it has failed once it is removed.
+* R4 What a restored backend refers to later is what it would refer to after a remote restore.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from state_backends.files import FileSystem
+from state_backends.local.state_store import LocalStateStore, LocalTaskState
+from state_backends.local.task_copy import KeepFiles, LocalSnapshot, described
+from state_backends.snapshots import (
+    FileStateHandle,
+    IncrementalKeyedStateHandle,
+    KeyedStateHandle,
+    LocalFirstReader,
+    OperatorStateHandle,
+    ReportRestore,
+    RestoreCandidate,
+    StateReader,
+    StreamStateHandle,
+    SubtaskSnapshot,
+    keyed_alternatives,
+    remote_only,
+    safe_file_name,
+    same_offsets,
+    single_alternatives,
+)
+
+HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle)
+
+
+def _no_note(text: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(slots=True)
+class LocalRecoveryCounts:
+    """What local recovery has done in one run.
+
+    :ivar note: told what a user should know
+    :ivar local_restores: states of one operator in one subtask that were restored with a local copy
+    :ivar remote_fallbacks: those that had to be fetched from checkpoint storage although local recovery is on
+    :ivar secondary_failures: local copies that could not be written, read or deleted
+    """
+
+    note: Callable[[str], None] = _no_note
+    local_restores: int = 0
+    remote_fallbacks: int = 0
+    secondary_failures: int = 0
+
+    def secondary_failed(self, what: str, problem: Exception) -> None:
+        """A local copy is lost, or cannot be deleted; checkpoint storage is not concerned."""
+        self.secondary_failures += 1
+        self.note(f"local recovery: {what}: {problem}")
+
+
+class TaskLocalRecovery:
+    """Local recovery of one attempt of one task: what it keeps while it runs, and where it is restored from."""
+
+    def __init__(self, name: str, store: LocalStateStore, counts: LocalRecoveryCounts) -> None:
+        self._name = name
+        self._store = store
+        self._counts = counts
+        self._under_way: dict[int, LocalSnapshot] = {}
+        self._restored_id: int | None = None
+        self._restored: LocalTaskState | None = None
+        self._is_damaged = False
+        self._told: set[str] = set()
+
+    @property
+    def store(self) -> LocalStateStore:
+        """What is kept."""
+        return self._store
+
+    def restoring(self, checkpoint_id: int | None) -> None:
+        """The attempt starts from this checkpoint, or from nothing. To be called before anything is restored."""
+        self._store.prune(checkpoint_id)
+        self._restored_id = checkpoint_id
+        self._restored = None if checkpoint_id is None else self._store.retrieve(checkpoint_id)
+
+    def confirm(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete."""
+        self._store.confirm(checkpoint_id)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """The checkpoint will never complete."""
+        self._store.abort(checkpoint_id)
+
+    # -- while it runs ------------------------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: int, unique: str, primary: StateReader) -> LocalSnapshot:
+        """Begin the local copy of a checkpoint, which must not be a savepoint.
+
+        :param unique: goes into names of files; never repeats for this checkpoint
+        :param primary: opens what this checkpoint has in checkpoint storage
+        """
+        if self._is_damaged and self._restored_id is not None:
+            # Nothing of it may live on in newer ones.
+            self._store.abort(self._restored_id)
+            self._is_damaged = False
+        begun = LocalSnapshot(
+            self._store, checkpoint_id, unique, primary, self._keep_files, self._lost, self._under_way.__delitem__
+        )
+        self._under_way[checkpoint_id] = begun
+        return begun
+
+    def _keep_files(self, file_system: FileSystem) -> KeepFiles:
+        """Keeps the files of a store on that file system for whichever checkpoint they are of."""
+
+        def keep(checkpoint_id: int, directory: str, remote: IncrementalKeyedStateHandle) -> KeyedStateHandle | None:
+            begun = self._under_way.get(checkpoint_id)
+            return None if begun is None else begun.keep(directory, remote, file_system)
+
+        return keep
+
+    def _lost(self, what: str, problem: Exception) -> None:
+        self._counts.secondary_failed(f"{self._name}: {what}", problem)
+
+    # -- restore ------------------------------------------------------------------------------------------------------
+
+    def keyed_candidates(
+        self, uid: str, handles: Sequence[KeyedStateHandle], reader: StateReader
+    ) -> list[RestoreCandidate[KeyedStateHandle]]:
+        """Where an operator's keyed state can be restored from, best first."""
+        copy = self._copy_of(uid).keyed
+        local = [] if copy is None or not self._is_copied(handles, copy) else [[copy]]
+        return self._candidates(handles, keyed_alternatives(handles, local), reader)
+
+    def operator_candidates(
+        self, uid: str, handles: Sequence[OperatorStateHandle], reader: StateReader
+    ) -> list[RestoreCandidate[OperatorStateHandle]]:
+        """Where an operator's operator state can be restored from, best first."""
+        copy = self._copy_of(uid).operator
+        local = [] if copy is None else [[copy]]
+        return self._candidates(handles, single_alternatives(handles, local, self._is_same), reader)
+
+    def report(self, uid: str, kind: str) -> ReportRestore[HandleT]:
+        """Counts, and says, how the restore of one state went."""
+
+        def told(candidate: RestoreCandidate[HandleT], problems: Sequence[Exception]) -> None:
+            if candidate.local_handles:
+                self._counts.local_restores += 1
+            elif candidate.handles:
+                self._counts.remote_fallbacks += 1
+                self._tell_fallback(uid, kind, len(candidate.handles), problems)
+
+        return told
+
+    def _copy_of(self, uid: str) -> SubtaskSnapshot:
+        none = SubtaskSnapshot()
+        return none if self._restored is None else self._restored.operators.get(uid, none)
+
+    def _is_copied(self, handles: Sequence[KeyedStateHandle], copy: KeyedStateHandle) -> bool:
+        """Whether the handle of the same key groups is what the copy is of, and not cut out of something else."""
+        same = [handle for handle in handles if handle.key_group_range == copy.key_group_range]
+        return bool(same) and all(self._has_copies(handle.streams()) for handle in same)
+
+    def _has_copies(self, streams: Iterable[StreamStateHandle]) -> bool:
+        copies = {} if self._restored is None else self._restored.copies
+        return all(stream in copies for stream in streams if isinstance(stream, FileStateHandle))
+
+    def _is_same(self, remote: OperatorStateHandle, local: OperatorStateHandle) -> bool:
+        return same_offsets(remote, local) and self._has_copies([remote.stream])
+
+    def _candidates(
+        self, remote: Sequence[HandleT], alternatives: list[list[HandleT]], reader: StateReader
+    ) -> list[RestoreCandidate[HandleT]]:
+        if len(alternatives) == 1:
+            return remote_only(remote, reader)
+        assert self._restored is not None
+        assert self._restored_id is not None
+        local_first = LocalFirstReader(reader, self._store.reader(self._restored_id), self._restored.copies)
+        found: list[RestoreCandidate[HandleT]] = []
+        for handles in alternatives[:-1]:
+            count = sum(handle is not own for handle, own in zip(handles, remote, strict=True))
+            found.append(RestoreCandidate(tuple(remote), local_first, count))
+        found.extend(remote_only(remote, reader))
+        return found
+
+    def _tell_fallback(self, uid: str, kind: str, handles: int, problems: Sequence[Exception]) -> None:
+        if problems:
+            self._is_damaged = True
+            self._lost(f"the local copy of the {described(uid, kind)} in checkpoint {self._restored_id}", problems[0])
+            why = "its local copy cannot be used"
+        elif self._restored is None:
+            why = "there is no local copy"
+        elif kind == "operator" and handles > 1:
+            # State that is of several subtasks by its nature, such as union lists: nothing is amiss.
+            return
+        else:
+            why = "the local copy is of other key groups, or has not all of it"
+        text = f"local recovery: {self._name} fetches checkpoint {self._restored_id} from checkpoint storage: {why}"
+        if text not in self._told:
+            self._told.add(text)
+            self._counts.note(text)
+
+
+@dataclass(slots=True)
+class LocalStateStores:
+    """The local copies of all tasks of one run (``TaskExecutorLocalStateStoresManager``).
+
+    :ivar file_system: where they are; a file system of this machine, as a rule
+    :ivar root: a directory for them alone
+    :ivar recovery_enabled: whether copies are used; otherwise they are made only
+    """
+
+    file_system: FileSystem
+    root: str
+    counts: LocalRecoveryCounts = field(default_factory=LocalRecoveryCounts)
+    recovery_enabled: bool = True
+
+    def for_task(self, name: str) -> TaskLocalRecovery:
+        """Local recovery of the next attempt of a task.
+
+        :param name: the same for every attempt, incarnations included, and no other task's
+        """
+        failed = self.counts.secondary_failed
+        directory = self._directory(name)
+        store = LocalStateStore(self.file_system, directory, failed, recovery_enabled=self.recovery_enabled)
+        return TaskLocalRecovery(name, store, self.counts)
+
+    def retain(self, names: Iterable[str]) -> None:
+        """Delete the copies of all tasks but these: the job goes on with other tasks than it had."""
+        wanted = {self._directory(name) for name in names}
+        try:
+            found = self.file_system.list_dir(self.root) if self.file_system.is_dir(self.root) else []
+        except OSError as problem:
+            self.counts.secondary_failed(f"{self.root} cannot be listed", problem)
+            return
+        for path in (posixpath.join(self.root, name) for name in found):
+            if path not in wanted:
+                self._delete(path)
+
+    def dispose(self) -> None:
+        """The run is over: delete everything."""
+        self._delete(self.root)
+
+    def _directory(self, name: str) -> str:
+        return posixpath.join(self.root, safe_file_name(name))
+
+    def _delete(self, path: str) -> None:
+        try:
+            self.file_system.delete_tree(path)
+        except OSError as problem:
+            self.counts.secondary_failed(f"{path} could not be deleted", problem)

@@ -1,0 +1,90 @@
+"""The log-structured store as one of the kinds of store that keyed state stands over, and as a setting of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from state_backends.api import BackendEnvironment
+from state_backends.base import Executor, InlineExecutor
+from state_backends.files import FileSystem
+from state_backends.lsm.files import SST_SUFFIX
+from state_backends.lsm.options import LsmOptions
+from state_backends.lsm.store import LsmStore
+from state_backends.store import StoreKeyedStateBackend
+from state_backends.ttl import TtlRowFilter
+
+_DEFAULTS = LsmOptions()
+
+
+class LsmStoreKind:
+    """The log-structured store as a kind of store.
+
+    :ivar name: stands in handles and metadata
+    """
+
+    name = "lsm"
+
+    def __init__(self, options: LsmOptions | None = None, executor: Executor | None = None) -> None:
+        """
+        :param options: of all stores that are opened
+        :param executor: does their compactions, ``None`` = on the spot
+        """
+        self.options = LsmOptions() if options is None else options
+        self._executor: Executor = InlineExecutor() if executor is None else executor
+
+    def open(self, file_system: FileSystem, directory: str, unique: str) -> LsmStore:
+        """The store in a directory, or a new one."""
+        return LsmStore(file_system, directory, unique, self.options, self._executor)
+
+    def is_data_file(self, name: str) -> bool:
+        """Whether a file of this name is immutable: files of entries are, logs and manifests are not."""
+        return name.endswith(SST_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class LsmStateBackend:
+    """Keyed state in a log-structured store of our own: state may be larger than memory.
+
+    :ivar incremental: whether a checkpoint uploads only files that no earlier one has
+    :ivar memtable_bytes: what is held in memory before it becomes a file
+    :ivar cache_bytes: decoded blocks that are kept in memory
+    :ivar block_bytes: what is read and decoded at once
+    :ivar compaction: ``levelled`` or ``universal``, see :class:`state_backends.lsm.LsmOptions`
+    :ivar level0_trigger: so many new files start a compaction
+    :ivar compression: ``none`` or ``zlib``, of the store's files
+    :ivar wal: whether writes go to a log first; a job does not need it, its checkpoints are what lasts
+    :raises StateArgumentError: when a setting makes no sense
+    """
+
+    name: ClassVar[str] = "lsm"
+
+    incremental: bool = False
+    memtable_bytes: int = _DEFAULTS.memtable_bytes
+    cache_bytes: int = _DEFAULTS.cache_bytes
+    block_bytes: int = _DEFAULTS.block_bytes
+    compaction: str = _DEFAULTS.compaction
+    level0_trigger: int = _DEFAULTS.level0_trigger
+    compression: str = _DEFAULTS.compression
+    wal: bool = _DEFAULTS.wal
+
+    def __post_init__(self) -> None:
+        self._options(None)
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> StoreKeyedStateBackend:
+        """An empty backend; its store is made with the first row."""
+        ttl_filter = TtlRowFilter(environment.now_ms)
+        kind = LsmStoreKind(self._options(ttl_filter), environment.executor)
+        return StoreKeyedStateBackend(environment, kind, incremental=self.incremental, ttl_filter=ttl_filter)
+
+    def _options(self, ttl_filter: TtlRowFilter | None) -> LsmOptions:
+        return LsmOptions(
+            memtable_bytes=self.memtable_bytes,
+            cache_bytes=self.cache_bytes,
+            block_bytes=self.block_bytes,
+            compaction=self.compaction,
+            level0_trigger=self.level0_trigger,
+            compression=self.compression,
+            wal=self.wal,
+            compaction_filter=ttl_filter,
+        )

@@ -1,0 +1,17 @@
+"""Checkpoints and savepoints without their job: ``reader`` shows every entry of keyed state, whatever wrote it,
+compares two snapshots and writes one in full; ``writer`` makes or changes a savepoint.
+"""
+
+from __future__ import annotations
+
+from state_backends.offline.reader import EntryDifference, SnapshotContent, StateEntry, differences, write_in_full
+from state_backends.offline.writer import SnapshotWriter
+
+__all__ = [
+    "EntryDifference",
+    "SnapshotContent",
+    "SnapshotWriter",
+    "StateEntry",
+    "differences",
+    "write_in_full",
+]

@@ -1,0 +1,11 @@
+"""The real RocksDB, through the package ``rocksdict`` (extra ``rocksdb``): ``store`` puts it behind the port of
+ordered stores, ``backend`` is the setting of a job. The package is loaded when a store is opened.
+"""
+
+from __future__ import annotations
+
+from state_backends.rocksdb.backend import RocksDBStateBackend
+
+__all__ = [
+    "RocksDBStateBackend",
+]

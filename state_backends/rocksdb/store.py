@@ -1,0 +1,335 @@
+"""The real RocksDB behind the port of ordered stores, through the package ``rocksdict`` (extra ``rocksdb``).
+
+What to know about it:
+
+* It needs a real directory, and works on it past the file-system port: only :class:`LocalFileSystem` will do.
+* It flushes and compacts in threads of its own, so which files it has, and what is in them byte by byte, differs
+  between runs; the content does not.
+* The write-ahead log is off: a checkpoint is the durability, as on Flink.
+* Its data files are called ``000012.sst``. A number is never used twice in one store, nor in one opened from a
+  checkpoint of it; two stores opened from the same checkpoint do use the same numbers for different files. That is
+  harmless as long as nobody takes a local name for more than that: checkpoint storage knows files by their paths.
+* ``items()`` of the package ends without a word at a damaged block, so every scan is followed by a look at the status.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from state_backends.base import CorruptStateError, StateArgumentError
+from state_backends.files import FileSystem, LocalFileSystem
+from state_backends.rows import OrderedStore, StoreSnapshot
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+DATA_FILE_SUFFIX = ".sst"
+DEFAULT_MEMTABLE_BYTES = 64 << 20
+"""RocksDB's own default, and Flink's."""
+DEFAULT_CACHE_BYTES = 8 << 20
+"""Flink's default; RocksDB's own is 32 MiB."""
+
+_BLOCK_BYTES = 4096
+_BLOOM_BITS_PER_KEY = 10.0
+_LEVEL_1_MEMTABLES = 4
+_ROWS_PER_INGESTED_FILE = 1 << 19
+
+COMPACTION_STYLES = ("level", "universal")
+COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
+
+
+def rocksdict() -> ModuleType:
+    """The package, imported where it is used.
+
+    :raises StateArgumentError: when it is not installed
+    """
+    try:
+        import rocksdict as package
+    except ImportError as problem:
+        raise StateArgumentError(
+            "state backend 'rocksdb' needs the package rocksdict, which is not installed. Install the extra "
+            "(pip install 'weirstream[rocksdb]'), or choose the backend 'lsm', which needs nothing."
+        ) from problem
+    module: ModuleType = package
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class RocksDBOptions:
+    """How a RocksDB store works.
+
+    :ivar memtable_bytes: how much is gathered in memory before it becomes a file; also about the size of a file
+    :ivar cache_bytes: of the cache of blocks that were read
+    :ivar l0_trigger: that many files of level 0 are merged into level 1
+    :ivar compaction: ``level`` or ``universal``
+    :ivar auto_compaction: whether files are merged at all; without, space and reads grow
+    :ivar compression: of blocks
+    :raises StateArgumentError: on a value outside of what makes sense
+    """
+
+    memtable_bytes: int = DEFAULT_MEMTABLE_BYTES
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    l0_trigger: int = 4
+    compaction: str = "level"
+    auto_compaction: bool = True
+    compression: str = "none"
+
+    def __post_init__(self) -> None:
+        for name, least in (("memtable_bytes", 1 << 16), ("cache_bytes", 0), ("l0_trigger", 1)):
+            value = getattr(self, name)
+            if value < least:
+                raise StateArgumentError(f"rocksdb: {name} must be at least {least}, not {value}.")
+        for name, known in (("compaction", COMPACTION_STYLES), ("compression", COMPRESSIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise StateArgumentError(f"rocksdb: {name} {value!r} is none of {', '.join(known)}.")
+
+    def native(self, package: ModuleType) -> Any:
+        """The same for the package."""
+        options = package.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(self.memtable_bytes)
+        options.set_target_file_size_base(self.memtable_bytes)
+        options.set_max_bytes_for_level_base(self.memtable_bytes * _LEVEL_1_MEMTABLES)
+        options.set_level_zero_file_num_compaction_trigger(self.l0_trigger)
+        options.set_disable_auto_compactions(not self.auto_compaction)
+        options.set_compaction_style(getattr(package.DBCompactionStyle, self.compaction)())
+        options.set_compression_type(getattr(package.DBCompressionType, self.compression)())
+        # Its log is for people who tune it; one file is enough for them.
+        options.set_keep_log_file_num(1)
+        table = package.BlockBasedOptions()
+        table.set_block_size(_BLOCK_BYTES)
+        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+        if self.cache_bytes:
+            table.set_block_cache(package.Cache(self.cache_bytes))
+        else:
+            table.disable_cache()
+        options.set_block_based_table_factory(table)
+        return options
+
+
+class RocksDBStoreKind:
+    """RocksDB as a kind of store."""
+
+    name = "rocksdb"
+
+    def __init__(self, options: RocksDBOptions | None = None) -> None:
+        """:raises StateArgumentError: when the package is not installed"""
+        self.options = options or RocksDBOptions()
+        self._package = rocksdict()
+
+    def open(self, file_system: FileSystem, directory: str, unique: str) -> OrderedStore:
+        """The store in a directory, with the files that are there, or a new one.
+
+        :param unique: not used: RocksDB names its files itself (see the top of this module)
+        :raises StateArgumentError: when the file system is not the real one
+        :raises CorruptStateError: when the files there are damaged
+        :raises OSError: when they cannot be read or made
+        """
+        if not isinstance(file_system, LocalFileSystem):
+            raise StateArgumentError(
+                f"{directory}: RocksDB works on real directories only, not on a {type(file_system).__name__}."
+            )
+        file_system.make_dirs(directory)
+        return RocksDBStore(self._package, file_system, directory, self.options)
+
+    def is_data_file(self, name: str) -> bool:
+        """Whether a file of this name is immutable, so that several snapshots may share it."""
+        return name.endswith(DATA_FILE_SUFFIX)
+
+
+class RocksDBStore:
+    """One open RocksDB."""
+
+    def __init__(
+        self, package: ModuleType, file_system: LocalFileSystem, directory: str, options: RocksDBOptions
+    ) -> None:
+        self._package = package
+        self._file_system = file_system
+        self._directory = directory
+        self._options = options.native(package)
+        self._ingested = 0
+        self._is_open = True
+        self._write_options = package.WriteOptions()
+        self._write_options.disable_wal = True
+        try:
+            self._db = package.Rdict(directory, self._options)
+        except Exception as problem:
+            raise _translated(problem, directory) from problem
+        self._db.set_write_options(self._write_options)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value under a key, or ``None``."""
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """:meth:`get` for each key."""
+        try:
+            values: list[bytes | None] = self._db.get(list(keys))
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+        return values
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Store one entry."""
+        try:
+            self._db.put(key, value)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def delete(self, key: bytes) -> None:
+        """Remove an entry if it is there."""
+        try:
+            self._db.delete(key)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def write_many(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Store all entries, or none of them; ``None`` removes."""
+        batch = self._package.WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, value in entries.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        try:
+            self._db.write(batch, self._write_options)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Remove all entries with ``first <= key < end``."""
+        if first >= end:
+            return
+        try:
+            self._db.delete_range(first, end)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with ``first <= key < end``, ascending, as they are at the call."""
+        return self.snapshot().scan(first, end)
+
+    def snapshot(self) -> StoreSnapshot:
+        """Pin the present content."""
+        try:
+            return _RocksDBSnapshot(self._package, self._db.snapshot(), self._directory)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
+        """Bulk-load entries whose keys ascend and which are not in the store yet, past the write path."""
+        while (row := next(entries, None)) is not None:
+            path = posixpath.join(self._directory, f"ingest-{self._ingested:06}.inprogress")
+            self._ingested += 1
+            try:
+                self._write_external(path, chain([row], islice(entries, _ROWS_PER_INGESTED_FILE - 1)))
+            finally:
+                if self._file_system.exists(path):
+                    self._file_system.delete(path)
+
+    def _write_external(self, path: str, rows: Iterator[tuple[bytes, bytes]]) -> None:
+        writer = self._package.SstFileWriter(self._options)
+        moved = self._package.IngestExternalFileOptions()
+        moved.set_move_files(True)
+        try:
+            writer.open(path)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+        # What the rows raise is not RocksDB's and goes through as it is.
+        for key, value in rows:
+            writer[key] = value
+        try:
+            writer.finish()
+            self._db.ingest_external_file([path], moved)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def checkpoint(self, directory: str) -> tuple[str, ...]:
+        """Flush, and make ``directory`` a store with the present content. Returns the names of its files, sorted."""
+        try:
+            self._package.Checkpoint(self._db).create_checkpoint(directory)
+        except Exception as problem:
+            raise _translated(problem, directory) from problem
+        return tuple(self._file_system.list_dir(directory))
+
+    def compact_all(self) -> None:
+        """Merge all files into the last level, now."""
+        try:
+            self._db.flush()
+            self._db.compact_range(None, None)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+
+    def close(self) -> None:
+        """Release files and background work; a second call does nothing. The directory stays as it is."""
+        if self._is_open:
+            self._is_open = False
+            self._db.close()
+
+
+class _RocksDBSnapshot:
+    """The content at one moment."""
+
+    def __init__(self, package: ModuleType, view: Any, directory: str) -> None:
+        self._package = package
+        self._view = view
+        self._directory = directory
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with ``first <= key < end`` (``None``: to the last), ascending."""
+        assert self._view is not None, "a released snapshot was read"
+        options = self._package.ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        try:
+            rows = self._view.items(from_key=first, read_opt=options)
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+        return self._checked(self._view, rows, first, end)
+
+    def _checked(
+        self, view: Any, rows: Iterator[tuple[bytes, bytes]], first: bytes, end: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        row: tuple[bytes, bytes] = (first, b"")
+        for row in rows:
+            yield row
+        # The iterator ends in the same way behind the last row and before a damaged block: go once more over that end.
+        options = self._package.ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        try:
+            check = view.iter(options)
+            check.seek(row[0])
+            if check.valid() and check.key() == row[0]:
+                check.next()
+            check.status()
+        except Exception as problem:
+            raise _translated(problem, self._directory) from problem
+        if check.valid():
+            raise CorruptStateError(self._directory, "an iterator ended before the last entry")
+
+    def release(self) -> None:
+        """Pin nothing any more; a second call does nothing."""
+        self._view = None
+
+
+def _translated(problem: Exception, directory: str) -> Exception:
+    """What the package raised, as the port promises it: it has one type for everything, and words."""
+    words = str(problem)
+    if words.startswith("Corruption"):
+        return CorruptStateError(directory, f"RocksDB finds it damaged ({words})")
+    if words.startswith("IO error"):
+        code = errno.ENOSPC if "No space left" in words else errno.EIO
+        return OSError(code, f"RocksDB: {words}", directory)
+    return problem

@@ -1,0 +1,103 @@
+"""Which data files of a store are in checkpoint storage, and which of them a new checkpoint may refer to.
+
+Pure bookkeeping: it is told what was uploaded, confirmed and aborted, and says what the base is. The rules I1 to I8 are
+at the top of :mod:`state_backends.rows.incremental`, which does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from state_backends.snapshots import FileStateHandle, StateScope
+
+NO_FILES: Mapping[str, FileStateHandle] = MappingProxyType({})
+_NONE_COMPLETED = -1
+
+
+class RestoredBase(NamedTuple):
+    """What carries over from a snapshot to the backend restored from it.
+
+    :ivar backend_id: the identity
+    :ivar checkpoint_id: the snapshot
+    :ivar files: its data files in the shared scope, by name
+    """
+
+    backend_id: str
+    checkpoint_id: int
+    files: Mapping[str, FileStateHandle]
+
+
+class UploadHistory:
+    """Which data files which checkpoint has in checkpoint storage, and which of them a new one may refer to."""
+
+    __slots__ = ("_chain_start", "_last", "_uploads")
+
+    def __init__(self, restored: RestoredBase | None = None) -> None:
+        self._uploads: dict[int, Mapping[str, FileStateHandle]] = {}
+        self._last = _NONE_COMPLETED
+        self._chain_start = _NONE_COMPLETED
+        if restored is not None:
+            self._uploads[restored.checkpoint_id] = dict(restored.files)
+            self._last = restored.checkpoint_id
+
+    @property
+    def tracked(self) -> tuple[int, ...]:
+        """The checkpoints whose files are remembered, ascending."""
+        return tuple(sorted(self._uploads))
+
+    @property
+    def base_checkpoint(self) -> int | None:
+        """The checkpoint that a new one may build on, if any."""
+        return self._last if self._last in self._uploads else None
+
+    def base(self) -> Mapping[str, FileStateHandle]:
+        """The data files of that checkpoint, by name, and where they are."""
+        return self._uploads.get(self._last, NO_FILES)
+
+    def uploaded(self, checkpoint_id: int, files: Mapping[str, FileStateHandle]) -> None:
+        """A checkpoint has these data files in shared storage, its own uploads and what it refers to."""
+        assert checkpoint_id not in self._uploads, f"checkpoint {checkpoint_id} was taken twice"
+        if checkpoint_id > self._last and checkpoint_id >= self._chain_start:
+            self._uploads[checkpoint_id] = dict(files)
+
+    def restart(self, checkpoint_id: int) -> None:
+        """A checkpoint has no files at all: no later one may refer to what was uploaded before it."""
+        self._chain_start = max(self._chain_start, checkpoint_id)
+        self._forget_before(self._chain_start)
+
+    def complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is confirmed: it is the base, unless a newer one is. Unknown numbers change nothing."""
+        # What is remembered is never older than the last.
+        if checkpoint_id in self._uploads:
+            self._last = checkpoint_id
+            self._forget_before(checkpoint_id)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """A checkpoint will never complete: its files will be deleted."""
+        self._uploads.pop(checkpoint_id, None)
+
+    def subsumed(self, checkpoint_id: int) -> None:
+        """A checkpoint will never be restored from: what it uploaded may be deleted, so it is no base. In the usual
+        order of messages, a newer one is by then."""
+        self._forget_before(checkpoint_id + 1)
+
+    def _forget_before(self, checkpoint_id: int) -> None:
+        self._uploads = {known: files for known, files in self._uploads.items() if known >= checkpoint_id}
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for checkpoint_id, files in self._uploads.items():
+            assert checkpoint_id >= max(self._last, self._chain_start, 0), self.fingerprint()
+            assert all(file.scope is StateScope.SHARED for file in files.values()), files
+            # One copy is never known under two names.
+            assert len({file.path for file in files.values()}) == len(files), files
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All that decides what happens next."""
+        uploads = tuple(
+            (checkpoint_id, tuple(sorted((name, file.path) for name, file in files.items())))
+            for checkpoint_id, files in sorted(self._uploads.items())
+        )
+        return (uploads, self._last, self._chain_start)

@@ -1,0 +1,186 @@
+"""Records in flight as state: what was queued between two subtasks when a checkpoint overtook it.
+
+A *piece* holds the records of one channel in their order, as columns. A channel is known by the name of its edge and
+by the subtasks at its ends, so that another job, with another parallelism, can find out where the records belong now.
+
+File: preamble ``WEIRCHAN``, a header frame with the pieces, one frame per piece, an end frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from state_backends.base import (
+    StateSchemaError,
+    check_shape,
+    list_of,
+    number,
+    optional,
+    positive,
+    row,
+    text,
+    values,
+    whole,
+)
+from state_backends.codec import FrameReader, StateCodec, default_codec, frame, preamble
+from state_backends.snapshots.contract import (
+    CheckpointStream,
+    SnapshotResources,
+    SnapshotResult,
+    SnapshotTask,
+    StateReader,
+    StreamFactory,
+)
+from state_backends.snapshots.full_format import describe_stream
+from state_backends.snapshots.handles import ChannelName, ChannelStateHandle, ChannelStatePiece, StateScope
+
+MAGIC = b"WEIRCHAN"
+FORMAT_VERSION = 1
+
+_HEADER, _PIECE, _END = 1, 2, 3
+
+_PIECES = list_of(row(text, whole, whole, positive))
+_COLUMNS = list_of(row(values, optional(list_of(number)), optional(values)))
+
+
+class RecordColumns(NamedTuple):
+    """Records in order, as parallel lists.
+
+    :ivar values: the records
+    :ivar timestamps: their event times in ms, or ``None``
+    :ivar keys: their keys, or ``None``
+    """
+
+    values: Sequence[Any]
+    timestamps: Sequence[int] | None
+    keys: Sequence[Any] | None
+
+
+class ChannelStateResources(SnapshotResources):
+    """Captured records by channel. They are never changed once emitted, so nothing has to be copied."""
+
+    def __init__(self, channels: Iterable[tuple[ChannelName, Sequence[RecordColumns]]]) -> None:
+        super().__init__()
+        self.channels = [(name, parts) for name, columns in channels if (parts := joined(columns))]
+
+    def _release(self) -> None:
+        self.channels = []
+
+
+class ChannelStateSnapshotTask(SnapshotTask[ChannelStateHandle]):
+    """Writes captured records, one channel per step."""
+
+    def __init__(
+        self, resources: ChannelStateResources, stream_factory: StreamFactory, codec: StateCodec | None = None
+    ) -> None:
+        super().__init__(resources)
+        self._captured = resources
+        self._stream_factory = stream_factory
+        self._codec = codec or default_codec()
+        self._stream: CheckpointStream | None = None
+        self._pieces: list[ChannelStatePiece] = []
+
+    def _advance(self) -> SnapshotResult[ChannelStateHandle] | None:
+        channels, codec = self._captured.channels, self._codec
+        if not channels:
+            return SnapshotResult(None)
+        if self._stream is None:
+            self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
+            header = codec.encode([[*name, sum(len(one.values) for one in columns)] for name, columns in channels])
+            self._stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, header))
+        if len(self._pieces) < len(channels):
+            name, columns = channels[len(self._pieces)]
+            count = sum(len(one.values) for one in columns)
+            self._pieces.append(ChannelStatePiece(name, count, self._stream.tell()))
+            what = f"records in flight on {name.edge} from subtask {name.sender} to {name.receiver}"
+            plain = [[list(one.values), _plain(one.timestamps), _plain(one.keys)] for one in columns]
+            self._stream.write(frame(_PIECE, 0, codec.encode(plain, what)))
+            return None
+        self._stream.write(frame(_END, 0, codec.encode(len(self._pieces))))
+        stream = self._stream.close_and_get_handle()
+        assert stream is not None
+        return SnapshotResult(ChannelStateHandle(tuple(self._pieces), stream))
+
+    def _discard(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+def read_channel_state(
+    reader: StateReader, handle: ChannelStateHandle, codec: StateCodec | None = None
+) -> dict[ChannelName, list[RecordColumns]]:
+    """The records of every piece of a handle. The file is read, and checked, from end to end.
+
+    :raises CorruptStateError: when bytes read are not those written
+    :raises StateSchemaError: when the file, or a value in it, needs a newer program
+    """
+    codec = codec or default_codec()
+    path = describe_stream(handle.stream)
+    pieces: dict[ChannelName, list[RecordColumns]] = {}
+    described: list[ChannelStatePiece] = []
+    with reader.open(handle.stream) as file:
+        frames = FrameReader(file, path, MAGIC, FORMAT_VERSION)
+        try:
+            header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
+        except StateSchemaError as problem:
+            # There are no values of the user's in it.
+            raise frames.corrupt(f"malformed: {problem}") from problem
+        check_shape(header, _PIECES, path, "channels")
+        for edge, sender, receiver, records in header:
+            name = ChannelName(edge, sender, receiver)
+            described.append(ChannelStatePiece(name, records, frames.tell()))
+            plain = codec.decode(frames.read(bytes([_PIECE])).payload, path)
+            what = f"channel {edge} {sender}->{receiver}"
+            check_shape(plain, _COLUMNS, path, what)
+            found = pieces[name] = [RecordColumns(*one) for one in plain]
+            if sum(len(one.values) for one in found) != records or not all(map(_is_whole, found)):
+                raise frames.corrupt(f"{what} does not hold {records} records")
+        frames.read(bytes([_END]))
+        frames.expect_end()
+        if tuple(described) != handle.pieces or len(pieces) < len(described):
+            raise frames.corrupt("it holds other channels, or other numbers of records, than its handle says")
+    return pieces
+
+
+def _is_whole(columns: RecordColumns) -> bool:
+    """Whether there are records, and each has a timestamp and a key if one has."""
+    beside = (columns.timestamps, columns.keys)
+    return len(columns.values) > 0 and all(one is None or len(one) == len(columns.values) for one in beside)
+
+
+def joined(columns: Sequence[RecordColumns]) -> list[RecordColumns]:
+    """The same records in as few parts as possible: the bytes must not depend on how batches were cut."""
+    parts: list[RecordColumns] = []
+    for run in _runs(columns):
+        first = run[0]
+        parts.append(
+            RecordColumns(
+                _concatenated(one.values for one in run),
+                None if first.timestamps is None else _concatenated(one.timestamps or () for one in run),
+                None if first.keys is None else _concatenated(one.keys or () for one in run),
+            )
+        )
+    return parts
+
+
+def _runs(columns: Sequence[RecordColumns]) -> list[list[RecordColumns]]:
+    runs: list[list[RecordColumns]] = []
+    for one in filter(lambda part: len(part.values), columns):
+        if runs and _shape(runs[-1][0]) == _shape(one):
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _concatenated(parts: Iterable[Sequence[Any]]) -> list[Any]:
+    return [item for part in parts for item in part]
+
+
+def _shape(columns: RecordColumns) -> tuple[bool, bool]:
+    return columns.timestamps is None, columns.keys is None
+
+
+def _plain(column: Sequence[Any] | None) -> list[Any] | None:
+    return None if column is None else list(column)

@@ -1,0 +1,181 @@
+"""Where state can be restored from, best first, and the attempts to do so in this order.
+
+Rules (PrioritizedOperatorSubtaskState, BackendRestorerProcedure in Flink):
+
+* A1 Keyed state: the handles of the checkpoint, each replaced by a local one of the same key groups where there is
+  one; then the handles of the checkpoint as they are. A local handle without counterpart is ignored.
+* A2 All other state: a local handle only when the checkpoint has exactly one handle and both divide their bytes in the
+  same way: otherwise the job was rescaled.
+* A3 The pure remote candidate is always the last one. Without remote state there is no local state either.
+* A4 Candidates are tried in order, each with a fresh backend; a failure closes that backend and falls to the next.
+  When all have failed, the error lists why. A task that was cancelled stops trying.
+
+A backend restores from *remote* handles in any case; a candidate's reader answers from local copies where the
+candidate has them. So what later checkpoints refer to does not depend on where the bytes came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Generic, TypeVar
+
+from state_backends.base import KeyGroupRange, RestoreCancelledError, StateRestoreError
+from state_backends.snapshots.contract import StateReader
+from state_backends.snapshots.handles import OperatorStateHandle, StreamStateHandle
+from state_backends.snapshots.keyed_handles import KeyedStateHandle
+
+Handle = TypeVar("Handle")
+Backend = TypeVar("Backend")
+RestoredHandle = TypeVar("RestoredHandle", KeyedStateHandle, OperatorStateHandle)
+
+
+def keyed_alternatives(
+    remote: Sequence[KeyedStateHandle], alternatives: Sequence[Sequence[KeyedStateHandle]]
+) -> list[list[KeyedStateHandle]]:
+    """Candidates for keyed state, best first (A1).
+
+    :param remote: the handles in the checkpoint
+    :param alternatives: local handles, best first
+    """
+    places: dict[KeyGroupRange, list[int]] = {}
+    for place, handle in enumerate(remote):
+        places.setdefault(handle.key_group_range, []).append(place)
+    mixed = list(remote)
+    replaced = False
+    for alternative in alternatives:
+        for handle in alternative:
+            if free := places.get(handle.key_group_range):
+                mixed[free.pop(0)] = handle
+                replaced = True
+    return [mixed, list(remote)] if replaced else [list(remote)]
+
+
+def single_alternatives(
+    remote: Sequence[Handle], alternatives: Sequence[Sequence[Handle]], is_same: Callable[[Handle, Handle], bool]
+) -> list[list[Handle]]:
+    """Candidates for state that is not keyed, best first (A2).
+
+    :param is_same: whether a local handle (second) divides its bytes as the one in the checkpoint does
+    """
+    if len(remote) != 1:
+        return [list(remote)]
+    fitting = [list(one) for one in alternatives if len(one) == 1 and is_same(remote[0], one[0])]
+    return [*fitting, list(remote)]
+
+
+def same_offsets(remote: OperatorStateHandle, local: OperatorStateHandle) -> bool:
+    """Whether two handles of operator state have the same states, modes and offsets."""
+    return remote.states == local.states
+
+
+class LocalFirstReader:
+    """Opens local copies where it knows of them, and checkpoint storage otherwise."""
+
+    def __init__(
+        self, remote: StateReader, local: StateReader, copies: Mapping[StreamStateHandle, StreamStateHandle]
+    ) -> None:
+        """
+        :param copies: stream in checkpoint storage -> the same bytes, for ``local``
+        """
+        self._remote = remote
+        self._local = local
+        self._copies = copies
+
+    def open(self, handle: StreamStateHandle) -> BinaryIO:
+        """The bytes of a handle, at their start.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when it has not the size it was written with
+        """
+        copy = self._copies.get(handle)
+        return self._remote.open(handle) if copy is None else self._local.open(copy)
+
+
+@dataclass(frozen=True)
+class RestoreCandidate(Generic[RestoredHandle]):
+    """One way to restore some state.
+
+    :ivar handles: as in the checkpoint
+    :ivar reader: opens them
+    :ivar local_handles: how many of them are read from a local copy
+    """
+
+    handles: tuple[RestoredHandle, ...]
+    reader: StateReader
+    local_handles: int = 0
+
+    @property
+    def source(self) -> str:
+        """How errors name it."""
+        return "checkpoint storage" if self.local_handles == 0 else "the local copy"
+
+
+def remote_only(handles: Sequence[RestoredHandle], reader: StateReader) -> list[RestoreCandidate[RestoredHandle]]:
+    """The only candidate when there are no local copies."""
+    return [RestoreCandidate(tuple(handles), reader)]
+
+
+ReportRestore = Callable[[RestoreCandidate[RestoredHandle], Sequence[Exception]], None]
+"""Told which candidate was restored from, and why those before it were not."""
+
+
+def restore_backend(
+    candidates: Sequence[RestoreCandidate[RestoredHandle]],
+    create: Callable[[int], Backend],
+    restore: Callable[[Backend, RestoreCandidate[RestoredHandle]], None],
+    dispose: Callable[[Backend], None] | None = None,
+    *,
+    is_cancelled: Callable[[], bool] | None = None,
+    report: ReportRestore[RestoredHandle] | None = None,
+) -> Backend:
+    """A backend restored from the first candidate that works (A4).
+
+    :param candidates: best first, at least one
+    :param create: makes a fresh backend for the n-th attempt, counted from 0; no two may share names of files
+    :param restore: fills it
+    :param dispose: closes one that was filled in part
+    :param is_cancelled: whether the task has been cancelled meanwhile
+    :param report: told how it ended, when it ended well
+    :raises StateRestoreError: when every one of several candidates failed; when the only one fails, its own error
+    :raises RestoreCancelledError: when an attempt failed and the task was cancelled
+    """
+    assert candidates, "there is always the remote candidate"
+    problems: list[Exception] = []
+    for attempt, candidate in enumerate(candidates):
+        try:
+            backend = _attempt(attempt, candidate, create, restore, dispose)
+        except AssertionError:
+            raise
+        except Exception as problem:
+            if is_cancelled is not None and is_cancelled():
+                raise RestoreCancelledError("the task was cancelled while its state was restored.") from problem
+            if len(candidates) == 1:
+                raise
+            problems.append(problem)
+            continue
+        if report is not None:
+            report(candidate, problems)
+        return backend
+    reasons = [f"from {one.source}: {problem}" for one, problem in zip(candidates, problems, strict=True)]
+    raise StateRestoreError(reasons) from problems[-1]
+
+
+def _attempt(
+    attempt: int,
+    candidate: RestoreCandidate[RestoredHandle],
+    create: Callable[[int], Backend],
+    restore: Callable[[Backend, RestoreCandidate[RestoredHandle]], None],
+    dispose: Callable[[Backend], None] | None,
+) -> Backend:
+    backend = create(attempt)
+    try:
+        restore(backend, candidate)
+    except Exception as problem:
+        if dispose is not None:
+            try:
+                dispose(backend)
+            except OSError as another:
+                problem.add_note(f"what was restored in part could not be deleted: {another}")
+        raise
+    return backend

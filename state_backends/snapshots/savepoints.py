@@ -1,0 +1,175 @@
+"""Savepoints: snapshots that belong to the user, each in one directory that holds everything.
+
+``<target>/savepoint-<first 6 of the job's id>-<suffix>/`` (Flink: ``FsCheckpointStorageAccess``). A job's id is a
+digest of its name, and the suffix one of what makes the savepoint unique (incarnation, number), so that the same run
+gives the same names; where a name is taken, by an earlier run into the same target, further suffixes are tried.
+
+A checkpoint becomes a savepoint by copying: every file it refers to, shared ones too, into the new directory, and
+then its metadata with the new places. The metadata comes last, so an interrupted copy is no savepoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from state_backends.base import CorruptStateError, StateArgumentError
+from state_backends.files import FileSystem
+from state_backends.snapshots.handles import FileStateHandle, StateScope, StreamStateHandle
+from state_backends.snapshots.metadata import CheckpointMetadata, SubtaskSnapshot
+from state_backends.snapshots.storage import (
+    CHECKPOINT_PREFIX,
+    DEFAULT_INLINE_THRESHOLD_BYTES,
+    METADATA_FILE_NAME,
+    CheckpointLocation,
+    CheckpointStorage,
+)
+
+SAVEPOINT_PREFIX = "savepoint-"
+NAMING_ATTEMPTS = 10
+_JOB_ID_CHARS = 6
+_CHUNK_BYTES = 1 << 20
+
+
+def job_id(job_name: str) -> str:
+    """What stands for a job in the names of its savepoints."""
+    return hashlib.blake2b(job_name.encode(), digest_size=16).hexdigest()
+
+
+def new_savepoint(
+    fs: FileSystem,
+    target: str,
+    job_name: str,
+    checkpoint_id: int,
+    incarnation: int,
+    inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+) -> CheckpointLocation:
+    """Make the directory of a new savepoint below ``target``.
+
+    :raises StateArgumentError: when all names are taken
+    :raises StorageNotWritableError: when it cannot be created
+    """
+    storage = CheckpointStorage(fs, target, job_name, inline_threshold_bytes=inline_threshold_bytes)
+    for attempt in range(NAMING_ATTEMPTS):
+        unique = f"{job_name}\0{incarnation}\0{checkpoint_id}\0{attempt}"
+        suffix = hashlib.blake2b(unique.encode(), digest_size=6).hexdigest()
+        directory = posixpath.join(target, f"{SAVEPOINT_PREFIX}{job_id(job_name)[:_JOB_ID_CHARS]}-{suffix}")
+        if not fs.exists(directory):
+            return storage.initialize_savepoint_location(directory, checkpoint_id)
+    raise StateArgumentError(
+        f"{target}: holds {NAMING_ATTEMPTS} savepoints of job {job_name!r} with number {checkpoint_id}, and all names "
+        "for another are taken. Choose another directory, or move some of them away."
+    )
+
+
+def locate_snapshot(fs: FileSystem, path: str) -> tuple[CheckpointLocation, CheckpointMetadata]:
+    """The checkpoint or savepoint whose directory, or ``_metadata``, is at ``path``, and what it consists of.
+
+    :raises MissingStateError: when there is none
+    :raises CorruptStateError: when its metadata is damaged
+    :raises StateSchemaError: when a newer program wrote it
+    """
+    directory = path.rstrip("/") or "/"
+    if posixpath.basename(directory) == METADATA_FILE_NAME and not fs.is_dir(directory):
+        directory = posixpath.dirname(directory)
+    checkpoint_id = checkpoint_id_of(directory)
+    if checkpoint_id is None:
+        location = CheckpointStorage(fs, directory, "savepoint").savepoint_location(directory)
+    else:
+        # Shared files may lie beside it.
+        location = CheckpointLocation(fs, checkpoint_id, directory, posixpath.dirname(directory))
+    return location, location.read_metadata()
+
+
+def checkpoint_id_of(directory: str) -> int | None:
+    """``N`` of a directory called ``chk-N``; ``None`` for any other, such as a savepoint."""
+    name = posixpath.basename(directory)
+    number = name.removeprefix(CHECKPOINT_PREFIX)
+    return int(number) if name != number and number.isdecimal() else None
+
+
+def copy_as_savepoint(
+    fs: FileSystem,
+    source: CheckpointLocation,
+    metadata: CheckpointMetadata,
+    target: CheckpointLocation,
+    properties: Mapping[str, Any],
+) -> CheckpointMetadata:
+    """Copy a checkpoint with everything it refers to into the empty directory of a savepoint, which is deleted when
+    that fails.
+
+    :param metadata: what ``source`` consists of
+    :param properties: added to those of the checkpoint
+    :returns: the metadata of the savepoint
+    :raises MissingStateError: when a file is not there
+    :raises CorruptStateError: when any byte of it is not as written
+    :raises OSError: when something cannot be written
+    """
+    copier = StreamCopier(fs, source, target)
+    try:
+        operators = tuple(
+            replace(
+                operator,
+                subtasks={index: copier.copy_subtask(one) for index, one in sorted(operator.subtasks.items())},
+            )
+            for operator in metadata.operators
+        )
+        copied = replace(metadata, operators=operators, properties={**metadata.properties, **properties})
+        target.write_metadata(copied)
+    except Exception as problem:
+        try:
+            target.discard()
+        except OSError as another:
+            problem.add_note(f"{target.directory} could not be deleted either: {another}")
+        raise
+    return copied
+
+
+class StreamCopier:
+    """Copies each file once, however many handles refer to it."""
+
+    def __init__(self, fs: FileSystem, source: CheckpointLocation, target: CheckpointLocation) -> None:
+        self._fs = fs
+        self._source = source
+        self._target = target
+        self._copied: dict[tuple[str, StateScope], str] = {}
+        self._taken: dict[str, None] = {}
+
+    def copy_subtask(self, snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+        """The state of a subtask with everything it refers to."""
+        copied = snapshot.with_streams(self.copy)
+        return replace(copied, keyed=copied.keyed and copied.keyed.as_copied())
+
+    def copy(self, stream: StreamStateHandle) -> StreamStateHandle:
+        """Where the bytes are in the savepoint."""
+        if not isinstance(stream, FileStateHandle):
+            return stream
+        name = self._copied.get((stream.path, stream.scope))
+        if name is None:
+            name = self._copied[stream.path, stream.scope] = self._free_name(posixpath.basename(stream.path))
+            self._copy_file(stream, posixpath.join(self._target.directory, name))
+        return replace(stream, path=name, scope=StateScope.EXCLUSIVE)
+
+    def _free_name(self, name: str) -> str:
+        # Files of different scopes may have one name; here they lie side by side.
+        number, free = 1, name
+        while free in self._taken:
+            number += 1
+            free = f"{name}-{number}"
+        self._taken[free] = None
+        return free
+
+    def _copy_file(self, stream: FileStateHandle, path: str) -> None:
+        checksum = 0
+        with self._source.reader().open(stream) as original, self._fs.open_write(path, exclusive=True) as copy:
+            while chunk := original.read(_CHUNK_BYTES):
+                checksum = zlib.crc32(chunk, checksum)
+                copy.write(chunk)
+            copy.fsync()
+        if checksum != stream.checksum:
+            original_path = self._source.full_path(stream)
+            raise CorruptStateError(original_path, "its bytes do not match the checksum in the checkpoint's metadata")

@@ -1,0 +1,195 @@
+"""How the states of one backend are written, and whether a program can go on with what a snapshot holds.
+
+A snapshot says which of its states hold pairs of last access and content, and of which fields the records of the
+program that wrote it consisted. A restore compares both with the running program *before* anything is read:
+
+* records compatible as they are: nothing happens;
+* compatible after migration: the values are migrated while they are read (full format), or all at once (a store's
+  files), so that the next snapshot is in the present form;
+* incompatible: refused with what has changed and what to do.
+
+That a state has time-to-live, or has not, is checked when the program declares it, before it is used.
+
+The form in files is ``[names of states with time-to-live, record schemas]``, or nothing when both are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from state_backends.base import StateDescriptor, StateKind, StateMigrationError, StateSchemaError
+from state_backends.codec import (
+    Compatibility,
+    RecordSchema,
+    RegisteredType,
+    StateCodec,
+    TypeRegistry,
+    full_name,
+    newer_version,
+    read_by,
+)
+from state_backends.snapshots.full_format import DecodedBlock
+
+
+class MigratingCodec(StateCodec):
+    """Reads the values of an older snapshot; writes in the present form.
+
+    :ivar migrated: the classes whose objects are written in another form now
+    """
+
+    def __init__(self, registry: TypeRegistry, migrated: dict[int, RegisteredType]) -> None:
+        super().__init__(registry)
+        self.migrated = frozenset(one.cls for one in migrated.values())
+        self._by_code = migrated
+
+    def restore_object(self, code: int, version: int, state: Any) -> Any:
+        """The object that was written as ``state``."""
+        registered = self._by_code.get(code)
+        if registered is None:
+            return super().restore_object(code, version, state)
+        assert registered.fields is not None
+        return read_by(registered.fields.migrate, registered, version, state)
+
+
+class StateSchemas:
+    """How the states of one backend are written."""
+
+    def __init__(self, codec: StateCodec) -> None:
+        """No state is known yet.
+
+        :param codec: the backend's
+        """
+        self._codec = codec
+        self._has_ttl: dict[str, bool] = {}
+        self._restored: set[str] = set()
+
+    def declare(self, descriptor: StateDescriptor) -> None:
+        """The program declares a state.
+
+        :raises StateSchemaError: when it has time-to-live and what is known of it has not, or the other way round
+        """
+        has_ttl = descriptor.ttl is not None
+        known = self._has_ttl.setdefault(descriptor.name, has_ttl)
+        if known is not has_ttl:
+            before = "restored" if descriptor.name in self._restored else "declared"
+            was, now = ("without", "with") if has_ttl else ("with", "without")
+            raise StateSchemaError(
+                f"state {descriptor.name!r} was {before} {was} time-to-live and is declared {now} it. What is stored "
+                f"differs: the time of the last access stands beside each value. Declare it {was} ttl= (its duration "
+                "may change), or give the new state another name."
+            )
+
+    def restore(self, written: Any, states: Iterable[str], where: str) -> StateCodec:
+        """Compare what a snapshot says with the running program.
+
+        :param written: what :meth:`written` gave for the snapshot
+        :param states: the names of the states in the snapshot, without timers
+        :param where: how errors name the snapshot
+        :return: reads the values of the snapshot: the backend's own codec when none is to be migrated
+        :raises StateMigrationError: when records are not compatible; nothing was touched
+        :raises StateSchemaError: when a newer program has written the snapshot, or a state was declared with
+            time-to-live and is restored without, or the other way round
+        """
+        with_ttl, records = ([], []) if written is None else written
+        names = sorted({*states, *with_ttl})
+        for name in names:
+            self._restore_ttl(name, name in with_ttl)
+        migrated = self._resolve([RecordSchema.from_state(record) for record in records], names, where)
+        return MigratingCodec(self._codec.registry, migrated) if migrated else self._codec
+
+    def written(self) -> Any:
+        """What a snapshot taken now says; ``None`` when there is nothing to say."""
+        with_ttl = sorted(name for name, has_ttl in self._has_ttl.items() if has_ttl)
+        records = [schema.to_state() for schema in self._codec.registry.record_schemas()]
+        return [with_ttl, records] if with_ttl or records else None
+
+    def _restore_ttl(self, name: str, has_ttl: bool) -> None:
+        known = self._has_ttl.setdefault(name, has_ttl)
+        if known is not has_ttl:
+            was, now = ("with", "without") if has_ttl else ("without", "with")
+            raise StateSchemaError(
+                f"the snapshot has state {name!r} {was} time-to-live, the program has it {now}. What is stored "
+                f"differs: declare it {was} ttl=, or give the new state another name."
+            )
+        self._restored.add(name)
+
+    def _resolve(self, written: list[RecordSchema], states: list[str], where: str) -> dict[int, RegisteredType]:
+        """The records that are to be migrated, by code."""
+        migrated: dict[int, RegisteredType] = {}
+        found: list[str] = []
+        for schema in written:
+            registered = self._codec.registry.for_code(schema.code)
+            if registered is None or registered.fields is None:
+                # Perhaps no value of it is there. If one is, it is refused when it is read, or read by a function.
+                continue
+            if schema.version > registered.version:
+                raise newer_version(registered, schema.version)
+            compatible, problems = registered.fields.resolve(schema)
+            found += [f"{full_name(registered.cls)} (type code {schema.code}): {problem}." for problem in problems]
+            if compatible is Compatibility.AFTER_MIGRATION:
+                migrated[schema.code] = registered
+        if found:
+            listed = "".join(f"\n  {problem}" for problem in found)
+            raise StateMigrationError(
+                f"{where}: records in its states ({', '.join(map(repr, states)) or 'none'}) cannot be brought to the "
+                f"form that this program has; nothing was restored.{listed}"
+            )
+        return migrated
+
+
+def merge_written(left: Any, right: Any) -> Any:
+    """What two snapshots of one checkpoint say together.
+
+    :raises StateSchemaError: when they say different things of a record, so that they are of different programs
+    """
+    if left is None or right is None or left == right:
+        return right if left is None else left
+    records = {record[0]: record for record in left[1]}
+    for record in right[1]:
+        if records.setdefault(record[0], record) != record:
+            raise StateSchemaError(
+                f"two parts of one snapshot have records of type code {record[0]} in different forms: they were not "
+                "written by one program. Restore from one checkpoint."
+            )
+    return [sorted({*left[0], *right[0]}), [records[code] for code in sorted(records)]]
+
+
+def check_block(block: DecodedBlock, codec: StateCodec) -> None:
+    """Refuse keys inside state that would change: those of maps, and namespaces.
+
+    :param codec: what :meth:`StateSchemas.restore` gave
+    :raises StateMigrationError: naming state and key
+    """
+    if not isinstance(codec, MigratingCodec):
+        return
+    name = block.state.name
+    for namespace in block.namespaces or ():
+        check_key(namespace, f"a namespace of state {name!r}", codec.migrated)
+    if block.state.kind == StateKind.MAP.value:
+        for entries in block.values:
+            for map_key in entries:
+                check_key(map_key, f"a map key of state {name!r}", codec.migrated)
+
+
+def checked_blocks(blocks: Iterable[DecodedBlock], codec: StateCodec) -> Iterator[DecodedBlock]:
+    """The same blocks, each checked by :func:`check_block` first."""
+    for block in blocks:
+        check_block(block, codec)
+        yield block
+
+
+def check_key(key: Any, what: str, migrated: Collection[type]) -> None:
+    """Refuse a key that holds a record of another form.
+
+    :raises StateMigrationError: naming it
+    """
+    if type(key) in migrated:
+        raise StateMigrationError(
+            f"{what} is a {full_name(type(key))}, whose fields have changed. Keys never change: two of them might "
+            "become one. Register the changed class under a new type code and keep the old one, or give the state "
+            "another name."
+        )
+    if type(key) is tuple:
+        for part in key:
+            check_key(part, what, migrated)

@@ -1,0 +1,577 @@
+"""Checkpoint storage: where checkpoints lie, when one exists, and which one can be restored.
+
+Layout, as on Flink (FsCheckpointStorageAccess)::
+
+    <base>/<job>/incarnation          how often this directory was started; part of every name
+    <base>/<job>/checkpoint-ids       numbers below it are used up, though nothing else may tell
+    <base>/<job>/shared-directories   of other jobs, whose shared files checkpoints may refer to
+    <base>/<job>/lock                 held by the run that uses the directory
+    <base>/<job>/chk-N/_metadata      checkpoint N exists if and only if this file does
+    <base>/<job>/chk-N/...            files that belong to checkpoint N alone
+    <base>/<job>/shared/...           files that several checkpoints may refer to
+    <base>/<job>/taskowned/...        files that only tasks delete
+    <base>/<job>/work/...             local files of state backends, while the job runs
+
+Rules:
+
+* A checkpoint exists when its ``_metadata`` was written, fsynced, renamed and its directory fsynced, and
+  everything it refers to was durable before. Until then it never happened.
+* It ceases to exist in one step too: its ``_metadata`` is deleted first.
+* A damaged checkpoint is reported and the next older one is used; it is never silently half restored.
+* The incarnation is raised durably before anything else, so no name is used twice, even after a crash.
+* Metadata names files only in the places that are the checkpoint's: :mod:`state_backends.snapshots.file_places`.
+* Nor is a number: the directory of a checkpoint tells that it is used, and before the directory with the highest
+  one is deleted, the file ``checkpoint-ids`` does. Savepoints lie elsewhere, so theirs are noted there too.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import posixpath
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple, NoReturn
+from urllib.parse import quote
+
+from state_backends.base import (
+    CorruptStateError,
+    MissingStateError,
+    StateArgumentError,
+    StateBackendError,
+    StateSchemaError,
+    StorageNotWritableError,
+    check_shape,
+    whole,
+)
+from state_backends.codec import default_codec, seal, unseal
+from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, write_atomically
+from state_backends.snapshots.channel_state import read_channel_state
+from state_backends.snapshots.file_places import (
+    check_places,
+    note_shared_directories,
+    shared_directories,
+    shared_directory_of,
+    stays_in,
+)
+from state_backends.snapshots.handles import FileStateHandle, StateScope
+from state_backends.snapshots.metadata import CheckpointMetadata
+from state_backends.snapshots.streams import (
+    FsStateReader,
+    FsStreamFactory,
+    ScopeDirectories,
+    path_below,
+)
+
+METADATA_FILE_NAME = "_metadata"
+INCARNATION_FILE_NAME = "incarnation"
+CHECKPOINT_IDS_FILE_NAME = "checkpoint-ids"
+WORKING_DIR_NAME = "work"
+DEFAULT_INLINE_THRESHOLD_BYTES = 20 * 1024
+"""Up to this size, state travels inside the metadata instead of in a file of its own."""
+MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
+
+CHECKPOINT_PREFIX = "chk-"
+# File systems allow 255 bytes; a counter and a suffix are still to be added.
+_MAX_NAME_CHARS = 200
+_INCARNATION_MAGIC = b"WEIRINCR"
+_INCARNATION_VERSION = 1
+_IDS_MAGIC = b"WEIRCKID"
+_IDS_VERSION = 1
+_NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR])
+
+
+class UsableCheckpoint(NamedTuple):
+    """The newest checkpoint that can be restored.
+
+    :ivar metadata: the checkpoint, or ``None`` when none can be
+    :ivar problems: for each newer one that cannot be, what is wrong and where
+    """
+
+    metadata: CheckpointMetadata | None
+    problems: list[str]
+
+
+@lru_cache(maxsize=1024)
+def safe_file_name(text: str) -> str:
+    """A file name that says ``text``: everything but letters, digits and ``_.-~`` is percent-encoded.
+
+    Names too long for a file system keep their beginning and end in a digest of the whole.
+    """
+    name = quote(text, safe="")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) <= _MAX_NAME_CHARS:
+        return name
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return f"{name[: _MAX_NAME_CHARS - len(digest) - 1]}-{digest}"
+
+
+class CheckpointLocation:
+    """The directory of one checkpoint (or savepoint) while it is written or read.
+
+    :ivar checkpoint_id: its number
+    :ivar directory: its path
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        checkpoint_id: int,
+        directory: str,
+        job_dir: str | None,
+        inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.directory = directory
+        self._fs = fs
+        self._directories = ScopeDirectories(directory, job_dir)
+        self._threshold = inline_threshold_bytes
+
+    @property
+    def metadata_path(self) -> str:
+        """The file whose existence makes the checkpoint exist."""
+        return posixpath.join(self.directory, METADATA_FILE_NAME)
+
+    def stream_factory(self, unique: str) -> FsStreamFactory:
+        """Streams for one subtask's snapshot.
+
+        :param unique: goes into file names and must never repeat in this directory, crashes included:
+            operator uid, subtask, incarnation and attempt make it so
+        """
+        return FsStreamFactory(self._fs, self._directories, safe_file_name(unique), self._threshold)
+
+    def reader(self) -> FsStateReader:
+        """Opens what this checkpoint's handles refer to."""
+        return FsStateReader(self._fs, self._directories)
+
+    @property
+    def job_dir(self) -> str | None:
+        """The job's directory; ``None`` for a savepoint."""
+        return self._directories.job_dir
+
+    def full_path(self, handle: FileStateHandle) -> str:
+        """Where a file that this checkpoint refers to lies.
+
+        :raises MissingStateError: when a savepoint refers to shared files, which it cannot
+        """
+        return self._directories.full_path(handle)
+
+    def write_metadata(self, metadata: CheckpointMetadata) -> None:
+        """Make the checkpoint exist: the last step, after which it can be restored from.
+
+        :raises OSError: when a step fails; then whether it exists shows in whether the file is there
+        """
+        assert metadata.checkpoint_id == self.checkpoint_id
+        # Names of state files must be durable before the metadata that refers to them can be.
+        for directory in self._directories_of(metadata):
+            self._fs.fsync_dir(directory)
+        write_atomically(self._fs, self.metadata_path, metadata.to_bytes())
+
+    def read_metadata(self) -> CheckpointMetadata:
+        """What the checkpoint consists of.
+
+        :raises MissingStateError: when it does not exist
+        :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
+        :raises StateSchemaError: when a newer program wrote it
+        :raises ForbiddenPathError: when it names a file outside of the checkpoint's places
+        """
+        metadata = _read_metadata(self._fs, self.metadata_path)
+        if metadata.checkpoint_id != self.checkpoint_id:
+            raise CorruptStateError(self.metadata_path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
+        where = self._directories
+        check_places(self._fs, where.checkpoint_dir, where.job_dir, metadata.streams(), self.metadata_path)
+        return metadata
+
+    def verify(self) -> CheckpointMetadata:
+        """Read the metadata, every file it refers to against its checksum, and the records in flight: a restore needs
+        all of them before it can begin.
+
+        :raises MissingStateError: when a file is not there
+        :raises CorruptStateError: when any byte is not as written, or records in flight are not what the metadata says
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        metadata = self.read_metadata()
+        reader = self.reader()
+        for stream in metadata.streams():
+            reader.verify(stream)
+        for handle in metadata.channel_state():
+            # A type that is not registered here is no damage: the job that is to be restored may know it.
+            with suppress(StateSchemaError):
+                read_channel_state(reader, handle)
+        return metadata
+
+    def discard(self) -> None:
+        """Delete the checkpoint with the files that belong to it alone; shared files stay.
+
+        :raises OSError: when something cannot be deleted; it has ceased to exist nevertheless if the
+            metadata could be
+        """
+        self._cease_to_exist()
+        self._fs.delete_tree(self.directory)
+
+    def discard_files(self, paths: Iterable[str]) -> None:
+        """Delete the metadata and these files, and the directory if nothing else is in it.
+
+        :raises OSError: as :meth:`discard`
+        """
+        self._cease_to_exist()
+        for path in paths:
+            if self._fs.exists(path):
+                self._fs.delete(path)
+        if self._fs.is_dir(self.directory) and not self._fs.list_dir(self.directory):
+            self._fs.delete_tree(self.directory)
+
+    def _cease_to_exist(self) -> None:
+        if self._fs.exists(self.metadata_path):
+            # First and durably: a half deleted checkpoint must not look like one.
+            self._fs.delete(self.metadata_path)
+            self._fs.fsync_dir(self.directory)
+
+    def _directories_of(self, metadata: CheckpointMetadata) -> list[str]:
+        """The directories with files that the metadata refers to, sorted."""
+        paths = [
+            self.full_path(stream)
+            for stream in metadata.streams()
+            if isinstance(stream, FileStateHandle)
+        ]
+        return sorted({posixpath.dirname(path) for path in paths})
+
+
+class CheckpointStorage:
+    """All checkpoints of one job.
+
+    :ivar job_dir: the job's directory
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        base_dir: str,
+        job_name: str,
+        *,
+        inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+    ) -> None:
+        """Nothing is touched yet.
+
+        :raises StateArgumentError: on an empty job name or a threshold outside 0 to 1 MiB
+        """
+        if not job_name:
+            raise StateArgumentError("checkpoint storage needs a job name: it names the directory.")
+        if not 0 <= inline_threshold_bytes <= MAX_INLINE_THRESHOLD_BYTES:
+            raise StateArgumentError(
+                f"inline_threshold_bytes {inline_threshold_bytes} is not within 0 to {MAX_INLINE_THRESHOLD_BYTES}."
+            )
+        self._job_name = job_name
+        self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
+        self._fs = fs
+        self._threshold = inline_threshold_bytes
+
+    @property
+    def file_system(self) -> FileSystem:
+        """What the checkpoints lie on."""
+        return self._fs
+
+    def seen_through(self, fs: FileSystem) -> CheckpointStorage:
+        """The same storage, reached through another file system."""
+        base_dir = posixpath.dirname(self.job_dir)
+        return CheckpointStorage(fs, base_dir, self._job_name, inline_threshold_bytes=self._threshold)
+
+    @property
+    def working_dir(self) -> str:
+        """Below it state backends keep their local files while the job runs; nothing there outlives a run."""
+        return posixpath.join(self.job_dir, WORKING_DIR_NAME)
+
+    @property
+    def inline_threshold_bytes(self) -> int:
+        """Up to this size, state travels inside the metadata."""
+        return self._threshold
+
+    def lock(self) -> DirectoryLock:
+        """Hold the job's directory exclusively.
+
+        :raises StorageInUseError: when another run holds it
+        :raises StorageNotWritableError: when it cannot be written
+        """
+        return self._fs.lock_directory(self.job_dir)
+
+    def incarnation(self) -> int:
+        """How often the directory was started so far; 0 for a new one.
+
+        :raises CorruptStateError: when the file is damaged
+        """
+        return self._read_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, 0)
+
+    def next_incarnation(self, behind: int = 0) -> int:
+        """Raise the incarnation durably and return it. Call it first, at each start and resume.
+
+        :param behind: used up elsewhere, by a run that this one goes on from
+        :raises StorageNotWritableError: when the directory cannot be written
+        :raises CorruptStateError: when the present number cannot be read
+        """
+        number = max(self.incarnation(), behind) + 1
+        try:
+            self._write_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, number)
+        except OSError as problem:
+            _raise_not_writable(self.job_dir, problem)
+        return number
+
+    def next_checkpoint_id(self) -> int:
+        """A number above all that were ever used here, by checkpoints that never completed and by savepoints too.
+
+        :raises CorruptStateError: when the file that remembers them is damaged
+        """
+        noted = self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1)
+        return max(noted, self.highest_checkpoint_id() + 1)
+
+    def note_used(self, checkpoint_id: int) -> None:
+        """Remember durably that a number is used up, whatever becomes of its directory.
+
+        :raises OSError: when it cannot be written
+        :raises CorruptStateError: when the file that remembers them is damaged
+        """
+        if self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1) <= checkpoint_id:
+            self._write_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, checkpoint_id + 1)
+
+    def _read_number(self, name: str, magic: bytes, version: int, default: int) -> int:
+        path = posixpath.join(self.job_dir, name)
+        if not self._fs.exists(path):
+            return default
+        with self._fs.open_read(path) as file:
+            payload = unseal(file, path, magic, version)
+        number: int = default_codec().decode(payload, path)
+        check_shape(number, whole, path, "number")
+        return number
+
+    def _write_number(self, name: str, magic: bytes, version: int, number: int) -> None:
+        self._fs.make_dirs(self.job_dir)
+        data = seal(magic, version, default_codec().encode(number))
+        write_atomically(self._fs, posixpath.join(self.job_dir, name), data)
+
+    def location(self, checkpoint_id: int) -> CheckpointLocation:
+        """Where a checkpoint is, or would be; nothing is created."""
+        directory = posixpath.join(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
+        return CheckpointLocation(self._fs, checkpoint_id, directory, self.job_dir, self._threshold)
+
+    def initialize_location(self, checkpoint_id: int) -> CheckpointLocation:
+        """Create the directories for a new checkpoint.
+
+        :raises StateArgumentError: when the checkpoint exists: numbers are never used twice
+        :raises StorageNotWritableError: when they cannot be created
+        """
+        location = self.location(checkpoint_id)
+        if self._fs.exists(location.metadata_path):
+            raise StateArgumentError(
+                f"{location.directory}: checkpoint {checkpoint_id} exists already. Continue with a number above "
+                f"{self.highest_checkpoint_id()}, or choose another storage directory."
+            )
+        try:
+            self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.SHARED.value))
+            self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.TASK_OWNED.value))
+            self._fs.make_dirs(location.directory)
+        except OSError as problem:
+            _raise_not_writable(location.directory, problem)
+        return location
+
+    def initialize_savepoint_location(self, directory: str, checkpoint_id: int) -> CheckpointLocation:
+        """Create the directory of a savepoint, which holds everything itself and may be moved.
+
+        :raises StateArgumentError: when something is in it
+        :raises StorageNotWritableError: when it cannot be created
+        """
+        if self._fs.exists(directory) and (not self._fs.is_dir(directory) or self._fs.list_dir(directory)):
+            raise StateArgumentError(f"{directory}: is not an empty directory. Choose a new one for the savepoint.")
+        try:
+            self._fs.make_dirs(directory)
+        except OSError as problem:
+            _raise_not_writable(directory, problem)
+        return CheckpointLocation(self._fs, checkpoint_id, directory, None, self._threshold)
+
+    def savepoint_location(self, directory: str) -> CheckpointLocation:
+        """Where an existing savepoint is; its number is in its metadata.
+
+        :raises MissingStateError: when there is none
+        :raises CorruptStateError: when its metadata is damaged
+        """
+        metadata = _read_metadata(self._fs, posixpath.join(directory, METADATA_FILE_NAME))
+        return CheckpointLocation(self._fs, metadata.checkpoint_id, directory, None, self._threshold)
+
+    def list_checkpoints(self) -> list[int]:
+        """The numbers of all checkpoints that exist, ascending; damaged ones included."""
+        return [one for one in self._directory_ids() if self._fs.exists(self.location(one).metadata_path)]
+
+    def highest_checkpoint_id(self) -> int:
+        """The highest number that has a directory here, finished or not; 0 for none."""
+        return max(self._directory_ids(), default=0)
+
+    def reader(self, checkpoint_id: int) -> FsStateReader:
+        """Opens what a checkpoint's handles refer to."""
+        return self.location(checkpoint_id).reader()
+
+    def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
+        """What a checkpoint consists of.
+
+        :raises MissingStateError: when it does not exist
+        :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        return self.location(checkpoint_id).read_metadata()
+
+    def verify(self, checkpoint_id: int) -> CheckpointMetadata:
+        """Check a checkpoint's metadata and every file it refers to.
+
+        :raises MissingStateError: when a file is not there
+        :raises CorruptStateError: when any byte is not as written, or it is a checkpoint of another job
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        location = self.location(checkpoint_id)
+        metadata = location.verify()
+        job = metadata.properties.get("job", self._job_name)
+        if job != self._job_name:
+            # With all its state inlined no other file would tell.
+            raise CorruptStateError(location.metadata_path, f"is the metadata of a checkpoint of job {job!r}")
+        return metadata
+
+    def latest_usable(self) -> UsableCheckpoint:
+        """The newest checkpoint in which every byte is as written, and why newer ones are passed over."""
+        problems: list[str] = []
+        for checkpoint_id in reversed(self.list_checkpoints()):
+            try:
+                return UsableCheckpoint(self.verify(checkpoint_id), problems)
+            except (StateBackendError, OSError) as problem:
+                problems.append(f"checkpoint {checkpoint_id} cannot be used: {problem}")
+        return UsableCheckpoint(None, problems)
+
+    def discard(self, checkpoint_id: int) -> None:
+        """Delete a checkpoint with the files that belong to it alone; shared files stay.
+
+        :raises OSError: when something cannot be deleted, or its number cannot be noted first
+        """
+        if checkpoint_id == self.highest_checkpoint_id():
+            # Nothing else would tell that the number is used up.
+            self.note_used(checkpoint_id)
+        self.location(checkpoint_id).discard()
+
+    def discard_leftovers(self) -> list[str]:
+        """Delete what a crash left: directories without metadata and unfinished files.
+
+        Call it only while holding the lock and before any checkpoint is triggered.
+
+        :returns: the paths deleted, sorted
+        """
+        deleted = []
+        if self._fs.exists(self.working_dir):
+            deleted.append(self.working_dir)
+            self._fs.delete_tree(self.working_dir)
+        for checkpoint_id in self._directory_ids():
+            location = self.location(checkpoint_id)
+            if not self._fs.exists(location.metadata_path):
+                deleted.append(location.directory)
+                self.discard(checkpoint_id)
+        for path in self._files_in(""):
+            if path.endswith(TEMPORARY_SUFFIX):
+                deleted.append(path)
+                self._fs.delete(path)
+        return sorted([*deleted, *self.sweep_shared()])
+
+    def _files_in(self, name: str) -> list[str]:
+        """All files in a directory of the job's, without those that a link leads out of it to."""
+        fs, root, real = self._fs, self.job_dir, dict[str, str]()
+        files = fs.walk_files(posixpath.join(root, name))
+        return [path for path in files if stays_in(fs, root, name, path, real)]
+
+    def sweep_shared(self) -> list[str]:
+        """Delete the files in the shared scope that no checkpoint refers to, such as uploads for checkpoints that never
+        completed. Call it only while holding the lock and while no task writes.
+
+        Nothing is deleted while the metadata of a checkpoint cannot be read: nobody knows what it refers to.
+
+        :returns: the paths deleted, sorted
+        :raises OSError: when something cannot be read or deleted
+        """
+        files = self._files_in(StateScope.SHARED.value)
+        if not files:
+            return []
+        used: set[str] = set()
+        for checkpoint_id in self.list_checkpoints():
+            location = self.location(checkpoint_id)
+            try:
+                metadata = location.read_metadata()
+            except StateBackendError:
+                return []
+            used.update(location.full_path(one) for one in metadata.streams() if isinstance(one, FileStateHandle))
+        unused = sorted(path for path in files if path not in used)
+        for path in unused:
+            self._fs.delete(path)
+        return unused
+
+    def shared_stream_factory(self, unique: str) -> FsStreamFactory:
+        """Streams into the shared scope for what is written between checkpoints.
+
+        :param unique: goes into file names and must never repeat, crashes included
+        :raises StorageNotWritableError: when the directory cannot be created
+        """
+        directory = posixpath.join(self.job_dir, StateScope.SHARED.value)
+        try:
+            self._fs.make_dirs(directory)
+        except OSError as problem:
+            _raise_not_writable(directory, problem)
+        directories = ScopeDirectories(self.job_dir, self.job_dir)
+        return FsStreamFactory(self._fs, directories, safe_file_name(unique), self._threshold)
+
+    def delete_shared(self, handle: FileStateHandle) -> None:
+        """Delete a file in the shared scope; a missing one is fine. One of another job stays unless it was claimed.
+
+        :raises OSError: when it cannot be deleted
+        """
+        assert handle.scope is StateScope.SHARED, handle
+        path, owner = path_below(self.job_dir, handle.path), shared_directory_of(handle.path)
+        if owner is not None and not shared_directories(self._fs, self.job_dir).get(owner, False):
+            return
+        root = self.job_dir if owner is None else owner
+        if self._fs.exists(path) and stays_in(self._fs, root, StateScope.SHARED.value, path, {}):
+            self._fs.delete(path)
+
+    def may_refer_to(self, directories: Mapping[str, bool]) -> None:
+        """Note durably that checkpoints may refer to shared files in directories of other jobs.
+
+        :param directories: and whether these files may be deleted
+        :raises OSError: when it cannot be written
+        :raises CorruptStateError: when what was noted before is damaged
+        """
+        note_shared_directories(self._fs, self.job_dir, directories)
+
+    def reaches(self, path: str, handle: FileStateHandle) -> bool:
+        """Whether the file of a handle of another storage is found here, at an absolute path."""
+        try:
+            return self._fs.exists(path) and self._fs.size(path) == handle.size_bytes
+        except OSError:
+            return False
+
+    def _directory_ids(self) -> list[int]:
+        if not self._fs.is_dir(self.job_dir):
+            return []
+        prefix = len(CHECKPOINT_PREFIX)
+        names = [name for name in self._fs.list_dir(self.job_dir) if name.startswith(CHECKPOINT_PREFIX)]
+        return sorted(int(name[prefix:]) for name in names if name[prefix:].isdecimal())
+
+
+def _read_metadata(fs: FileSystem, path: str) -> CheckpointMetadata:
+    try:
+        file = fs.open_read(path)
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise MissingStateError(path, "does not exist, so neither does the checkpoint") from problem
+    except OSError as problem:
+        if problem.errno not in (errno.EISDIR, errno.ELOOP):
+            raise
+        raise CorruptStateError(path, f"is no file ({problem.strerror})") from problem
+    with file:
+        return CheckpointMetadata.from_file(file, path)
+
+
+def _raise_not_writable(path: str, problem: OSError) -> NoReturn:
+    """The error for a failed creation; a failing disk stays the :class:`OSError` it is."""
+    if problem.errno in _NOT_WRITABLE:
+        raise StorageNotWritableError(path, problem.strerror or str(problem)) from problem
+    raise problem

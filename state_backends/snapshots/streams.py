@@ -1,0 +1,258 @@
+"""Streams into checkpoint storage, and readers of what they wrote.
+
+Small state stays in memory and travels inside its handle; above a threshold it becomes a file, fsynced
+before there is a handle. State that several checkpoints share is always a file: its path is what they know it by,
+and copies of it in each of their metadata would be just what sharing saves (Flink inlines it all the same). A stream
+that is closed without being finished, or whose finishing fails, leaves no file behind (FsCheckpointStreamFactory).
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import zlib
+from typing import BinaryIO
+
+from state_backends.base import CorruptStateError, MissingStateError, SnapshotCancelledError
+from state_backends.files import FileSystem, WritableFile
+from state_backends.snapshots.contract import CheckpointStream
+from state_backends.snapshots.handles import ByteStreamStateHandle, FileStateHandle, StateScope, StreamStateHandle
+
+_CHUNK_BYTES = 1 << 20
+_NEVER_INLINE = 0
+"""A threshold that every byte exceeds."""
+
+
+def path_below(directory: str, path: str) -> str:
+    """Where a handle's path leads, seen from a directory: below it, unless it is absolute or a URL."""
+    return path if "://" in path else posixpath.join(directory, path)
+
+
+class ScopeDirectories:
+    """Where the files of each scope lie, seen from one checkpoint or savepoint.
+
+    :ivar checkpoint_dir: the directory of the checkpoint
+    :ivar job_dir: the job's directory, or ``None`` for a savepoint, which holds everything itself
+    """
+
+    __slots__ = ("checkpoint_dir", "job_dir")
+
+    def __init__(self, checkpoint_dir: str, job_dir: str | None) -> None:
+        self.checkpoint_dir = checkpoint_dir
+        self.job_dir = job_dir
+
+    def effective_scope(self, scope: StateScope) -> StateScope:
+        """The scope a file really gets."""
+        return scope if self.job_dir is not None else StateScope.EXCLUSIVE
+
+    def relative_path(self, name: str, scope: StateScope) -> str:
+        """What a handle says about a file of this name."""
+        return name if scope is StateScope.EXCLUSIVE else posixpath.join(scope.value, name)
+
+    def full_path(self, handle: FileStateHandle) -> str:
+        """Where the file of a handle is.
+
+        :raises MissingStateError: when a savepoint refers to shared files, which it cannot
+        """
+        if handle.scope is StateScope.EXCLUSIVE:
+            return path_below(self.checkpoint_dir, handle.path)
+        if self.job_dir is None:
+            raise MissingStateError(handle.path, f"is {handle.scope.value} state outside {self.checkpoint_dir}")
+        return path_below(self.job_dir, handle.path)
+
+
+class WrittenFiles:
+    """What streams have written to files. State that is small enough to stay in its handle is in none."""
+
+    __slots__ = ("files", "size_bytes")
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.size_bytes = 0
+
+    def take(self) -> tuple[int, int]:
+        """How many files were begun since the last call, and how many bytes were written to any."""
+        taken = self.files, self.size_bytes
+        self.files = self.size_bytes = 0
+        return taken
+
+
+class FsStreamFactory:
+    """Streams of one subtask's snapshot, under names of its own.
+
+    :ivar written: what all of them have written to files
+    """
+
+    def __init__(
+        self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._unique = unique
+        self._threshold = inline_threshold_bytes
+        self._count = 0
+        self.written = WrittenFiles()
+
+    def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> FsCheckpointStream:
+        """A new stream in a scope, under a name never used before."""
+        name = f"{self._unique}-{self._count}"
+        self._count += 1
+        return FsCheckpointStream(
+            self._fs, self._directories, name, self._directories.effective_scope(scope), self._threshold, self.written
+        )
+
+
+class FsCheckpointStream(CheckpointStream):
+    """One piece of state on its way into a handle or a file."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: ScopeDirectories,
+        name: str,
+        scope: StateScope,
+        threshold: int,
+        written: WrittenFiles,
+    ) -> None:
+        self._fs = fs
+        self._scope = scope
+        self._written = written
+        self._relative_path = directories.relative_path(name, scope)
+        root = directories.checkpoint_dir if scope is StateScope.EXCLUSIVE else directories.job_dir
+        assert root is not None
+        self._path = posixpath.join(root, self._relative_path)
+        self._threshold = _NEVER_INLINE if scope is StateScope.SHARED else threshold
+        self._buffer: list[bytes] = []
+        self._file: WritableFile | None = None
+        self._size = 0
+        self._checksum = 0
+        self._may_exist = False
+        self._open = True
+        self._failed_or_closed = False
+
+    def write(self, data: bytes) -> None:
+        """Append bytes.
+
+        :raises SnapshotCancelledError: when the stream was closed
+        :raises OSError: when the file cannot be written
+        """
+        self._check_open()
+        self._checksum = zlib.crc32(data, self._checksum)
+        self._size += len(data)
+        if self._file is not None:
+            self._write_to_file(data)
+            return
+        self._buffer.append(data)
+        if self._size > self._threshold:
+            self._file = self._create_file()
+            self._written.files += 1
+            self._write_to_file(b"".join(self._buffer))
+            self._buffer = []
+
+    def _write_to_file(self, data: bytes) -> None:
+        assert self._file is not None
+        self._file.write(data)
+        self._written.size_bytes += len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def close_and_get_handle(self) -> StreamStateHandle | None:
+        self._check_open()
+        if self._size == 0:
+            self._open = False
+            return None
+        if self._file is None:
+            self._open = False
+            return ByteStreamStateHandle(b"".join(self._buffer))
+        try:
+            self._file.fsync()
+            self._file.close()
+        except BaseException as problem:
+            try:
+                self.close()
+            except OSError as another:
+                problem.add_note(f"{self._path} could not be deleted either: {another}")
+            raise
+        self._open = False
+        return FileStateHandle(self._relative_path, self._scope, self._size, self._checksum)
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._failed_or_closed = True
+        self._buffer = []
+        try:
+            if self._file is not None:
+                self._file.close()
+        finally:
+            self._delete()
+
+    def discard(self) -> None:
+        if self._open:
+            self.close()
+            return
+        self._failed_or_closed = True
+        self._delete()
+
+    def _delete(self) -> None:
+        if self._may_exist and self._fs.exists(self._path):
+            self._fs.delete(self._path)
+        self._may_exist = False
+
+    def _create_file(self) -> WritableFile:
+        # A failing call may have created the file all the same, so it counts as ours from here on;
+        # except when it fails because the name is taken: that file is someone else's.
+        self._may_exist = True
+        try:
+            return self._fs.open_write(self._path, exclusive=True)
+        except FileExistsError:
+            self._may_exist = False
+            raise
+
+    def _check_open(self) -> None:
+        if self._failed_or_closed:
+            raise SnapshotCancelledError(f"{self._path}: its snapshot was cancelled or failed, the stream is closed.")
+        assert self._open, "a finished checkpoint stream was used again"
+
+
+class FsStateReader:
+    """Opens what the handles of one checkpoint refer to."""
+
+    def __init__(self, fs: FileSystem, directories: ScopeDirectories) -> None:
+        self._fs = fs
+        self._directories = directories
+
+    def open(self, handle: StreamStateHandle) -> BinaryIO:
+        """The bytes of a handle, at their start.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when it has not the size it was written with
+        """
+        if isinstance(handle, ByteStreamStateHandle):
+            return io.BytesIO(handle.data)
+        path = self._directories.full_path(handle)
+        try:
+            size = self._fs.size(path)
+            if size != handle.size_bytes:
+                raise CorruptStateError(path, f"has {size} bytes, was written with {handle.size_bytes}")
+            return self._fs.open_read(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as problem:
+            raise MissingStateError(path) from problem
+
+    def verify(self, handle: StreamStateHandle) -> None:
+        """Read a whole file against its checksum; inlined bytes were checked with what inlines them.
+
+        :raises MissingStateError: when the file is not there
+        :raises CorruptStateError: when any byte is not as written
+        """
+        if isinstance(handle, ByteStreamStateHandle):
+            return
+        checksum = 0
+        with self.open(handle) as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                checksum = zlib.crc32(chunk, checksum)
+        if checksum != handle.checksum:
+            path = self._directories.full_path(handle)
+            raise CorruptStateError(path, "its bytes do not match the checksum in the checkpoint's metadata")

@@ -1,0 +1,437 @@
+"""Keyed state of one subtask over an ordered store, whichever kind of store that is.
+
+The states are in :mod:`state_backends.store.states` and :mod:`state_backends.store.folding_states`, how their entries
+lie in rows in :mod:`state_backends.rows.layout`. Snapshots are full, written from a pinned view of the store, or
+consist of the store's own files (:mod:`state_backends.rows.incremental`): the type of a snapshot and the settings of
+the backend decide.
+
+The working directory is made, and the store opened, when the first row is read or written. Until then every snapshot of
+either form is empty.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from state_backends.api import (
+    AggregatingState,
+    BackendEnvironment,
+    ListState,
+    MapState,
+    ReducingState,
+    TimerService,
+    ValueState,
+)
+from state_backends.base import (
+    RESERVED_NAME_PREFIX,
+    AggregatingStateDescriptor,
+    KeyGroupRange,
+    KeyType,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+    as_written,
+)
+from state_backends.rows import (
+    IncrementalSnapshotStrategy,
+    KeepLocal,
+    OrderedStore,
+    RestoredBase,
+    Row,
+    StoreKind,
+    encode_block,
+    encoded_length,
+    occupied_parts,
+    part_rows,
+    rewrite_rows,
+    scopes,
+)
+from state_backends.snapshots import (
+    EncodedBlock,
+    FullKeyedStateHandle,
+    FullSnapshotReader,
+    FullSnapshotStrategy,
+    KeyedSnapshotStrategy,
+    KeyedStateHandle,
+    SnapshotOptions,
+    SnapshotType,
+    StateId,
+    StateReader,
+    StateSchemas,
+    checked_blocks,
+    content_digest,
+    describe_stream,
+)
+from state_backends.store.folding_states import StoreAggregatingState, StoreReducingState
+from state_backends.store.meta import StoreMeta
+from state_backends.store.named_states import StoreTables
+from state_backends.store.native_restore import NativeTarget, restore_native
+from state_backends.store.parts import KeyScope, StatePart, StoreAccess, StoreTable
+from state_backends.store.pinned import StoreSnapshotResources, rows_of_blocks
+from state_backends.store.states import StoreListState, StoreMapState, StoreValueState
+from state_backends.store.timers import StoreTimerTable
+from state_backends.ttl import TtlRowFilter, with_ttl
+
+__all__ = ["StoreKeyedStateBackend"]
+
+
+class StoreKeyedStateBackend:
+    """Keyed state of one subtask, in an ordered store.
+
+    :ivar kind: of the store
+    :ivar incremental: whether a checkpoint consists of the store's files, those of earlier ones included
+    :ivar store_directory: where the store is, once there is one
+    """
+
+    def __init__(
+        self,
+        environment: BackendEnvironment,
+        kind: StoreKind,
+        *,
+        incremental: bool,
+        ttl_filter: TtlRowFilter | None = None,
+    ) -> None:
+        """An empty backend; no file is made.
+
+        :param ttl_filter: told which rows are of states with time-to-live, for a store whose compaction asks it
+        :raises KeyGroupError: when the key groups do not fit the max parallelism
+        """
+        self.kind = kind
+        self.incremental = incremental
+        self.store_directory = posixpath.join(environment.working_dir, "store")
+        self._environment = environment
+        self._codec = environment.codec
+        self._scope = KeyScope(environment.key_type, environment.max_parallelism, environment.key_group_range)
+        self._access = StoreAccess(environment.codec, self._open_store)
+        self._timer_services: dict[str, TimerService] = {}
+        self._ttl_filter = TtlRowFilter(environment.now_ms) if ttl_filter is None else ttl_filter
+        self._tables = StoreTables(self._scope, environment.codec, self._ttl_filter)
+        self._schemas = StateSchemas(environment.codec)
+        self._full = FullSnapshotStrategy(self._pin)
+        self._native: IncrementalSnapshotStrategy | None = None
+        self._keep_local: KeepLocal | None = None
+        self._disposed = False
+
+    # --- keys and states ----------------------------------------------------------------------------------------------
+
+    @property
+    def key_type(self) -> KeyType | None:
+        """The type of all keys; ``None`` until the first one when it was not declared."""
+        return self._scope.key_type
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups of the operator."""
+        return self._scope.max_parallelism
+
+    @property
+    def key_group_range(self) -> KeyGroupRange:
+        """The key groups that this subtask owns."""
+        return self._scope.key_group_range
+
+    @property
+    def current_key(self) -> Any:
+        """The key that single access refers to.
+
+        :raises StateArgumentError: when none was set
+        """
+        return self._scope.require()
+
+    def set_current_key(self, key: Any) -> None:
+        """Scope single access to a key.
+
+        :raises KeyTypeError: when it is not of the declared type
+        """
+        self._scope.set(key)
+
+    def clear_current_key(self) -> None:
+        """Scope single access to no key: it raises until another key is set."""
+        self._scope.key = None
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """The value state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return with_ttl(self.value_state, descriptor, self._environment.now_ms)
+        return StoreValueState(self._scope, self._declared(descriptor), self._access, descriptor)
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """The list state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return with_ttl(self.list_state, descriptor, self._environment.now_ms)
+        return StoreListState(self._scope, self._declared(descriptor), self._access)
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """The map state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return with_ttl(self.map_state, descriptor, self._environment.now_ms)
+        return StoreMapState(self._scope, self._declared(descriptor), self._access)
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """The reducing state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return with_ttl(self.reducing_state, descriptor, self._environment.now_ms)
+        return StoreReducingState(self._scope, self._declared(descriptor), self._access, descriptor)
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """The aggregating state of that name.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        if descriptor.needs_ttl:
+            return with_ttl(self.aggregating_state, descriptor, self._environment.now_ms)
+        return StoreAggregatingState(self._scope, self._declared(descriptor), self._access, descriptor)
+
+    def timer_service(self, name: str) -> TimerService:
+        """The timers of that name, the same object at each call."""
+        service = self._timer_services.get(name)
+        if service is None:
+            tables = [
+                self._tables.registered(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
+                for domain in ("event", "processing")
+            ]
+            timers = [StoreTimerTable(self._scope, table.plain, self._access) for table in tables]
+            service = self._timer_services[name] = TimerService(*timers)
+        return service
+
+    def num_entries(self, state_name: str | None = None) -> int:
+        """How many (key, namespace) have content, in one state or in all; timers only when named.
+
+        It walks all rows of the state: exact counters would need a read before each write.
+        """
+        tables = [table for table in self._tables if table.kind is not StateKind.TIMERS]
+        if state_name is not None:
+            named = self._tables.get(state_name)
+            tables = [] if named is None else [named]
+        return sum(
+            sum(1 for _ in scopes(part.state, (key for key, _ in rows)))
+            for table in tables
+            for part in table.parts()
+            for _, rows in self._rows_by_group(part)
+        )
+
+    def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
+        """The keys with content in a state and namespace, ordered by key group and encoded key."""
+        table = self._tables.get(state_name)
+        if table is None:
+            return []
+        part = table.plain if namespace is None else table.namespaced
+        suffix = b"" if namespace is None else self._codec.encode(namespace, f"namespace of state {state_name!r}")
+        found = [
+            scope[: len(scope) - len(suffix)]
+            for _, rows in self._rows_by_group(part)
+            for scope in scopes(part.state, (key for key, _ in rows))
+            if _has_namespace(scope, suffix)
+        ]
+        return [self._codec.decode(key, "key") for key in found]
+
+    def state_names(self) -> list[str]:
+        """The names of all states that were declared or restored, sorted; those of timers included."""
+        return [table.name for table in self._tables]
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    @property
+    def native_strategy(self) -> IncrementalSnapshotStrategy | None:
+        """What makes snapshots of the store's files; ``None`` as long as there is no store."""
+        return self._native
+
+    @property
+    def keep_local(self) -> KeepLocal | None:
+        """What becomes of the local files of a checkpoint that is done, see :class:`IncrementalSnapshotStrategy`."""
+        return self._keep_local
+
+    @keep_local.setter
+    def keep_local(self, keep_local: KeepLocal | None) -> None:
+        self._keep_local = keep_local
+        if self._native is not None:
+            self._native.keep_local = keep_local
+
+    def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
+        """How a snapshot of that type is taken.
+
+        Canonical savepoints, and checkpoints of a backend that is not incremental, are in the full format, native
+        savepoints and all others consist of the store's files.
+        """
+        is_native = options.type is SnapshotType.NATIVE_SAVEPOINT or (
+            self.incremental and options.type is not SnapshotType.CANONICAL_SAVEPOINT
+        )
+        if is_native and self._native is not None:
+            return self._native
+        return self._full
+
+    def meta(self) -> StoreMeta:
+        """What the rows mean, as of now."""
+        states, schema = self._tables.states(), self._schemas.written()
+        return StoreMeta(self.key_type, self.max_parallelism, self.key_group_range, states, schema)
+
+    def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
+        """Read the entries of the own key groups from snapshots into this backend, which must be empty.
+
+        The handles may cover more than the own key groups (a rescale): the rest is left out.
+
+        :raises CorruptStateError: when a file is damaged
+        :raises MissingStateError: when a file is not there
+        :raises StateSchemaError: when key type, max parallelism, the kind of a state or its time-to-live differ, the
+            fields of records differ in a way that cannot be followed, or a handle is in a form that this backend cannot
+            read
+        """
+        assert self._is_empty(), "restore into a backend that has state"
+        wanted = [one for one in handles if one.key_group_range.intersection(self.key_group_range) is not None]
+        full = [one for one in wanted if isinstance(one, FullKeyedStateHandle)]
+        if len(full) < len(wanted):
+            self._restore_native(wanted, reader)
+        else:
+            for handle in sorted(full, key=lambda one: one.key_group_range):
+                self._restore_full(handle, reader)
+        for service in self._timer_services.values():
+            service.rebuild_index()
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable and complete: later ones may refer to its files."""
+        if self._native is not None:
+            self._native.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never complete."""
+        if self._native is not None:
+            self._native.notify_checkpoint_aborted(checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """The checkpoint will never be restored from again."""
+        if self._native is not None:
+            self._native.notify_checkpoint_subsumed(checkpoint_id)
+
+    def dispose(self) -> None:
+        """Close the store and delete the working directory. A second call does nothing."""
+        if self._disposed:
+            return
+        self._disposed = True
+        if self._access.opened is not None:
+            self._access.opened.close()
+        self._environment.file_system.delete_tree(self._environment.working_dir)
+
+    def fingerprint(self) -> bytes:
+        """A digest of the content: equal for equal state, whatever its history and its backend."""
+        return content_digest(self._codec, self._encoded_blocks())
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
+        for table in self._tables:
+            for part in table.parts():
+                for group, rows in self._rows_by_group(part):
+                    yield group, encode_block(self._codec, part.state, rows)
+
+    def _rows_by_group(self, part: StatePart) -> Iterator[tuple[int, Iterator[Row]]]:
+        """The rows of a part, by key group."""
+        store = self._access.opened
+        if store is not None:
+            groups = self.key_group_range
+            for group, state_id in occupied_parts(store, groups.first, groups.last):
+                if state_id == part.state_id:
+                    yield group, part_rows(store, group, state_id)
+
+    def _is_empty(self) -> bool:
+        store = self._access.opened
+        return store is None or next(store.scan(b"", None), None) is None
+
+    def _open_store(self) -> OrderedStore:
+        environment = self._environment
+        assert not self._disposed, "a backend was used after it was disposed of"
+        environment.file_system.make_dirs(environment.working_dir)
+        store = self.kind.open(environment.file_system, self.store_directory, environment.unique)
+        self._use_store(store, None)
+        return store
+
+    def _use_store(self, store: OrderedStore, base: RestoredBase | None) -> None:
+        environment = self._environment
+        self._access.opened = store
+        self._native = IncrementalSnapshotStrategy(
+            store,
+            self.kind,
+            environment.file_system,
+            posixpath.join(environment.working_dir, "snapshots"),
+            self.key_group_range,
+            environment.unique,
+            self._encoded_meta,
+            base,
+        )
+        self._native.keep_local = self._keep_local
+
+    def _encoded_meta(self) -> bytes:
+        return self.meta().to_bytes(self._codec)
+
+    def _pin(self) -> StoreSnapshotResources:
+        store = self._access.opened
+        pinned = None if store is None else store.snapshot()
+        return StoreSnapshotResources(self._codec, self.meta(), pinned, self._ttl_filter.for_full_snapshot())
+
+    def _declared(self, descriptor: StateDescriptor) -> StoreTable:
+        self._schemas.declare(descriptor)
+        return self._tables.declared(descriptor)
+
+    def _restore_full(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
+        common = handle.key_group_range.intersection(self.key_group_range)
+        assert common is not None
+        with reader.open(handle.stream) as file:
+            snapshot = FullSnapshotReader(file, handle, self._codec)
+            header = snapshot.header
+            self._scope.check_restored(header.key_type, header.max_parallelism)
+            names = _names_without_timers(header.states)
+            snapshot.codec = self._schemas.restore(header.schema, names, describe_stream(handle.stream))
+            with as_written(snapshot.path):
+                blocks = checked_blocks(snapshot.blocks(common), snapshot.codec)
+                rows = rows_of_blocks(blocks, lambda state: self._tables.restored(state).state_id, self._codec)
+                first = next(rows, None)
+                if first is not None:
+                    self._access.store().ingest(chain((first,), rows))
+
+    def _restore_native(self, handles: Sequence[KeyedStateHandle], reader: StateReader) -> None:
+        environment, file_system = self._environment, self._environment.file_system
+        if self._access.opened is not None:
+            self._access.opened.close()
+            self._access.opened = self._native = None
+            file_system.delete_tree(self.store_directory)
+        file_system.make_dirs(environment.working_dir)
+        target = NativeTarget(
+            self.kind,
+            file_system,
+            self.store_directory,
+            posixpath.join(environment.working_dir, "restore"),
+            environment.unique,
+            self.key_group_range,
+            self._codec,
+        )
+        store, meta, base = restore_native(handles, reader, target)
+        self._use_store(store, base)
+        self._scope.check_restored(meta.key_type, meta.max_parallelism)
+        path = describe_stream(next(handles[0].streams()))
+        codec = self._schemas.restore(meta.schema, _names_without_timers(state for _, state in meta.states), path)
+        rewrite_rows(store, meta.states, codec, self._codec)
+        self._tables.adopt(meta.states)
+
+
+def _names_without_timers(states: Iterable[StateId]) -> list[str]:
+    return [state.name for state in states if state.kind != StateKind.TIMERS.value]
+
+
+def _has_namespace(scope: bytes, namespace: bytes) -> bool:
+    return not namespace or scope[encoded_length(scope, 0) :] == namespace

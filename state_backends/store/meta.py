@@ -1,0 +1,141 @@
+"""What a store's files do not say themselves: the type of the keys, the key groups, and which state each id stands for.
+
+It travels beside the files of a store in a snapshot. The ids are in the rows, so a store that is opened again keeps
+those it was written with; rows that are copied into another store get the ids there (:meth:`StoreMeta.merged`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from state_backends.base import (
+    UPPER_BOUND_MAX_PARALLELISM,
+    CorruptStateError,
+    KeyGroupRange,
+    KeyType,
+    StateArgumentError,
+    StateSchemaError,
+    check_shape,
+    flag,
+    key_type_shape,
+    list_of,
+    optional,
+    positive,
+    row,
+    text,
+    whole,
+)
+from state_backends.codec import WRITTEN_SCHEMA, StateCodec, seal, unseal
+from state_backends.rows import MAX_STATE_ID, group_prefix
+from state_backends.snapshots import StateId, check_kind, merge_written
+
+MAGIC = b"WEIRKEYS"
+FORMAT_VERSION = 1
+
+
+_SHAPE = row(
+    optional(key_type_shape), positive, row(whole, whole), list_of(row(whole, text, flag, text)), WRITTEN_SCHEMA
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMeta:
+    """What the rows of a store mean.
+
+    :ivar key_type: the type of all keys; ``None`` while no key was ever seen
+    :ivar max_parallelism: the number of key groups of the operator
+    :ivar key_group_range: those whose rows are in the store
+    :ivar states: (state id, state), ascending by id; ids and states are all different
+    :ivar schema: how values are written; ``None`` when there is nothing to say
+    """
+
+    key_type: KeyType | None
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    states: tuple[tuple[int, StateId], ...]
+    schema: Any = None
+
+    def to_bytes(self, codec: StateCodec) -> bytes:
+        """The content of a file of its own."""
+        key_type = None if self.key_type is None else self.key_type.to_state()
+        bounds = [self.key_group_range.first, self.key_group_range.last]
+        states = [[state_id, *state.to_state()] for state_id, state in self.states]
+        fields = [key_type, self.max_parallelism, bounds, states, self.schema]
+        return seal(MAGIC, FORMAT_VERSION, codec.encode(fields))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str, codec: StateCodec) -> StoreMeta:
+        """What :meth:`to_bytes` wrote.
+
+        :param path: how errors name the bytes
+        :raises CorruptStateError: when any byte differs, or is missing, or is too many
+        :raises StateSchemaError: when a newer program wrote it
+        """
+        payload = unseal(io.BytesIO(data), path, MAGIC, FORMAT_VERSION)
+        plain = codec.decode(payload, path)
+        check_shape(plain, _SHAPE, path, "meta data")
+        key_type, max_parallelism, (first, last), fields, schema = plain
+        states = tuple((state_id, StateId.from_state(state)) for state_id, *state in fields)
+        for _, state in states:
+            check_kind(state, path)
+        if len(dict(states)) < len(states) or len({state for _, state in states}) < len(states):
+            raise CorruptStateError(path, "two of its states have the same id, or two ids stand for the same state")
+        read_type = None if key_type is None else KeyType.from_state(key_type)
+        return cls(read_type, max_parallelism, KeyGroupRange(first, last), states, schema)
+
+    def merged(self, other: StoreMeta) -> tuple[StoreMeta, dict[int, int]]:
+        """The states of both, and which id each of the other's has here; the own ids stay as they are.
+
+        :raises StateSchemaError: when key type, max parallelism or the kind of a state differ
+        :raises StateArgumentError: when there are more states than ids
+        """
+        key_type = self.key_type
+        if key_type is None:
+            key_type = other.key_type
+        elif other.key_type is not None and other.key_type != key_type:
+            raise StateSchemaError(
+                f"two parts of one snapshot have keys of different types, {key_type} and {other.key_type}: they do "
+                "not belong together."
+            )
+        if self.max_parallelism != other.max_parallelism:
+            raise StateSchemaError(
+                f"two parts of one snapshot have different max parallelisms, {self.max_parallelism} and "
+                f"{other.max_parallelism}: they do not belong together."
+            )
+        ids = {state: state_id for state_id, state in self.states}
+        kinds = {state.name: state.kind for state in ids}
+        new_ids: dict[int, int] = {}
+        for state_id, state in other.states:
+            if kinds.setdefault(state.name, state.kind) != state.kind:
+                raise StateSchemaError(
+                    f"state {state.name!r} is {kinds[state.name]} state in one part of the snapshot and {state.kind} "
+                    "state in another: they do not belong together."
+                )
+            new_ids[state_id] = ids.setdefault(state, next_state_id(ids.values()))
+        states = tuple(sorted((state_id, state) for state, state_id in ids.items()))
+        schema = merge_written(self.schema, other.schema)
+        return replace(self, key_type=key_type, states=states, schema=schema), new_ids
+
+
+def next_state_id(used: Iterable[int]) -> int:
+    """The id of a new state.
+
+    :raises StateArgumentError: when there are no more
+    """
+    state_id = max(used, default=-1) + 1
+    if state_id > MAX_STATE_ID:
+        raise StateArgumentError(
+            f"one operator cannot have more than {MAX_STATE_ID + 1} states. Put what belongs together into one map "
+            "state, or use namespaces."
+        )
+    return state_id
+
+
+def clip_ranges(key_groups: KeyGroupRange) -> list[tuple[bytes, bytes]]:
+    """The ranges of rows, as (first, end), that belong to other key groups: what a clip deletes."""
+    before = group_prefix(0), group_prefix(key_groups.first)
+    behind = group_prefix(key_groups.last + 1), group_prefix(UPPER_BOUND_MAX_PARALLELISM)
+    return [(first, end) for first, end in (before, behind) if first < end]

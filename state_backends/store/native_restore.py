@@ -1,0 +1,267 @@
+"""Restore from the files of a store (RocksDBIncrementalRestoreOperation in Flink).
+
+* One handle with exactly the own key groups: its files are taken as they are. Identity and base carry over, so that the
+  next checkpoint uploads only what is new (I8).
+* Anything else, as after a change of parallelism: a new identity and no base. If most of the key groups of a handle are
+  wanted, the one with the most is taken as it is and clipped by deleting ranges; what is wanted of the others is
+  inserted. A store that would mostly be clipped away is not taken: what is deleted stays in its files for long, and all
+  of them would be uploaded again. (Flink has the same threshold, and none by default.)
+
+Every byte is checked against the checksum in the handle while it is copied. A restore that fails leaves no file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from state_backends.base import CorruptStateError, KeyGroupRange, StateSchemaError
+from state_backends.codec import StateCodec
+from state_backends.files import FileSystem
+from state_backends.rows import (
+    PART_BYTES,
+    OrderedStore,
+    RestoredBase,
+    Row,
+    StoreKind,
+    group_prefix,
+    part_prefix,
+    part_rows,
+    shared_files_of,
+)
+from state_backends.snapshots import (
+    FileStateHandle,
+    FullKeyedStateHandle,
+    IncrementalKeyedStateHandle,
+    KeyedStateHandle,
+    StateReader,
+    StoreFile,
+    StreamStateHandle,
+    describe_stream,
+)
+from state_backends.store.meta import StoreMeta, clip_ranges
+
+LEAST_BASE_OVERLAP = 0.5
+"""A store is taken as it is if at least this share of its key groups is wanted."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NativeTarget:
+    """Where to restore to.
+
+    :ivar kind: of the store
+    :ivar directory: of the store; it does not exist yet
+    :ivar scratch: for stores that are only read; deleted in the end
+    :ivar unique: goes into names of files, see :meth:`StoreKind.open`
+    :ivar key_group_range: the key groups wanted
+    """
+
+    kind: StoreKind
+    file_system: FileSystem
+    directory: str
+    scratch: str
+    unique: str
+    key_group_range: KeyGroupRange
+    codec: StateCodec
+
+
+class RestoredStore(NamedTuple):
+    """A store with the state of a snapshot.
+
+    :ivar meta: what its rows mean
+    :ivar base: the identity and the files that carry over; ``None``: none do
+    """
+
+    store: OrderedStore
+    meta: StoreMeta
+    base: RestoredBase | None
+
+
+def restore_native(handles: Sequence[KeyedStateHandle], reader: StateReader, target: NativeTarget) -> RestoredStore:
+    """Make the store of a fresh backend from snapshots, of which at least one has some of its key groups.
+
+    :raises CorruptStateError: when a file is damaged
+    :raises MissingStateError: when a file is not there
+    :raises StateSchemaError: when a handle is in another form, of another kind of store, or does not fit the others
+    :raises OSError: when the disk refuses
+    """
+    parts = _parts(handles, target)
+    assert parts, "nothing to restore from"
+    restore = _Restore(reader, target)
+    try:
+        if len(parts) == 1 and parts[0].handle.key_group_range == target.key_group_range:
+            return restore.take(parts[0].handle)
+        return restore.merge(parts)
+    except Exception as problem:
+        restore.give_up(problem)
+        raise
+
+
+class _Part(NamedTuple):
+    """A handle, and which of its key groups are wanted."""
+
+    handle: IncrementalKeyedStateHandle
+    wanted: KeyGroupRange
+
+
+def _parts(handles: Sequence[KeyedStateHandle], target: NativeTarget) -> list[_Part]:
+    """The handles with key groups that are wanted, in the order of those."""
+    parts = []
+    for handle in handles:
+        wanted = handle.key_group_range.intersection(target.key_group_range)
+        if wanted is not None:
+            parts.append(_Part(_of_kind(handle, target.kind), wanted))
+    parts.sort(key=lambda part: part.wanted.first)
+    for left, right in pairwise(parts):
+        if left.wanted.last >= right.wanted.first:
+            raise StateSchemaError(
+                f"key groups {left.wanted} and {right.wanted} overlap, so two parts of the snapshot hold the same "
+                "state: they do not belong together."
+            )
+    return parts
+
+
+def _of_kind(handle: KeyedStateHandle, kind: StoreKind) -> IncrementalKeyedStateHandle:
+    if isinstance(handle, IncrementalKeyedStateHandle) and handle.store == kind.name:
+        return handle
+    if isinstance(handle, IncrementalKeyedStateHandle):
+        form = f"holds the files of a {handle.store!r} store"
+    elif isinstance(handle, FullKeyedStateHandle):
+        form = "is in the full format in one of its parts only"
+    else:
+        form = "is a materialised snapshot with a log of changes"
+    raise StateSchemaError(
+        f"the snapshot {form}, which a {kind.name!r} store cannot open. Start with the state backend that wrote it, or "
+        "take a savepoint in canonical format, which every backend reads, and start from that."
+    )
+
+
+@dataclass(slots=True)
+class _Restore:
+    """One restore under way: the stores that are open, to be closed in the end."""
+
+    reader: StateReader
+    target: NativeTarget
+    open_stores: list[OrderedStore] = field(default_factory=list)
+
+    def take(self, handle: IncrementalKeyedStateHandle) -> RestoredStore:
+        """The files as they are."""
+        meta = self._meta(handle)
+        store = self._open(handle, self.target.directory)
+        base = RestoredBase(handle.backend_id, handle.checkpoint_id, shared_files_of(handle.shared_files))
+        return RestoredStore(store, meta, base)
+
+    def merge(self, parts: list[_Part]) -> RestoredStore:
+        """One store from parts of several."""
+        target = self.target
+        metas = [self._meta(part.handle) for part in parts]
+        first = _worth_taking(parts)
+        if first is None:
+            store = self._opened(target.directory)
+            meta = replace(metas[0], states=())
+        else:
+            store = self._open(first.handle, target.directory)
+            for start, end in clip_ranges(target.key_group_range):
+                store.delete_range(start, end)
+            meta = metas[parts.index(first)]
+        for number, (part, its_meta) in enumerate(zip(parts, metas, strict=True)):
+            if part is not first:
+                meta, new_ids = meta.merged(its_meta)
+                self._insert(part, store, new_ids, posixpath.join(target.scratch, str(number)))
+        target.file_system.delete_tree(target.scratch)
+        return RestoredStore(store, replace(meta, key_group_range=target.key_group_range), None)
+
+    def give_up(self, problem: Exception) -> None:
+        """Close all stores and delete all files."""
+        file_system = self.target.file_system
+        try:
+            for store in self.open_stores:
+                store.close()
+            file_system.delete_tree(self.target.directory)
+            file_system.delete_tree(self.target.scratch)
+        except OSError as another:
+            problem.add_note(f"what was restored could not be deleted either: {another}")
+
+    def _insert(self, part: _Part, store: OrderedStore, new_ids: dict[int, int], directory: str) -> None:
+        source = self._open(part.handle, directory)
+        path = describe_stream(part.handle.meta)
+        store.ingest(_rows(source, part.wanted, new_ids, path))
+        source.close()
+        self.open_stores.remove(source)
+        self.target.file_system.delete_tree(directory)
+
+    def _open(self, handle: IncrementalKeyedStateHandle, directory: str) -> OrderedStore:
+        """A store of the files of a handle."""
+        file_system = self.target.file_system
+        assert not file_system.exists(directory), f"{directory} exists"
+        file_system.make_dirs(directory)
+        for file in (*handle.shared_files, *handle.private_files):
+            _download(file, self.reader, file_system, directory)
+        return self._opened(directory)
+
+    def _opened(self, directory: str) -> OrderedStore:
+        target = self.target
+        store = target.kind.open(target.file_system, directory, target.unique)
+        self.open_stores.append(store)
+        return store
+
+    def _meta(self, handle: IncrementalKeyedStateHandle) -> StoreMeta:
+        path = describe_stream(handle.meta)
+        data = b"".join(_checked_pieces(handle.meta, self.reader))
+        meta = StoreMeta.from_bytes(data, path, self.target.codec)
+        if meta.key_group_range != handle.key_group_range:
+            raise CorruptStateError(
+                path, f"it is about key groups {meta.key_group_range}, its handle about {handle.key_group_range}"
+            )
+        return meta
+
+
+def _worth_taking(parts: list[_Part]) -> _Part | None:
+    """The part with the most key groups that are wanted, if those are enough of what it has; the first of equals."""
+    best = max(parts, key=lambda part: len(part.wanted))
+    return best if len(best.wanted) >= LEAST_BASE_OVERLAP * len(best.handle.key_group_range) else None
+
+
+def _rows(store: OrderedStore, wanted: KeyGroupRange, new_ids: dict[int, int], path: str) -> Iterator[Row]:
+    """The rows of some key groups under other state ids, ascending."""
+    in_order = sorted(new_ids.items(), key=lambda one: one[1])
+    if in_order == sorted(new_ids.items()):
+        # The new ids rank like the old ones, so the rows do.
+        prefixes = {old.to_bytes(2, "big"): new.to_bytes(2, "big") for old, new in in_order}
+        for key, value in store.scan(group_prefix(wanted.first), group_prefix(wanted.last + 1)):
+            prefix = prefixes.get(key[2:PART_BYTES])
+            if prefix is None:
+                raise CorruptStateError(path, f"it says nothing about state {int.from_bytes(key[2:PART_BYTES])}")
+            yield key[:2] + prefix + key[PART_BYTES:], value
+        return
+    for group in wanted:
+        for old, new in in_order:
+            prefix = part_prefix(group, new)
+            for key, value in part_rows(store, group, old):
+                yield prefix + key[PART_BYTES:], value
+
+
+def _download(file: StoreFile, reader: StateReader, file_system: FileSystem, directory: str) -> None:
+    if posixpath.basename(file.name) != file.name or file.name in ("", ".", ".."):
+        raise CorruptStateError(describe_stream(file.stream), f"{file.name!r} is no name of a file in a store")
+    with file_system.open_write(posixpath.join(directory, file.name), exclusive=True) as copy:
+        for piece in _checked_pieces(file.stream, reader):
+            copy.write(piece)
+
+
+def _checked_pieces(stream: StreamStateHandle, reader: StateReader) -> Iterator[bytes]:
+    """The bytes of a stream; the end comes only when they are those that were written."""
+    checksum = 0
+    with reader.open(stream) as file:
+        while piece := file.read(_CHUNK_BYTES):
+            checksum = zlib.crc32(piece, checksum)
+            yield piece
+    # Inlined bytes were checked with what inlines them.
+    if isinstance(stream, FileStateHandle) and checksum != stream.checksum:
+        raise CorruptStateError(stream.path, "its bytes do not match the checksum in the checkpoint's metadata")

@@ -1,0 +1,204 @@
+"""The states of a store backend and where their rows are: keys checked and grouped, ids, the store itself.
+
+The store is opened at the first use, so that a subtask without state makes no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from state_backends.api import KeyContext
+from state_backends.base import (
+    KeyGroupError,
+    KeyGroupRange,
+    KeyType,
+    StateKind,
+    StateSchemaError,
+    check_keys,
+    check_parallelism,
+    infer_key_type,
+    key_group_function,
+)
+from state_backends.codec import StateCodec
+from state_backends.rows import OrderedStore, part_prefix
+from state_backends.snapshots import StateId
+
+KEY_CACHE_ENTRIES = 1 << 16
+"""How many keys each state remembers the encoding and key group of; some 150 bytes each."""
+
+
+class KeyScope(KeyContext):
+    """The keys of a backend: their type, their key groups, and the current one.
+
+    :ivar key_type: the declared type of all keys; ``None`` = that of the snapshot restored, else of the first key
+    :ivar max_parallelism: the number of key groups of the operator
+    :ivar key_group_range: those that the backend owns
+    """
+
+    __slots__ = ("_group_of", "_plain_key_type", "key_group_range", "key_type", "max_parallelism")
+
+    def __init__(self, key_type: KeyType | None, max_parallelism: int, key_group_range: KeyGroupRange) -> None:
+        """No current key.
+
+        :raises KeyGroupError: when the range does not fit the max parallelism
+        """
+        super().__init__()
+        check_parallelism(1, max_parallelism)
+        if key_group_range.last >= max_parallelism:
+            raise KeyGroupError(f"key groups {key_group_range} exceed the max parallelism {max_parallelism}.")
+        self.key_type: KeyType | None = None
+        self.max_parallelism = max_parallelism
+        self.key_group_range = key_group_range
+        self._group_of: Callable[[Any], int] | None = None
+        # The Python type that says all about a key; None for tuples and undeclared keys.
+        self._plain_key_type: type | None = None
+        if key_type is not None:
+            self._adopt(key_type)
+
+    def set(self, key: Any) -> None:
+        """Make it the current key.
+
+        :raises KeyTypeError: when it is not of the declared type
+        """
+        if type(key) is not self._plain_key_type:
+            check_keys((key,), self.key_type or self._adopt(infer_key_type(key)))
+        self.key = key
+
+    def group_of(self, key: Any) -> int:
+        """The key group of a key, which is one of ours.
+
+        :raises KeyGroupError: when another subtask owns it
+        """
+        if self._group_of is None:
+            self._adopt(infer_key_type(key))
+        assert self._group_of is not None
+        group = self._group_of(key)
+        if group not in self.key_group_range:
+            raise KeyGroupError(
+                f"key {key!r} belongs to key group {group}, but this backend owns {self.key_group_range}. The record "
+                "was sent to the wrong subtask, or the declared key type differs between the two sides."
+            )
+        return group
+
+    def check_restored(self, key_type: KeyType | None, max_parallelism: int) -> None:
+        """Adopt the key type of a snapshot, or refuse a snapshot whose keys would be in other key groups.
+
+        :raises StateSchemaError: when key type or max parallelism differ
+        """
+        if key_type is not None:
+            if self.key_type is None:
+                self._adopt(key_type)
+            if key_type != self.key_type:
+                raise StateSchemaError(
+                    f"the snapshot has keys of type {key_type}, the program declares {self.key_type}: "
+                    "the same key would belong to another key group. Declare the key type of the snapshot."
+                )
+        if max_parallelism != self.max_parallelism:
+            raise StateSchemaError(
+                f"the snapshot has max parallelism {max_parallelism}, the operator {self.max_parallelism}: "
+                "keys would change their key group. Set the max parallelism of the snapshot."
+            )
+
+    def _adopt(self, key_type: KeyType) -> KeyType:
+        self.key_type = key_type
+        self._plain_key_type = None if key_type.name == "TUPLE" else key_type.python_type
+        self._group_of = key_group_function(key_type, self.max_parallelism)
+        return key_type
+
+
+class StatePart:
+    """The entries of one state with, or without, a namespace.
+
+    :ivar state: what they are called in a snapshot
+    :ivar state_id: stands in their rows
+    :ivar prefix_of: key to how its rows begin: key group, state id, encoded key
+    """
+
+    __slots__ = ("prefix_of", "state", "state_id")
+
+    def __init__(self, state: StateId, state_id: int, scope: KeyScope, codec: StateCodec) -> None:
+        self.state = state
+        self.state_id = state_id
+        self.prefix_of = PrefixCache(self, scope, codec)
+
+    def renumber(self, state_id: int) -> None:
+        """Give it another id. There must be no row with the old one."""
+        self.state_id = state_id
+        self.prefix_of.clear()
+
+
+class PrefixCache(dict[Any, bytes]):
+    """From a key to how its rows begin; a miss computes it. Emptied when it has grown to its limit."""
+
+    __slots__ = ("_codec", "_part", "_scope")
+
+    def __init__(self, part: StatePart, scope: KeyScope, codec: StateCodec) -> None:
+        super().__init__()
+        self._part = part
+        self._scope = scope
+        self._codec = codec
+
+    def __missing__(self, key: Any) -> bytes:
+        group = self._scope.group_of(key)
+        prefix = part_prefix(group, self._part.state_id) + self._codec.encode(key, "key")
+        if len(self) >= KEY_CACHE_ENTRIES:
+            self.clear()
+        self[key] = prefix
+        return prefix
+
+
+class StoreTable:
+    """One named state: its parts.
+
+    :ivar name: the state's name
+    :ivar kind: what it holds; a name keeps its kind
+    :ivar registered: whether the running program has declared it (it may only have been restored)
+    :ivar has_ttl: whether the running program has declared it with time-to-live
+    :ivar plain: the entries without namespace; of timers, which always have one, all
+    :ivar namespaced: the others; ``None`` for timers
+    """
+
+    __slots__ = ("_namespaced", "has_ttl", "kind", "name", "plain", "registered")
+
+    def __init__(self, name: str, kind: StateKind, make_part: Callable[[StateId], StatePart]) -> None:
+        self.name = name
+        self.kind = kind
+        self.registered = False
+        self.has_ttl = False
+        is_timers = kind is StateKind.TIMERS
+        self.plain = make_part(StateId(name, is_timers, kind.value))
+        self._namespaced = None if is_timers else make_part(StateId(name, True, kind.value))
+
+    @property
+    def namespaced(self) -> StatePart:
+        """The entries with a namespace."""
+        assert self._namespaced is not None, "timers have one part"
+        return self._namespaced
+
+    def parts(self) -> Iterator[StatePart]:
+        """Its parts in canonical order."""
+        yield self.plain
+        if self._namespaced is not None:
+            yield self._namespaced
+
+
+class StoreAccess:
+    """What all states of a backend share: the codec, and the store once it is needed.
+
+    :ivar codec: encodes keys and values
+    :ivar opened: the store, or ``None`` as long as nothing needed it
+    """
+
+    __slots__ = ("_open_store", "codec", "opened")
+
+    def __init__(self, codec: StateCodec, open_store: Callable[[], OrderedStore]) -> None:
+        self.codec = codec
+        self.opened: OrderedStore | None = None
+        self._open_store = open_store
+
+    def store(self) -> OrderedStore:
+        """The store, opened at the first call."""
+        if self.opened is None:
+            self.opened = self._open_store()
+        return self.opened

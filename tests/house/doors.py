@@ -1,0 +1,101 @@
+"""The front doors of rooms: what a room's ``__init__`` lists is what other rooms and packages may import of it.
+
+A package whose rooms have doors is in :data:`CONVERTED`. Its rooms are its folders, and modules that stand beside them
+(these are their own door). Tests may look inside the rooms.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import dedent
+
+from tests.house.determinism import Finding
+
+CONVERTED = ("state_backends",)
+
+# A statement may go on within parentheses. Lines of prose that begin with "from" are no statements and do not parse.
+_STATEMENT = re.compile(r"^[ \t]*(?:from|import)[ \t](?:[^\n(]*\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+def _imports(source: str, packages: Iterable[str]) -> Iterator[tuple[int, ast.ImportFrom | ast.Import]]:
+    """The imports from these packages with their lines, those inside functions too."""
+    names = tuple(packages)
+    for found in _STATEMENT.finditer(source):
+        if not any(name in found[0] for name in names):
+            continue
+        try:
+            statement = ast.parse(dedent(found[0])).body[0]
+        except SyntaxError:
+            continue
+        if isinstance(statement, ast.ImportFrom | ast.Import):
+            yield source.count("\n", 0, found.start()) + 1, statement
+
+
+def rooms(sources: Mapping[str, str], package: str) -> dict[str, frozenset[str]]:
+    """Each folder of a package, dotted, and the names that its door lists."""
+    found = {}
+    for path, source in sources.items():
+        parts = path.split("/")
+        if parts[0] == package and len(parts) == 3 and parts[2] == "__init__.py":
+            listed = [
+                ast.literal_eval(node.value)
+                for node in ast.parse(source).body
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            ]
+            found[f"{package}.{parts[1]}"] = frozenset(itertools.chain(*listed))
+    return found
+
+
+def past_the_door(sources: Mapping[str, str], packages: Iterable[str] = CONVERTED) -> list[Finding]:
+    """Every import of something that the door of its room does not list, from outside the room."""
+    doors = {room: names for package in packages for room, names in rooms(sources, package).items()}
+    found = []
+    for path, source in sources.items():
+        here = path.removesuffix(".py").replace("/", ".") + "."
+        for line, statement in _imports(source, packages):
+            for module, name in _imported(statement):
+                what = f"{module}.{name}".rstrip(".")
+                room = ".".join((module if module.count(".") else what).split(".")[:2])
+                if room not in doors or here.startswith(f"{room}.") or (module == room and name in doors[room]):
+                    continue
+                found.append(Finding(path, line, "door", f"{what} is not what {room} lists in its __init__"))
+    return found
+
+
+def _imported(statement: ast.ImportFrom | ast.Import) -> Iterator[tuple[str, str]]:
+    """(module, name) of each; the name is empty where the module itself is imported."""
+    if isinstance(statement, ast.Import):
+        yield from ((alias.name, "") for alias in statement.names)
+    elif statement.module:
+        yield from ((statement.module, alias.name) for alias in statement.names)
+
+
+def doubled_classes(sources: Mapping[str, str], packages: Iterable[str] = CONVERTED) -> list[str]:
+    """Names that more than one public class has, where one of them lives in one of these packages."""
+    places = defaultdict(list)
+    for path, source in sources.items():
+        for found in re.finditer(r"^class ([A-Za-z]\w*)", source, re.MULTILINE):
+            places[found[1]].append(path)
+    mine = tuple(f"{package}/" for package in packages)
+    return [
+        f"{name}: {', '.join(paths)}"
+        for name, paths in sorted(places.items())
+        if len(paths) > 1 and any(path.startswith(mine) for path in paths)
+    ]
+
+
+def nearly_equal_modules(paths: Iterable[str], packages: Iterable[str] = CONVERTED) -> list[str]:
+    """Pairs of modules that differ by an s only, where one of them lives in one of these packages."""
+    places = defaultdict(list)
+    for path in paths:
+        places[path.rpartition("/")[2].removesuffix(".py")].append(path)
+    mine = tuple(f"{package}/" for package in packages)
+    return [
+        f"{', '.join(places[name])}: differ by an s from {', '.join(places[name + 's'])}"
+        for name in sorted(places)
+        if name + "s" in places and any(path.startswith(mine) for path in (*places[name], *places[name + "s"]))
+    ]

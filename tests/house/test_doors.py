@@ -1,0 +1,79 @@
+"""Rooms have front doors: other rooms and packages import what a door lists, and nothing past it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.house.doors import CONVERTED, past_the_door, rooms
+from tests.house.project import PACKAGES, python_files, relative
+
+MAX_MODULES = 21
+
+HOUSE = {
+    "engine/__init__.py": "",
+    "engine/hall/__init__.py": "from engine.hall.clock import strike\n__all__ = ['strike']\n",
+    "engine/hall/clock.py": "def strike(): ...\ndef wind(): ...\n",
+    "engine/roof/__init__.py": "__all__ = []\n",
+    "engine/named.py": "def find(): ...\n",
+}
+PAST = [
+    "from engine.hall.clock import strike",
+    "from engine.hall import wind",
+    "from engine.hall import clock",
+    "from engine.hall import (\n    strike,\n    wind,\n)",
+    "import engine.hall.clock",
+    "import engine.hall",
+    "from engine import hall",
+    "def f():\n    from engine.hall.clock import wind",
+]
+
+
+@cache
+def program() -> dict[str, str]:
+    """Every module by its path."""
+    return {relative(path): path.read_text("utf-8") for path in python_files(*PACKAGES, "examples", "benchmarks")}
+
+
+def test_imports_go_through_the_doors() -> None:
+    """No room and no package imports past the door of a room in a converted package."""
+    assert "\n".join(map(str, past_the_door(program()))) == ""
+
+
+@pytest.mark.parametrize("package", CONVERTED)
+def test_every_folder_has_a_door(package: str) -> None:
+    """Each room says what it lists, what lives there in a few lines, and has about 20 modules at most."""
+    found = rooms(program(), package)
+    inside = [path for path in program() if path.startswith(f"{package}/")]
+    folders = {".".join(path.split("/")[:2]) for path in inside if path.count("/") > 1}
+
+    assert sorted(found) == sorted(folders)
+    for room, names in found.items():
+        folder = room.replace(".", "/")
+        assert names, f"{room} lists nothing"
+        assert sum(path.rpartition("/")[0] == folder for path in inside) - 1 <= MAX_MODULES
+
+
+@pytest.mark.parametrize("importing", PAST)
+def test_an_import_past_a_door_is_found(importing: str) -> None:
+    """Every form of import is seen, in the room above as in another package, with file and line."""
+    for path in ("engine/roof/tiles.py", "operators/map.py", "engine/named.py"):
+        (found,) = past_the_door({**HOUSE, path: f"import os\n\n{importing}\n"}, ["engine"])
+
+        assert (found.path, found.rule) == (path, "door")
+        assert found.line >= 3
+
+
+@pytest.mark.parametrize(
+    ("path", "importing"),
+    [
+        ("engine/roof/tiles.py", "from engine.hall import strike"),
+        ("engine/roof/tiles.py", "from engine.named import find"),
+        ("engine/hall/bell.py", "from engine.hall.clock import wind"),
+        ("operators/map.py", '"""What is\nfrom engine.hall, stays there."""'),
+    ],
+)
+def test_the_door_and_the_room_itself_are_free(path: str, importing: str) -> None:
+    """What a door lists may be imported, and a room may look inside itself."""
+    assert past_the_door({**HOUSE, path: importing}, ["engine"]) == []

@@ -1,0 +1,1 @@
+"""Tests of the heap backend and its incremental snapshots."""

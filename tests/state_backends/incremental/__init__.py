@@ -1,1 +1,0 @@
-"""Incremental and native snapshots, and restores from them, over scripted files and over real stores."""
