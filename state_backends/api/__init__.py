@@ -19,7 +19,6 @@ from state_backends.api.operator_state import OperatorBroadcastState, OperatorLi
 from state_backends.api.state_backend import BackendEnvironment, StateBackend
 from state_backends.api.state_rules import (
     KeyContext,
-    check_lengths,
     checked_elements,
     lost_accumulator,
     no_merge_function,
@@ -46,7 +45,6 @@ __all__ = [
     "TimerQueue",
     "TimerService",
     "ValueState",
-    "check_lengths",
     "check_time",
     "checked_elements",
     "lost_accumulator",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from state_backends.base import StateArgumentError
@@ -31,12 +31,6 @@ class KeyContext:
                 "only while a record or timer of some key is processed."
             )
         return self.key
-
-
-def check_lengths(keys: Sequence[Any], *others: Sequence[Any]) -> None:
-    # A batch cut at the wrong record would silently shift values to other keys.
-    for other in others:
-        assert len(other) == len(keys), f"a batch of {len(keys)} keys came with {len(other)} values"
 
 
 def checked_elements(name: str, elements: Iterable[Any]) -> list[Any]:

@@ -130,6 +130,13 @@ def check_keys(keys: Sequence[Any], key_type: KeyType) -> None:
             )
 
 
+def check_lengths(keys: Sequence[Any], *others: Sequence[Any]) -> None:
+    """Assert that a batch has for each key one of everything else."""
+    # A batch cut at the wrong record would silently shift values to other keys.
+    for other in others:
+        assert len(other) == len(keys), f"a batch of {len(keys)} keys came with {len(other)} values"
+
+
 def _tuples_are_good(keys: Sequence[tuple[Any, ...]], key_type: KeyType) -> bool:
     if set(map(len, keys)) - {len(key_type.elements)}:
         return False

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from state_backends.api import KeyContext, Namespaces, check_lengths, checked_elements, sorted_map
-from state_backends.base import IMMUTABLE_TYPES, Shard, ShardedTable, ValueStateDescriptor
+from state_backends.api import KeyContext, Namespaces, checked_elements, sorted_map
+from state_backends.base import IMMUTABLE_TYPES, Shard, ShardedTable, ValueStateDescriptor, check_lengths
 from state_backends.codec import StateCodec
 
 _MISSING: Any = object()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import Any
 
-from state_backends.api import Namespaces, check_lengths, lost_accumulator, no_merge_function
-from state_backends.base import AggregatingStateDescriptor, ReducingStateDescriptor
+from state_backends.api import Namespaces, lost_accumulator, no_merge_function
+from state_backends.base import AggregatingStateDescriptor, ReducingStateDescriptor, check_lengths
 from state_backends.store.parts import KeyScope, StoreAccess, StoreTable
 from state_backends.store.states import StoreState
 

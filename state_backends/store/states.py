@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from state_backends.api import Namespaces, check_lengths, checked_elements
-from state_backends.base import IMMUTABLE_TYPES, ValueStateDescriptor
+from state_backends.api import Namespaces, checked_elements
+from state_backends.base import IMMUTABLE_TYPES, ValueStateDescriptor, check_lengths
 from state_backends.codec import StateCodec
 from state_backends.rows import COUNT_BYTES, column, encode_list, list_column_value, successor
 from state_backends.store.parts import KeyScope, StoreAccess, StoreTable
