@@ -24,7 +24,7 @@ sys.stdin.read()
 
 def holder_of(path: Path) -> subprocess.Popen[str]:
     """Another process that holds the lock until its input ends."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)],
         stdin=subprocess.PIPE,

@@ -509,4 +509,4 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_module_itself_needs_no_fsspec() -> None:
     """Importing it in an environment without the extra is fine."""
     code = "import sys; sys.modules['fsspec'] = None; import state_backends.files.over_fsspec"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(module.__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(module.__file__).parents[2])

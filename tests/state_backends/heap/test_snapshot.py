@@ -236,7 +236,7 @@ import hashlib
 from tests.state_backends.support import string_keys_snapshot
 print(hashlib.sha256(string_keys_snapshot()).hexdigest())
 """
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -334,7 +334,7 @@ def keyed_by_text() -> bytes:
 
 def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     """Processes with different hash seeds write the same bytes."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     code = "from tests.state_backends.snapshots.test_channel_state import keyed_by_text; print(keyed_by_text().hex())"
     outputs = {
         subprocess.run(
