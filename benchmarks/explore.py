@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks.bare_model import bare_case, expected_rows
 from benchmarks.measure import Paired, Result, Trial, at_least, below, interleaved, now
-from engine.cli.subjects import load_subject_and_scenario
+from engine.cli.cases import load_subject_and_scenario
 from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, Explorer, garbage_kept
 from engine.explore.case import Case
 from engine.explore.check import CheckOrder, check

@@ -9,30 +9,33 @@ from typing import Any
 
 import click
 
-from engine.cli.endings import (
+from engine.cli.shell import (
+    EXIT_CODES,
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     ReaderGone,
     Terminated,
+    exit_code_of_failure,
+    failure_text,
     flush_streams,
+    no_such_verb,
     standard_streams,
+    start_up_problem,
     termination,
+    usage_text,
 )
-from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
-from engine.cli.start_up import start_up_problem
-from engine.cli.usage import no_such_verb, usage_text
 from engine.elements.errors import EXIT_VALID, ConfigurationError, MissingDependencyError
 
 _VERBS = {
-    "run": "engine.cli.run_verb",
-    "resume": "engine.cli.resume_verb",
-    "explore": "engine.cli.explore_verb",
-    "check": "engine.cli.check_verb",
-    "replay": "engine.cli.replay_verb",
-    "shrink": "engine.cli.shrink_verb",
-    "diff": "engine.cli.diff_verb",
-    "inspect": "engine.cli.inspect_verb",
-    "savepoint": "engine.cli.savepoint_verb",
+    "run": "engine.cli.verbs.run",
+    "resume": "engine.cli.verbs.resume",
+    "explore": "engine.cli.verbs.explore",
+    "check": "engine.cli.verbs.check",
+    "replay": "engine.cli.verbs.replay",
+    "shrink": "engine.cli.verbs.shrink",
+    "diff": "engine.cli.verbs.diff",
+    "inspect": "engine.cli.verbs.inspect",
+    "savepoint": "engine.cli.verbs.savepoint",
 }
 """Verb -> the module whose ``command`` it is; imported when the verb is used."""
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.cli.descriptor import JobDescriptor, read_descriptor, write_descriptor
-from engine.cli.options import RunOptions
+from engine.cli.settings import JobDescriptor, RunOptions, read_descriptor, write_descriptor
 from engine.elements.errors import StorageError
 from state_backends.base import seal_json
 from state_backends.files import MemoryFileSystem, write_atomically

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.job_file import load_job
+from engine.cli.settings import load_job
 from engine.elements.errors import JobFileError, JobGraphError
 from engine.graph.job import Job
 

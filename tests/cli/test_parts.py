@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
-from engine.cli.failures import EXIT_CODES, exit_code_of_failure, failure_text
-from engine.cli.options import RunOptions, parse_params
-from engine.cli.restart_text import FORMS, parse_restart
-from engine.cli.run_directory import claim_directory, next_run_directory, write_report
+from engine.cli.runs.directory import claim_directory, next_run_directory, write_report
+from engine.cli.settings import RunOptions, parse_params
+from engine.cli.settings.restarts import FORMS, parse_restart
+from engine.cli.shell import EXIT_CODES, exit_code_of_failure, failure_text
 from engine.elements import errors
 from engine.elements.errors import ConfigurationError, JobFailedError, StorageError, UserFunctionError
 from engine.runtime.config import CheckpointInterval, RunConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engine.cli.terminal import progress_line
+from engine.cli.text import progress_line
 from engine.runtime.execution import Progress
 from state_backends.base import unseal_json
 from tests.cli.conftest import BRISK, Weir

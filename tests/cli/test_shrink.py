@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.explore.case import FIFO, Case
 from engine.explore.token import Token, parse_token
 from engine.faults.fault import parse_fault

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.start_up import PACKAGES, shadowed_packages, start_up_problem
+from engine.cli.shell.start_up import PACKAGES, shadowed_packages, start_up_problem
 from tests.house.project import ROOT
 
 
@@ -56,6 +56,6 @@ def test_a_folder_without_init_does_not_hide_a_package(tmp_path: Path) -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation that lacks a package is no project either."""
     monkeypatch.delitem(sys.modules, "spark_bridge", raising=False)
-    monkeypatch.setattr("engine.cli.start_up.find_spec", lambda name: None)
+    monkeypatch.setattr("engine.cli.shell.start_up.find_spec", lambda name: None)
 
     assert shadowed_packages()["spark_bridge"] == "not found"

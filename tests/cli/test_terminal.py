@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engine.cli.terminal import progress_of, say
+from engine.cli.text import progress_of, say
 from tests.house.project import ROOT
 
 COLUMNS = 80
@@ -60,7 +60,7 @@ def test_progress_is_a_line_that_changes_on_a_terminal_and_a_line_now_and_then_i
     for terminal, expected in ((True, [0, 10, 20]), (False, [0])):
         console = Console(file=io.StringIO(), force_terminal=terminal, width=COLUMNS, no_color=True)
         now = [1_000.0]
-        monkeypatch.setattr("engine.cli.terminal.monotonic", lambda now=now: now[0])
+        monkeypatch.setattr("engine.cli.text.terminal.monotonic", lambda now=now: now[0])
         made.clear()
 
         def how_far(number: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.explore.case import FIFO, Case
 from engine.explore.token import Token, digest_of_job_file
 from tests.cli.conftest import Weir

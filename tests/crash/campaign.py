@@ -24,7 +24,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.cli import places, resume_verb, run_verb
+from engine.cli.settings import places
+from engine.cli.verbs import resume, run
 from operators.files.file_sink import read_committed
 from state_backends.api import state_backend
 from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem
@@ -200,7 +201,7 @@ def _prepare(rules: tuple[FaultRule, ...]) -> None:
     state_backend._MODULES["lsm"] = ("tests.crash.small_stores", "SmallLsmStateBackend")
     if rules:
         failing = FaultInjectingFileSystem(LocalFileSystem(), rules)
-        for verb in (run_verb, resume_verb):
+        for verb in (run, resume):
             verb.place = lambda text: (failing, places.place(text)[1])  # type: ignore[attr-defined]
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.job_file import load_job
-from engine.cli.subjects import load_subject_and_scenario
+from engine.cli.cases import load_subject_and_scenario
+from engine.cli.settings import load_job
 from engine.explore.case import Case
 from engine.explore.runner import FinishedCase, run_case
 from engine.explore.scenario import Scenario

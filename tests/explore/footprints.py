@@ -10,7 +10,7 @@ import sys
 from hashlib import blake2b
 from pathlib import Path
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.explore.case import Case
 from engine.explore.concrete import concretised
 from engine.explore.invariants import Footprint

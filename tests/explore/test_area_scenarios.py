@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.messages import IgnoredBecause
-from engine.cli.explore_verb import _promise_beyond, _swarm
-from engine.cli.job_file import load_job
-from engine.cli.subjects import load_subject, load_subject_and_scenario
+from engine.cli.cases import load_subject, load_subject_and_scenario
+from engine.cli.settings import load_job
+from engine.cli.verbs.explore import _promise_beyond, _swarm
 from engine.explore.campaign import CampaignOrder, explore
 from engine.explore.invariants import invariants_for
 from engine.explore.invariants.transactions import histories_of

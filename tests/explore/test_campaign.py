@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.elements.errors import ConfigurationError
 from engine.explore import campaign
 from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, CampaignReport, explore

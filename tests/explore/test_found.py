@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.explore.case import Case, Setting
 from engine.explore.invariants import invariants_for
 from engine.explore.runner import FinishedCase, run_case

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.job_file import load_job
+from engine.cli.settings import load_job
 from engine.elements.errors import JobFileError
 from engine.explore.scenario import Scenario, read_scenario
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine.cli.subjects import load_subject_and_scenario
+from engine.cli.cases import load_subject_and_scenario
 from engine.explore.case import FIFO, Case, Setting
 from engine.explore.runner import run_case
 from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Story, StoryStep, story_of, tell

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.cli.explore_verb import _promise_beyond, _swarm
-from engine.cli.subjects import load_subject_and_scenario
+from engine.cli.cases import load_subject_and_scenario
+from engine.cli.verbs.explore import _promise_beyond, _swarm
 from engine.elements.errors import ConfigurationError
 from engine.explore.campaign import CampaignOrder, CampaignReport, explore
 from engine.explore.runner import Bounds

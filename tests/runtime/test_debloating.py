@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cli.options import RunOptions
+from engine.cli.settings import RunOptions
 from engine.elements.errors import ConfigurationError
 from engine.graph.job import Job
 from engine.observe.events import CreditChanged, RecordsCaptured, Send, SnapshotTaken

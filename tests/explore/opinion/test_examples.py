@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.elements.operator import Operator
 from engine.explore.case import FIFO, Case
 from engine.explore.opinion import second_opinion

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine import CollectedResults, Job, JobFileError, SequenceSource
-from engine.cli.explore_text import reference_plain, summary_line
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
+from engine.cli.text.exploration import reference_plain, summary_line
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator

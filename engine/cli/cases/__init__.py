@@ -1,0 +1,18 @@
+"""A case for the command line: jobs under test made from job files, a failing run named by its token or its directory,
+and that run made once more.
+"""
+
+from __future__ import annotations
+
+from engine.cli.cases.failing import OpenedRun, open_run
+from engine.cli.cases.named_run import resolve, write_token
+from engine.cli.cases.subjects import load_subject, load_subject_and_scenario
+
+__all__ = [
+    "OpenedRun",
+    "load_subject",
+    "load_subject_and_scenario",
+    "open_run",
+    "resolve",
+    "write_token",
+]

@@ -1,0 +1,45 @@
+"""A failing run that is to be taken apart: made once more, and spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.cli.cases.named_run import resolve
+from engine.explore.case import FIFO
+from engine.explore.concrete import concretised
+from engine.explore.failure_report import standard_invariants
+from engine.explore.runner import run_case
+
+if TYPE_CHECKING:
+    from engine.explore.case import Case
+    from engine.explore.invariant import Violation
+    from engine.explore.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run that was made again. ``promise``: what its output is judged by, ``None`` = what its mode promises;
+    ``violation``: what it violates now, ``None`` = nothing, or not what it was named for."""
+
+    subject: Subject
+    case: Case
+    promise: str | None
+    violation: Violation | None
+
+
+def open_run(name: str, job: str | None, typed: Sequence[str], promise: str | None = None) -> OpenedRun:
+    """Find the run that ``name`` is a token or a file of, and run it; its case comes back spelled out.
+
+    ``job`` and ``typed`` as of :func:`engine.cli.runs.resolve`; ``promise`` takes the place of the recorded one.
+
+    Raises what :func:`engine.cli.runs.resolve` raises.
+    """
+    named = resolve(name, job, typed)
+    case, promise = named.token.to_case(named.subject), named.token.promise if promise is None else promise
+    finished = run_case(named.subject, case, standard_invariants(promise)(case))
+    violation = next((one for one in finished.violations if named.invariant in (None, one.invariant)), None)
+    if case.scheduler != FIFO or case.mix.per_million:
+        case = concretised(finished)
+    return OpenedRun(named.subject, case, promise, violation)

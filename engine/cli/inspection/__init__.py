@@ -1,0 +1,18 @@
+"""A checkpoint for people: read and verified by ``reader``, keyed state and records in flight decoded, two checkpoints
+compared, all of it as data or as lines of text.
+"""
+
+from __future__ import annotations
+
+from engine.cli.inspection.differences import compare, difference_lines
+from engine.cli.inspection.reader import Selection, find_checkpoint, inspect_checkpoint
+from engine.cli.inspection.text import inspection_lines
+
+__all__ = [
+    "Selection",
+    "compare",
+    "difference_lines",
+    "find_checkpoint",
+    "inspect_checkpoint",
+    "inspection_lines",
+]

@@ -1,0 +1,322 @@
+"""Drives one run for the command line: instruments, faults, progress, report, verdict and exit code.
+
+What ``weir run`` and ``weir resume`` have in common once they know which job runs, where and from what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import engine
+from engine.cli.runs.directory import report_json, write_report
+from engine.cli.runs.interference import surroundings, survived
+from engine.cli.runs.ledger_audit import LedgerAudit
+from engine.cli.runs.next_step import next_step
+from engine.cli.runs.savepoints import SavepointWishes
+from engine.cli.settings import SAVEPOINTS_NAME, RunOptions, is_url, note_stopped, place
+from engine.cli.shell import Terminated, failure_text, is_expected
+from engine.cli.text import error_console, progress_line, say, stdout_kept_clean
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.explore.fences import fenced
+from engine.faults.plan import FaultPlan
+from engine.observe.cut_oracle import CutOracle
+from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
+from engine.observe.trace import TraceDigest, TraceWriter
+from engine.report.report import RunFacts, build_report
+from engine.report.text import print_report
+from engine.report.units import format_count, format_ns, plural
+from engine.report.verdict import Verdict, judge_run
+from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.job_state import STOPPED
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from engine.cli.settings import LoadedJob
+    from engine.graph.plan import ExecutionPlan
+    from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.config import RunConfig
+    from engine.runtime.savepoints import SavepointReport
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """One run to be made.
+
+    ``output_dir``   absolute; relative sink paths and ``run.json`` land there;
+    ``storage``      ``None`` = checkpoints in memory; ``storage_dir`` is the directory it was opened in;
+    ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file;
+    ``restore``      go on from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
+    ``paranoid``     forbidden calls of the job's functions are errors;
+    ``ledger``       which record has had which effects is kept, and judged.
+    """
+
+    loaded: LoadedJob
+    options: RunOptions
+    faults: FaultPlan
+    output_dir: str
+    as_json: bool
+    trace: str | None
+    storage: CheckpointStorage | None = None
+    storage_dir: str | None = None
+    incarnation: int = 1
+    restore: bool = False
+    allow_non_restored_state: bool = False
+    restore_from: SavepointRestore | None = None
+    savepoints: SavepointWishes = field(default_factory=SavepointWishes)
+    paranoid: bool = False
+    ledger: bool = False
+
+    @property
+    def savepoint_dir(self) -> str:
+        """Where savepoints go that were given no directory."""
+        root = self.output_dir if self.storage_dir is None or is_url(self.storage_dir) else self.storage_dir
+        return os.path.join(root, SAVEPOINTS_NAME)
+
+
+class _Watcher:
+    """An instrument: knows when the run started, and says from what each resumed one did."""
+
+    def __init__(self, console: Console, announce: bool) -> None:
+        self.started_ns = 0
+        self._console = console
+        self._announce = announce
+
+    def __call__(self, event: TraceEvent) -> None:
+        if event.__class__ is RunStarted:
+            self.started_ns = event.time_ns
+        elif event.__class__ is AttemptStarted and self._announce:
+            self._announce = False
+            if event.restored_checkpoint is None:
+                say(self._console, "no checkpoint had completed: starting from the beginning")
+            else:
+                say(self._console, f"restored checkpoint {event.restored_checkpoint}")
+
+
+def check_orders(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan, savepoints: SavepointWishes) -> None:
+    """Raise :class:`ConfigurationError` when a fault aims at no task, or a savepoint cannot be taken, before anything
+    is created for the run."""
+    savepoints.check()
+    execution = Execution(plan, config)
+    faults.install(execution)
+    if faults.faults:
+        from engine.faults.injector import FaultInjector
+
+        FaultInjector(faults.faults).install(execution)
+    savepoints.install(execution, SAVEPOINTS_NAME)
+
+
+def drive(order: RunOrder) -> int:
+    """Make the run, print and store its report, and return the exit code.
+
+    Raises :class:`engine.elements.errors.WeirError` when the run cannot start: a fault aims at no task, an option
+    makes no sense, the job does not fit its state.
+    """
+    console = error_console()
+    config = order.options.to_config(allow_non_restored_state=order.allow_non_restored_state)
+    plan = order.loaded.job.plan()
+    say(console, first_line(order))
+    announces = order.restore or order.restore_from is not None
+    oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, announces)
+    trace_path = _trace_path(order)
+    around = surroundings(order, config, plan)
+    audit = LedgerAudit(plan, config, order.output_dir) if order.ledger else None
+    with _trace_writer(trace_path) as writers:
+        execution = Execution(
+            around.plan,
+            config,
+            storage=around.storage,
+            file_system=around.file_system,
+            output_dir=order.output_dir,
+            incarnation=order.incarnation,
+            instruments=[oracle, digest, watcher, *writers],
+            restore=order.restore,
+            restore_from=order.restore_from,
+            provenance=None if audit is None else audit.ledger,
+            choices=around.choices,
+            interference=around.injector,
+        )
+        order.faults.install(execution)
+        around.install(execution)
+        order.savepoints.install(execution, order.savepoint_dir)
+        write_report(order.output_dir, _running(order))
+        result = _run(execution, order, console, watcher)
+    for text in around.unused():
+        say(console, f"note: --fault {text} never struck")
+    if result.error is not None and not is_expected(result.error):
+        raise result.error
+    verdict = judge_run(result, oracle, config.protocol)
+    if audit is not None:
+        with stdout_kept_clean(order.as_json):
+            audit.judge()
+        verdict = audit.verdict(verdict)
+    facts = RunFacts(
+        weir_version=engine.__version__,
+        python_version=platform.python_version(),
+        job_file=order.loaded.path,
+        params=order.loaded.params,
+        options=order.options.as_dict(),
+        faults=order.faults.texts(),
+        output_dir=order.output_dir,
+        storage_dir=order.storage_dir,
+        trace_file=trace_path,
+        trace_events=digest.events,
+        trace_digest=digest.hexdigest(),
+    )
+    report = build_report(result, plan, config, oracle, verdict, facts)
+    report["savepoints"] = [_savepoint(one) for one in result.savepoints]
+    if audit is not None:
+        report["ledger"] = audit.as_dict()
+    _note_stopped(order, result)
+    try:
+        write_report(order.output_dir, report)
+    except StorageError as error:
+        if result.error is None:
+            raise
+        say(console, f"warning: {error}")  # what the job failed of comes last, and decides the exit code
+    _tell(order, console, report, result, verdict, [] if audit is None else audit.lines())
+    return verdict.exit_code
+
+
+def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watcher) -> ExecutionResult:
+    try:
+        with (
+            progress_line(console, lambda: watcher.started_ns) as progress,
+            stdout_kept_clean(order.as_json),
+            fenced() if order.paranoid else contextlib.nullcontext(),
+            survived(order),
+        ):
+            return execution.run(progress)
+    except (KeyboardInterrupt, Terminated):
+        if order.storage_dir is not None:
+            say(console, f"Next: {shlex.join(['weir', 'resume', order.storage_dir])}")
+        raise
+
+
+def first_line(order: RunOrder) -> str:
+    """Seed, versions, mode and job: what is needed to do it again."""
+    where = "" if order.storage_dir is None else f", incarnation {order.incarnation}"
+    return (
+        f"weir {engine.__version__} (Python {platform.python_version()}):"
+        f" job {order.loaded.job.name}, mode {order.options.mode}, seed {order.options.seed}{where}"
+    )
+
+
+def _tell(
+    order: RunOrder,
+    console: Console,
+    report: dict[str, Any],
+    result: ExecutionResult,
+    verdict: Verdict,
+    of_ledger: Sequence[str],
+) -> None:
+    print_report(report, console)
+    if order.as_json:
+        click.echo(report_json(report))
+    run = report["run"]
+    say(
+        console,
+        f"{plural(run['source_records'], 'record')}{_again(run)} in {format_ns(run['duration_ns'])} of virtual time,"
+        f" {plural(run['attempts'], 'attempt')}, trace digest {run['trace_digest'][:16]}",
+    )
+    for kill in order.faults.kills:
+        # A fault that did not happen must not pass for one that was survived.
+        if kill.at_ns > run["duration_ns"]:
+            say(console, f"note: --kill {kill} never struck: the run was over at +{format_ns(run['duration_ns'])}")
+    for number, savepoint in enumerate(result.savepoints):
+        option = order.savepoints.option_of(number)
+        if savepoint.path is not None:
+            say(console, f"savepoint {savepoint.checkpoint_id} in {savepoint.path}")
+        if savepoint.error is not None:
+            say(console, f"warning: {option} failed: {savepoint.error}")
+        elif savepoint.path is None:
+            say(console, f"note: {option} never came: the run was over at +{format_ns(run['duration_ns'])}")
+    for line in of_ledger:
+        say(console, line)
+    say(console, f"output in {order.output_dir}")
+    if result.error is not None:
+        say(console, failure_text(result.error))
+    following = next_step(order, verdict, result, _stopped_with(result))
+    say(console, f"{verdict.name}: {verdict.reason}. Next: {following}")
+
+
+def _again(run: Mapping[str, Any]) -> str:
+    return f" ({format_count(run['replayed_records'])} of them again)" if run["replayed_records"] else ""
+
+
+def _note_stopped(order: RunOrder, result: ExecutionResult) -> None:
+    stopped_with = _stopped_with(result)
+    if order.storage_dir is not None and stopped_with is not None:
+        note_stopped(*place(order.storage_dir), stopped_with)
+
+
+def _stopped_with(result: ExecutionResult) -> str | None:
+    """The savepoint with which the job has stopped."""
+    if result.state != STOPPED:
+        return None
+    return next(one.path for one in result.savepoints if one.order.stop is not None)
+
+
+def _savepoint(report: SavepointReport) -> dict[str, Any]:
+    """What came of one savepoint, as plain data."""
+    order = report.order
+    return {
+        "at_ns": order.at_ns,
+        "format": order.savepoint_format.value,
+        "stop": None if order.stop is None else order.stop.value,
+        "checkpoint_id": report.checkpoint_id,
+        "path": report.path,
+        "error": report.error,
+    }
+
+
+def _running(order: RunOrder) -> dict[str, Any]:
+    """What ``run.json`` says until the run has ended, and for ever if it is killed."""
+    return {
+        "schema": "weir-run-started",
+        "weir_version": engine.__version__,
+        "job": {"name": order.loaded.job.name, "file": order.loaded.path, "params": dict(order.loaded.params)},
+        "run": {"state": "running", "options": order.options.as_dict(), "incarnation": order.incarnation},
+    }
+
+
+def _trace_path(order: RunOrder) -> str | None:
+    if order.trace is None:
+        return None
+    if not order.trace:
+        stem = "trace" if order.incarnation == 1 else f"trace-{order.incarnation}"
+        return os.path.join(order.output_dir, f"{stem}.jsonl")
+    if order.trace.endswith(".py"):
+        # `weir run --trace job.py`: the optional FILE has swallowed the job.
+        raise ConfigurationError(
+            f"--trace {order.trace} would write the trace over a Python file\n"
+            "  fix: put --trace behind the job file, or name another file"
+        )
+    return os.path.abspath(order.trace)
+
+
+@contextlib.contextmanager
+def _trace_writer(path: str | None) -> Iterator[Sequence[Instrument]]:
+    """The trace writer, if one is asked for; closed whatever happens, for a trace matters most when things fail."""
+    if path is None:
+        yield ()
+        return
+    try:
+        writer = TraceWriter(LocalFileSystem(), path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"--trace {path}: cannot be written ({error.strerror})\n  fix: name a file in a directory that exists"
+        ) from error
+    try:
+        yield (writer,)
+    finally:
+        writer.close()

@@ -1,0 +1,113 @@
+"""What to type after a run: the end of its last line.
+
+A run is deterministic: the same command gives the same run. So it is never proposed again after it has failed; either
+something is changed in it, or the cause has to be removed first, and the line says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import KeyTypeMismatchError, MalformedRecordError, UserFunctionError
+from engine.faults.plan import KillTask, typed_time
+from engine.runtime.failover import NO_RESTART_HELPS
+
+if TYPE_CHECKING:
+    from engine.cli.runs.driver import RunOrder
+    from engine.cli.settings import RunOptions
+    from engine.report.verdict import Verdict
+    from engine.runtime.execution import ExecutionResult
+
+_OF_THE_JOB = (UserFunctionError, MalformedRecordError, KeyTypeMismatchError, *NO_RESTART_HELPS)
+"""Errors that come again whether or not faults strike."""
+
+FIX_FIRST = "fix the cause, then"
+
+
+def next_step(order: RunOrder, verdict: Verdict, result: ExecutionResult, stopped_with: str | None) -> str:
+    """The command to type next. ``stopped_with``: the savepoint with which the job has stopped."""
+    if stopped_with is not None:
+        return shlex.join([*_command(order, order.options), "--from", stopped_with])
+    if verdict.name == "failed":
+        return _after_failure(order, result)
+    if verdict.name == "unknown":
+        return _after_unknown(order, result)
+    if order.storage_dir is not None and order.options.to_config().protocol.takes_checkpoints:
+        return shlex.join(["weir", "inspect", order.storage_dir])
+    command = _again(order, order.options)
+    if verdict.name == "violated":
+        with_trace = shlex.join([*command, *order.faults.options(), "--trace"])
+        return with_trace if order.trace is None else "read the trace"
+    if not order.faults.is_empty:
+        return shlex.join([*command, *order.faults.options(), "--storage", _unused("state")])
+    # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
+    kill = KillTask(_somebody(order), (result.ended_ns - result.started_ns) // 2)
+    return shlex.join([*_again(order, _surviving(order.options)), "--kill", str(kill)])
+
+
+def _after_failure(order: RunOrder, result: ExecutionResult) -> str:
+    """Faults are not remembered: without them a run goes on, or comes out well, unless the job itself is the cause."""
+    if order.storage_dir is None:
+        command = shlex.join(_again(order, order.options))
+    else:
+        command = shlex.join(["weir", "resume", order.storage_dir])
+    causes, cause = [], result.error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__  # type: ignore[assignment]
+    if order.faults.is_empty or any(isinstance(one, _OF_THE_JOB) for one in causes):
+        return f"{FIX_FIRST} {command}"
+    return command
+
+
+def _after_unknown(order: RunOrder, result: ExecutionResult) -> str:
+    """A savepoint that came too late is taken earlier; one that failed would fail again."""
+    command = [*_again(order, order.options), *order.faults.options()]
+    if any(one.error is not None for one in result.savepoints):
+        return f"{FIX_FIRST} {shlex.join(command)}"
+    if not result.savepoints:
+        return shlex.join([*command, "--trace"])
+    option = "--savepoint-at" if order.savepoints.stop_time is None else "--stop-with-savepoint"
+    return shlex.join([*command, option, typed_time((result.ended_ns - result.started_ns) // 2)])
+
+
+def _again(order: RunOrder, options: RunOptions) -> list[str]:
+    """The command of the run, with these options and without faults, from where it started if that is still there."""
+    start = order.restore_from
+    if start is None or not os.path.exists(start.path):
+        # What the run has claimed may be gone.
+        return _command(order, options)
+    return [*_command(order, options), "--from", start.path, "--claim-mode", start.mode.value]
+
+
+def _command(order: RunOrder, options: RunOptions) -> list[str]:
+    """What was typed, as far as it says which job runs and how."""
+    command = ["weir", "run", order.loaded.path]
+    for name, value in order.loaded.params.items():
+        command += ["--param", f"{name}={value}"]
+    return command + options.as_arguments() + (["--ledger"] if order.ledger else [])
+
+
+def _surviving(options: RunOptions) -> RunOptions:
+    """The options without those under which no run survives a kill."""
+    return replace(
+        options,
+        restart=None if options.restart == "none" else options.restart,
+        acker_timeout=None if options.acker_timeout == "none" else options.acker_timeout,
+    )
+
+
+def _somebody(order: RunOrder) -> str:
+    """The subtask to kill in an example: one after the sources, if there is any."""
+    vertices = order.loaded.job.plan().vertices
+    inner = [vertex for vertex in vertices if not vertex.is_source]
+    return f"{(inner or list(vertices))[0].operators[0].name}[0]"
+
+
+def _unused(name: str) -> str:
+    """A directory that does not exist, called like that."""
+    names = [name, *(f"{name}-{number}" for number in range(2, 100))]
+    return next((one for one in names if not os.path.exists(one)), name)

@@ -1,0 +1,72 @@
+"""``weir diff``: what makes the difference between a failing run and one that passes, or between any two."""
+
+from __future__ import annotations
+
+import click
+
+from engine.cli.cases import OpenedRun, open_run
+from engine.cli.shell import AtLeast
+from engine.cli.text import job_output_dropped
+from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
+from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
+from engine.explore.failure_report import standard_invariants
+from engine.explore.shrink import WAITING, Budget, shorter_bounds
+from engine.explore.token import job_fingerprint
+
+_HELP = """Say at which event two runs part, and what comes of it.
+
+RUN and OTHER are directories of failure reports, their failure.json, or replay tokens. Without OTHER, RUN is compared
+with the nearest run that passes: one fault, choice, checkpoint or record less or otherwise, and the same for as long as
+possible.
+
+\b
+Examples:
+  weir diff failure/
+  weir diff weir2.9xQ… weir2.Mz0…
+
+The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN alone does not fail (any more).
+"""
+
+
+@click.command("diff", help=_HELP)
+@click.argument("run", metavar="RUN")
+@click.argument("other", metavar="[OTHER]", required=False)
+@click.option("--job", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
+@click.option("--runs", type=AtLeast(1), default=DEFAULT_BUDGET.runs, show_default=True, help="At most.")
+def command(run: str, other: str | None, job: str | None, runs: int) -> int:
+    """See the help text."""
+    typed = ["diff", run, *([] if other is None else [other])]
+    with job_output_dropped():
+        named = open_run(run, job, typed)
+        compared = None if other is None else open_run(other, job, typed)
+    if compared is not None:
+        return _compare(named, compared)
+    if named.violation is None:
+        click.echo("unknown: the run does not fail (any more); name another one to compare it with")
+        return EXIT_UNKNOWN
+    click.echo(f"violated {named.violation}")
+    budget = Budget(runs, WAITING.seconds)
+    judges = standard_invariants(named.promise)
+    with job_output_dropped():
+        bounds = shorter_bounds(named.subject, named.case, named.violation)
+        difference = nearest_passing(named.subject, named.case, judges, budget=budget, bounds=bounds)
+    if difference is None or difference.change is None:
+        click.echo(f"no run that passes was found among {runs} that differ in one thing; weir shrink makes it smaller")
+    else:
+        click.echo(f"the nearest passing run: {difference.change.text}")
+        click.echo(difference.describe("this run", "passing"))
+    return EXIT_VIOLATED
+
+
+def _compare(one: OpenedRun, other: OpenedRun) -> int:
+    if job_fingerprint(one.subject) != job_fingerprint(other.subject):
+        raise ConfigurationError(
+            f"the two runs are of different jobs ({one.subject.path} and {other.subject.path}); only runs of one job"
+            " can be compared event by event"
+        )
+    with job_output_dropped():
+        difference = compare_cases(one.subject, one.case, other.case)
+    click.echo(difference.describe("first", "second"))
+    for name, run in (("first", one), ("second", other)):
+        click.echo(f"{name}: {'no violation' if run.violation is None else run.violation}")
+    return EXIT_VALID if difference.same else EXIT_VIOLATED

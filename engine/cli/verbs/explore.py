@@ -1,0 +1,296 @@
+"""``weir explore``: run a job thousands of times, each time with other schedules, settings and faults."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+import engine
+from engine.cli.cases import load_subject, load_subject_and_scenario, write_token
+from engine.cli.runs import failure_directory, report_json, write_text
+from engine.cli.settings import modes as mode_names
+from engine.cli.settings import parse_params
+from engine.cli.shell import AtLeast, OneOf
+from engine.cli.text import (
+    coverage_table,
+    error_console,
+    how_far,
+    job_output_dropped,
+    progress_of,
+    report_plain,
+    say,
+    sometimes_table,
+    summary_line,
+)
+from engine.elements.errors import ConfigurationError
+from engine.runtime.config import parse_duration_ns
+
+if TYPE_CHECKING:
+
+    from engine.explore.campaign import CampaignOrder, CampaignReport, Failure
+    from engine.explore.case import Setting
+    from engine.explore.failure_report import FailureReport
+    from engine.explore.scenario import Scenario
+    from engine.explore.subject import Subject
+    from engine.explore.swarm import Swarm
+    from engine.explore.token import Token
+
+_HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
+judge each run by every invariant.
+
+Every run has a seed of its own. The first failure ends the search: it is replayed, shrunk and explained. Its report
+goes to --out DIR, or to out/<job>/failures/<number>; weir replay, shrink and diff take that directory.
+
+\b
+Examples:
+  weir explore wordcount.py
+  weir explore wordcount.py --runs 100000 --jobs 8
+  weir explore wordcount.py --time 10m --mode aligned --mode unaligned --seed nightly
+  weir explore wordcount.py --fault crash --fault rescale
+  weir explore wordcount.py --savepoints all --fault none
+  weir explore wordcount.py --set batch_size=1 --set checkpoint_interval=5rec
+"""
+
+DEFAULT_RUNS = 1_000
+
+TMPFS = "/dev/shm"
+
+
+@click.command("explore", help=_HELP)
+@click.argument("job_file", metavar="JOB")
+@click.option("--runs", type=AtLeast(1), help=f"Runs to make. [default: {DEFAULT_RUNS}, without --time]")
+@click.option("--time", "duration", metavar="TIME", help="Stop after this long by the wall clock, e.g. 90s or 10m.")
+@click.option("--jobs", type=AtLeast(1), default=1, show_default=True, help="Processes that make runs.")
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=OneOf(mode_names()),
+    help="How checkpoints are taken: each run has one of these. Repeatable. [default: all that take checkpoints]",
+)
+@click.option("--seed", default="0", show_default=True, help="Seed of the search: a number or any text.")
+@click.option(
+    "--promise",
+    type=OneOf(["exactly-once", "at-least-once", "at-most-once", "none"]),
+    help="What the output is judged by. [default: what the mode of a run promises]",
+)
+@click.option(
+    "--fault",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only faults of this kind. Repeatable; 'none' for no faults. [default: every kind that the job can have]",
+)
+@click.option(
+    "--savepoints",
+    type=OneOf(["some", "all", "none"]),
+    help="Runs that take savepoints, stop with them and go on from them. [default: some; with --fault none]",
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
+@click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
+@click.option(
+    "--files",
+    metavar="tmpfs|DIR",
+    help="Real files, in memory or below DIR, instead of simulated ones: slower, and what is not fsynced is not lost.",
+)
+@click.option(
+    "--out", metavar="DIR", help="Write the report of a failure to DIR. [default: out/<job>/failures/<number>]"
+)
+@click.option("--shrink/--no-shrink", default=True, help="Shrink a failure, and compare it with runs that pass.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
+def command(
+    job_file: str,
+    runs: int | None,
+    duration: str | None,
+    jobs: int,
+    modes: tuple[str, ...],
+    seed: str,
+    promise: str | None,
+    kinds: tuple[str, ...],
+    savepoints: str | None,
+    settings: tuple[str, ...],
+    params: tuple[str, ...],
+    keep_going: bool,
+    files: str | None,
+    out: str | None,
+    shrink: bool,
+    as_json: bool,
+) -> int:
+    """See the help text."""
+    from engine.explore.campaign import CampaignOrder, explore
+
+    console = error_console()
+    named = parse_params(params)
+    with job_output_dropped():
+        subject, scenario = load_subject_and_scenario(job_file, named)
+    assert subject.path is not None
+    seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
+    swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
+    swarm = replace(swarm, savepoints=savepoints or ("none" if kinds else "some"))
+    promise = promise or _promise_beyond(scenario, swarm.modes)
+    say(
+        console,
+        f"weir {engine.__version__} (Python {platform.python_version()}): exploring job {subject.label}, seed {seed}",
+    )
+    with _files(files) as directory:
+        order = CampaignOrder(
+            seed=seed,
+            runs=DEFAULT_RUNS if runs is None and seconds is None else runs,
+            seconds=seconds,
+            jobs=jobs,
+            swarm=swarm,
+            promise=promise,
+            keep_going=keep_going,
+            files=directory,
+        )
+        with progress_of(console, how_far) as progress, job_output_dropped():
+            report = explore(partial(load_subject, subject.path, named), order, progress)
+    return _tell(subject, report, as_json=as_json, out=out, shrink=shrink)
+
+
+def _swarm(
+    scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]
+) -> Swarm:
+    """What the command line says comes first, then what the job file says."""
+    from engine.explore.swarm import Swarm
+
+    if not modes:
+        modes = scenario.modes if scenario.names_modes else Swarm().modes
+    asked = kinds or tuple(text for text in scenario.faults if ":" not in text)
+    if asked == ("none",):
+        return Swarm(modes, fixed, (), scenario.config)
+    return Swarm(modes, fixed, asked or None, scenario.config)
+
+
+def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
+    """What the job file promises in the only mode that is searched, where the mode by itself promises nothing: without
+    it, nothing would be compared."""
+    from engine.explore.invariants import promise_of
+    from engine.protocols.registry import protocol_named
+
+    if len(modes) == 1 and promise_of(protocol_named(modes[0])) == "none":
+        return scenario.promises.get(modes[0])
+    return None
+
+
+def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
+    """``('batch_size=1', …)`` as settings of a case: whole numbers, ``true``, ``false``, ``none``, else text.
+
+    Raises :class:`ConfigurationError` on another form, or an unknown name.
+    """
+    from engine.explore.case import Case
+    from engine.explore.savepoints import setting_of
+    from engine.explore.settings import run_config
+
+    settings: dict[str, Setting] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--set {text!r} is not of the form NAME=VALUE; e.g. --set batch_size=1")
+        settings[name] = setting_of(value)
+    run_config(Case(config=settings))
+    return settings
+
+
+@contextmanager
+def _files(asked: str | None) -> Iterator[str | None]:
+    """The directory for real files, gone again afterwards; ``None`` = no real files."""
+    if asked is None:
+        yield None
+        return
+    parent = TMPFS if asked == "tmpfs" else os.path.abspath(asked)
+    if not os.path.isdir(parent):
+        raise ConfigurationError(f"--files {asked}: there is no directory {parent}\n  fix: name one that exists")
+    with tempfile.TemporaryDirectory(prefix="weir-explore-", dir=parent) as directory:
+        yield directory
+
+
+# -- the report ---------------------------------------------------------------------------------------------------
+
+
+def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str | None, shrink: bool) -> int:
+    console = error_console()
+    if report.order.keep_going or not report.failures:
+        # What a search has seen that ended at its first failure says nothing; it is in the JSON report.
+        console.print(coverage_table(report.coverage))
+        console.print(sometimes_table(report.coverage))
+    tokens = [token_of(subject, report.order, failure) for failure in report.failures]
+    place = failure_directory(subject.label, out) if tokens else None
+    written: list[str] = []
+    following = _next_command(subject, report)
+    for number, failure in enumerate(report.failures, start=1):
+        assert place is not None
+        explained = _explain(subject, report.order, failure, shrink, place) if number == 1 else None
+        if explained is not None:
+            written += explained.write(place)
+            command = explained.command
+        else:
+            written.append(write_token(place, number, tokens[number - 1]))
+            command = tokens[number - 1].command("replay", subject, written[-1])
+        if number == 1:
+            following = command
+        else:
+            say(console, f"run {failure.seed}: {failure.violation}\n  {command}")
+    say(console, summary_line(report))
+    plain = report_plain(report, subject, [str(token) for token in tokens], written)
+    if out is not None:
+        write_text(out, "explore.json", report_json(plain))
+    if as_json:
+        click.echo(report_json(plain))
+    name, reason, exit_code = report.verdict
+    say(console, f"{name}: {reason}. Next: {following}")
+    return exit_code
+
+
+@job_output_dropped()
+def _explain(
+    subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool, place: str
+) -> FailureReport | None:
+    """Print the report of a failure; ``None`` when the run cannot be spelled out."""
+    from engine.explore.concrete import concretised
+    from engine.explore.failure_report import failure_report
+    from engine.explore.invariants import invariants_for
+    from engine.explore.runner import run_case
+    from engine.explore.shrink import WAITING
+
+    console = error_console()
+    say(console, f"run {failure.seed} failed; {failure.replayed} of 3 replays did the same. Explaining it …")
+    finished = run_case(subject, failure.case, invariants_for(order.promise), bounds=order.bounds)
+    case = concretised(finished)
+    report = failure_report(
+        subject, case, failure.violation, promise=order.promise, budget=WAITING, shrinking=shrink, comparing=shrink,
+        place=place,
+    )
+    if report is None:
+        say(console, f"{failure.violation}\n  (it could not be made again one choice at a time)")
+        return None
+    say(console, report.text)
+    return report
+
+
+def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
+    """The token of a failed run: its seed, and what could be drawn."""
+    from engine.explore.token import Drawn, Token
+
+    run = Drawn(failure.seed, order.swarm) if failure.drawn else failure.case
+    return Token.of(subject, run, promise=order.promise, digest=failure.digest)
+
+
+def _next_command(subject: Subject, report: CampaignReport) -> str:
+    """What to type next when no run has failed."""
+    assert subject.path is not None
+    command = ["weir", "explore", subject.path]
+    for name, value in subject.params.items():
+        command += ["--param", f"{name}={value}"]
+    runs = report.coverage.runs * 10
+    return shlex.join([*command, "--runs", str(runs), "--seed", f"{report.order.seed}-2"])

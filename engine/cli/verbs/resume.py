@@ -1,0 +1,208 @@
+"""``weir resume``: go on with the job of a storage directory, after whatever ended it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from engine.checkpoint.restore import UnmatchedStateError
+from engine.cli.runs import (
+    RunOrder,
+    SavepointWishes,
+    check_orders,
+    drive,
+    hold_claimed,
+    hold_directory,
+    newest_usable,
+    savepoint_options,
+)
+from engine.cli.settings import (
+    ACCEPT_OPTION,
+    JobDescriptor,
+    LoadedJob,
+    RunOptions,
+    absolute,
+    accept_option,
+    load_job,
+    note_descriptor,
+    place,
+    read_descriptor,
+    run_options,
+    state_options,
+)
+from engine.cli.text import error_console, say
+from engine.elements.errors import JobChangedError, JobFileError, StorageError
+from engine.faults.plan import FaultPlan
+from engine.runtime.shared_files import check_forms
+from engine.runtime.storage_directory import open_storage
+
+_HELP = """Go on with the job that was started with weir run --storage DIR.
+
+The job starts from its newest usable checkpoint, with the options and parameters of the first start; those about
+state may be changed, as long as the checkpoint can be read. A damaged checkpoint is reported and the next older one
+is used. The committed output is that of an undisturbed run.
+
+\b
+Examples:
+  weir resume state/
+  weir resume state/ --json > report.json
+  weir resume state/ --allow-non-restored-state    an operator was removed from the job
+  weir resume state/ --accept-descriptor           weir-job.json was edited: the job file lies elsewhere now
+"""
+
+
+@click.command("resume", help=_HELP)
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--allow-non-restored-state",
+    is_flag=True,
+    help="Drop state of operators that the job has no more, instead of refusing.",
+)
+@accept_option
+@state_options
+@savepoint_options
+@run_options
+def command(
+    directory: str,
+    allow_non_restored_state: bool,
+    accept_descriptor: bool,
+    savepoint_times: tuple[str, ...],
+    savepoint_dir: str | None,
+    savepoint_format: str,
+    stop_time: str | None,
+    drain: bool,
+    kills: tuple[str, ...],
+    fault_texts: tuple[str, ...],
+    paranoid: bool,
+    as_json: bool,
+    trace: str | None,
+    **state: object,
+) -> int:
+    """See the help text."""
+    faults = FaultPlan.parse(kills, fault_texts)
+    if savepoint_dir is not None:
+        savepoint_dir = absolute(savepoint_dir)
+    wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
+    file_system, directory = place(directory)
+    trace = os.path.abspath(trace) if trace else trace
+    # Before holding the directory, which would create a missing one.
+    read_descriptor(file_system, directory, accept=accept_descriptor)
+    with hold_directory(file_system, directory):
+        descriptor = read_descriptor(file_system, directory, accept=accept_descriptor)
+        if accept_descriptor:
+            say(error_console(), f"note: weir-job.json is taken as it is: {descriptor.summary()}")
+        _refuse_stopped(descriptor, directory)
+        _go_to(descriptor.working_dir)
+        loaded = _load_again(descriptor, directory)
+        options = _changed(descriptor.options, state)
+        config = options.to_config()
+        check_orders(loaded.job.plan(), config, faults, wishes)
+        with (
+            hold_claimed(descriptor.restore_from()),
+            open_storage(
+                directory,
+                descriptor.job_name,
+                inline_state_bytes=config.inline_state_bytes,
+                file_system=file_system,
+            ) as opened,
+        ):
+            checkpoint_id, problems = newest_usable(opened.storage, directory)
+            _warn(problems, checkpoint_id)
+            if options != descriptor.options and checkpoint_id is not None:
+                check_forms(opened.storage.read_metadata(checkpoint_id), config.backend().name)
+            if options != descriptor.options or accept_descriptor:
+                note_descriptor(file_system, directory, replace(descriptor, options=options))
+            output_dir = os.path.normpath(os.path.join(directory, descriptor.output_dir))
+            os.makedirs(output_dir, exist_ok=True)
+            order = RunOrder(
+                loaded,
+                options,
+                faults,
+                output_dir,
+                as_json,
+                trace,
+                storage=opened.storage,
+                storage_dir=directory,
+                incarnation=opened.incarnation,
+                restore=True,
+                restore_from=descriptor.restore_from(),
+                savepoints=wishes,
+                allow_non_restored_state=allow_non_restored_state,
+                paranoid=paranoid,
+            )
+            return _drive(order, directory)
+
+
+def _drive(order: RunOrder, directory: str) -> int:
+    try:
+        return drive(order)
+    except UnmatchedStateError as error:
+        # The room that found out knows no command line.
+        error.add_note(f"here: {shlex.join(['weir', 'resume', directory, '--allow-non-restored-state'])}")
+        raise
+
+
+def _changed(options: RunOptions, state: Mapping[str, Any]) -> RunOptions:
+    """The options of the first start with those about state that were typed now."""
+    return replace(options, **{name: value for name, value in state.items() if value is not None})
+
+
+def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:
+    """What a savepoint has committed would be taken back, and done again, from an older checkpoint."""
+    if descriptor.stopped_with is None:
+        return
+    backend = descriptor.options.state_backend
+    options = [] if backend is None else ["--state-backend", backend]
+    again = shlex.join(
+        ["weir", "run", descriptor.job_file, "--from", descriptor.stopped_with, "--storage", "NEW", *options]
+    )
+    raise StorageError(
+        f"{directory}: the job was stopped with savepoint {descriptor.stopped_with}, which is newer than every"
+        f" checkpoint here\n  fix: go on from it: {again}"
+    )
+
+
+def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:
+    if not os.path.exists(descriptor.job_file):
+        raise JobFileError(
+            f"{descriptor.job_file}: the job file that {directory} was started with is gone\n"
+            "  fix: put it back, or write its new place into job_file of "
+            f"{os.path.join(directory, 'weir-job.json')} and add {ACCEPT_OPTION}"
+        )
+    loaded = load_job(descriptor.job_file, descriptor.params, descriptor.options.parallelism)
+    if loaded.job.name != descriptor.job_name:
+        raise JobChangedError(
+            f"{descriptor.job_file} now defines job {loaded.job.name!r}, but {directory} holds job"
+            f" {descriptor.job_name!r}\n"
+            "  fix: give the job its old name, or run the new one with another --storage"
+        )
+    return loaded
+
+
+def _go_to(working_dir: str) -> None:
+    """Relative paths of the job's sources mean what they meant when the run was started."""
+    try:
+        os.chdir(working_dir)
+    except OSError as error:
+        raise StorageError(
+            f"{working_dir}: the directory in which the run was started cannot be entered ({error.strerror})\n"
+            "  the job's relative paths start there; fix: create it, or edit working_dir in weir-job.json and add"
+            f" {ACCEPT_OPTION}"
+        ) from error
+
+
+def _warn(problems: list[str], checkpoint_id: int | None) -> None:
+    console = error_console()
+    for problem in problems:
+        say(console, f"warning: {problem}")
+    if problems:
+        say(
+            console,
+            f"warning: going back to checkpoint {checkpoint_id}; file sinks take back what later ones had committed,"
+            " other sinks will show it a second time",
+        )

@@ -1,0 +1,209 @@
+"""``weir run``: run a job file from the beginning."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import ExitStack
+from dataclasses import replace
+
+import click
+
+import engine
+from engine.checkpoint.restore import UnmatchedStateError
+from engine.cli.runs import (
+    RunOrder,
+    SavepointWishes,
+    check_orders,
+    claim_directory,
+    drive,
+    hold_claimed,
+    hold_directory,
+    next_run_directory,
+    refuse_taken,
+    restore_from,
+    restore_options,
+    savepoint_options,
+    used_incarnations,
+)
+from engine.cli.settings import (
+    OUTPUT_NAME,
+    JobDescriptor,
+    RunOptions,
+    config_options,
+    is_url,
+    load_job,
+    parse_params,
+    place,
+    run_options,
+    write_descriptor,
+)
+from engine.cli.shell import OneOf
+from engine.elements.errors import ConfigurationError
+from engine.faults.plan import FaultPlan
+from engine.runtime.storage_directory import open_storage
+
+_HELP = """Run the job that JOB, a Python file, defines as `job`.
+
+JOB holds a function job(...) that returns an engine.Job, or a variable of that name. Relative sink paths land
+in out/<job>/<number>/, together with run.json, the whole report. All durations are virtual time.
+
+\b
+Examples:
+  weir run wordcount.py
+  weir run wordcount.py --seed 7 --checkpoint-interval 2ms --kill 'count[1]@3ms'
+  weir run wordcount.py --storage state/ --checkpoint-interval 10000rec
+  weir run wordcount.py --param repeat=5000 --json > report.json
+  weir run wordcount.py --stop-with-savepoint 5ms --savepoint-dir saved/
+  weir run wordcount.py --from saved/savepoint-… --parallelism 4
+  weir run wordcount.py --explain mermaid
+  weir run wordcount.py --mode at-least-once --kill 'count[1]@3ms' --ledger
+"""
+
+
+@click.command("run", help=_HELP)
+@click.argument("job_file", metavar="JOB")
+@config_options
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
+@click.option(
+    "--storage",
+    metavar="DIR",
+    help="Keep checkpoints in DIR, a directory or a URL; after a crash go on with weir resume DIR.",
+)
+@click.option("--out", metavar="DIR", help="Directory of this run's output. [default: out/<job>/<number>]")
+@restore_options
+@click.option(
+    "--allow-non-restored-state",
+    is_flag=True,
+    help="With --from: drop state of operators that the job does not have, instead of refusing.",
+)
+@savepoint_options
+@click.option(
+    "--ledger",
+    is_flag=True,
+    help="Keep which record has had which effects, and say which were lost or applied twice, and why. Slow.",
+)
+@run_options
+@click.option(
+    "--explain",
+    is_flag=False,
+    flag_value="text",
+    type=OneOf(["text", "mermaid"]),
+    help="Print the plan on standard output and run nothing.",
+)
+def command(
+    job_file: str,
+    params: tuple[str, ...],
+    storage: str | None,
+    out: str | None,
+    kills: tuple[str, ...],
+    fault_texts: tuple[str, ...],
+    paranoid: bool,
+    as_json: bool,
+    trace: str | None,
+    explain: str | None,
+    restore_path: str | None,
+    claim_mode: str | None,
+    allow_non_restored_state: bool,
+    savepoint_times: tuple[str, ...],
+    savepoint_dir: str | None,
+    savepoint_format: str,
+    stop_time: str | None,
+    drain: bool,
+    ledger: bool,
+    **options: object,
+) -> int:
+    """See the help text."""
+    chosen = RunOptions(**options)  # type: ignore[arg-type]
+    faults = FaultPlan.parse(kills, fault_texts)
+    wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
+    config = chosen.to_config()
+    loaded = load_job(job_file, parse_params(params), chosen.parallelism)
+    if explain is not None:
+        click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
+        return 0
+    # What makes no sense is refused before anything is created.
+    check_orders(loaded.job.plan(), config, faults, wishes)
+    start = restore_from(restore_path, claim_mode, config.backend().name)
+    if allow_non_restored_state and start is None:
+        raise ConfigurationError("--allow-non-restored-state is about state to start from: add --from PATH")
+    if ledger and start is not None:
+        raise ConfigurationError(
+            "--ledger cannot say what is in a snapshot that was taken without it, and --from starts from one\n"
+            "  fix: leave one of the two out"
+        )
+    # A run that goes on from another one may go on with its output, too.
+    continues = None if start is None else loaded.job.name
+    order = RunOrder(
+        loaded,
+        chosen,
+        faults,
+        "",
+        as_json,
+        trace,
+        savepoints=wishes,
+        restore_from=start,
+        allow_non_restored_state=allow_non_restored_state,
+        paranoid=paranoid,
+        ledger=ledger,
+    )
+    with ExitStack() as stack:
+        if storage is None:
+            stack.enter_context(hold_claimed(start))
+            output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out, continues)
+            incarnation = used_incarnations(start, output_dir, loaded.job.name) + 1
+            return _drive(replace(order, output_dir=output_dir, incarnation=incarnation))
+        (file_system, directory), name = place(storage), loaded.job.name
+        stack.enter_context(hold_directory(file_system, directory))
+        refuse_taken(file_system, directory, name)
+        stack.enter_context(hold_claimed(start))
+        if out is None and is_url(directory):
+            # Sinks write to this machine.
+            output_dir = next_run_directory(name)
+        else:
+            output_dir = claim_directory(os.path.join(directory, OUTPUT_NAME) if out is None else out, continues)
+        opened = stack.enter_context(
+            open_storage(
+                directory,
+                name,
+                inline_state_bytes=config.inline_state_bytes,
+                file_system=file_system,
+                behind=used_incarnations(start, output_dir, name),
+            )
+        )
+        descriptor = JobDescriptor.of(
+            loaded,
+            chosen,
+            output_dir=_seen_from(directory, output_dir),
+            working_dir=os.getcwd(),
+            weir_version=engine.__version__,
+            restore_from=start,
+        )
+        write_descriptor(file_system, directory, descriptor)
+        return _drive(
+            replace(
+                order,
+                output_dir=output_dir,
+                storage=opened.storage,
+                storage_dir=directory,
+                incarnation=opened.incarnation,
+            )
+        )
+
+
+def _drive(order: RunOrder) -> int:
+    try:
+        return drive(order)
+    except UnmatchedStateError as error:
+        # The room that found out knows no command line. With storage, the run has begun: it is gone on with.
+        if order.storage_dir is None:
+            error.add_note("here: the same command with --allow-non-restored-state")
+        else:
+            error.add_note(f"here: {shlex.join(['weir', 'resume', order.storage_dir, '--allow-non-restored-state'])}")
+        raise
+
+
+def _seen_from(directory: str, output_dir: str) -> str:
+    """``output_dir`` as the descriptor names it: relative when it lies inside, so that both can be moved together."""
+    inside = not is_url(directory) and os.path.commonpath([directory, output_dir]) == directory
+    return os.path.relpath(output_dir, directory) if inside else output_dir
