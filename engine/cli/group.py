@@ -24,20 +24,8 @@ from engine.cli.shell import (
     termination,
     usage_text,
 )
+from engine.cli.verbs import VERBS
 from engine.elements.errors import EXIT_VALID, ConfigurationError, MissingDependencyError
-
-_VERBS = {
-    "run": "engine.cli.verbs.run",
-    "resume": "engine.cli.verbs.resume",
-    "explore": "engine.cli.verbs.explore",
-    "check": "engine.cli.verbs.check",
-    "replay": "engine.cli.verbs.replay",
-    "shrink": "engine.cli.verbs.shrink",
-    "diff": "engine.cli.verbs.diff",
-    "inspect": "engine.cli.verbs.inspect",
-    "savepoint": "engine.cli.verbs.savepoint",
-}
-"""Verb -> the module whose ``command`` it is; imported when the verb is used."""
 
 _HELP = """A stream-processing engine you can stop, crash, rewind and audit.
 
@@ -61,10 +49,10 @@ class WeirGroup(click.Group):
     """Loads verbs lazily and speaks about errors in one voice."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _VERBS.get(cmd_name)
+        module = VERBS.get(cmd_name)
         if module is None:
             return None
         command: click.Command = import_module(module).command
@@ -74,8 +62,8 @@ class WeirGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The verb; an unknown one is told with the nearest that there is."""
-        if not args[0].startswith("-") and args[0] not in _VERBS:
-            raise no_such_verb(args[0], _VERBS, ctx)
+        if not args[0].startswith("-") and args[0] not in VERBS:
+            raise no_such_verb(args[0], VERBS, ctx)
         return super().resolve_command(ctx, args)
 
     def main(
@@ -149,4 +137,4 @@ def main(context: click.Context) -> None:
     """Only groups the verbs."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help() + "\n", err=True)
-        raise click.UsageError(f"no verb is given; there are {', '.join(_VERBS)}", context)
+        raise click.UsageError(f"no verb is given; there are {', '.join(VERBS)}", context)

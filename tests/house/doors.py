@@ -15,7 +15,7 @@ from textwrap import dedent
 
 from tests.house.determinism import Finding
 
-CONVERTED = ("state_backends",)
+CONVERTED = ("state_backends", "engine.cli")
 
 # A statement may go on within parentheses. Lines of prose that begin with "from" are no statements and do not parse.
 _STATEMENT = re.compile(r"^[ \t]*(?:from|import)[ \t](?:[^\n(]*\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -38,15 +38,16 @@ def _imports(source: str, packages: Iterable[str]) -> Iterator[tuple[int, ast.Im
 def rooms(sources: Mapping[str, str], package: str) -> dict[str, frozenset[str]]:
     """Each folder of a package, dotted, and the names that its door lists."""
     found = {}
+    folder = package.replace(".", "/")
     for path, source in sources.items():
-        parts = path.split("/")
-        if parts[0] == package and len(parts) == 3 and parts[2] == "__init__.py":
+        above, _, name = path.removesuffix("/__init__.py").rpartition("/")
+        if above == folder and path.endswith("/__init__.py"):
             listed = [
                 ast.literal_eval(node.value)
                 for node in ast.parse(source).body
                 if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
             ]
-            found[f"{package}.{parts[1]}"] = frozenset(itertools.chain(*listed))
+            found[f"{package}.{name}"] = frozenset(itertools.chain(*listed))
     return found
 
 
@@ -59,8 +60,8 @@ def past_the_door(sources: Mapping[str, str], packages: Iterable[str] = CONVERTE
         for line, statement in _imports(source, packages):
             for module, name in _imported(statement):
                 what = f"{module}.{name}".rstrip(".")
-                room = ".".join((module if module.count(".") else what).split(".")[:2])
-                if room not in doors or here.startswith(f"{room}.") or (module == room and name in doors[room]):
+                room = next((room for room in doors if f"{what}.".startswith(f"{room}.")), None)
+                if room is None or here.startswith(f"{room}.") or (module == room and name in doors[room]):
                     continue
                 found.append(Finding(path, line, "door", f"{what} is not what {room} lists in its __init__"))
     return found
@@ -80,7 +81,7 @@ def doubled_classes(sources: Mapping[str, str], packages: Iterable[str] = CONVER
     for path, source in sources.items():
         for found in re.finditer(r"^class ([A-Za-z]\w*)", source, re.MULTILINE):
             places[found[1]].append(path)
-    mine = tuple(f"{package}/" for package in packages)
+    mine = tuple(f"{package}/".replace(".", "/") for package in packages)
     return [
         f"{name}: {', '.join(paths)}"
         for name, paths in sorted(places.items())
@@ -93,7 +94,7 @@ def nearly_equal_modules(paths: Iterable[str], packages: Iterable[str] = CONVERT
     places = defaultdict(list)
     for path in paths:
         places[path.rpartition("/")[2].removesuffix(".py")].append(path)
-    mine = tuple(f"{package}/" for package in packages)
+    mine = tuple(f"{package}/".replace(".", "/") for package in packages)
     return [
         f"{', '.join(places[name])}: differ by an s from {', '.join(places[name + 's'])}"
         for name in sorted(places)

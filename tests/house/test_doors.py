@@ -45,8 +45,9 @@ def test_imports_go_through_the_doors() -> None:
 def test_every_folder_has_a_door(package: str) -> None:
     """Each room says what it lists, what lives there in a few lines, and has about 20 modules at most."""
     found = rooms(program(), package)
-    inside = [path for path in program() if path.startswith(f"{package}/")]
-    folders = {".".join(path.split("/")[:2]) for path in inside if path.count("/") > 1}
+    top = package.replace(".", "/") + "/"
+    inside = [path for path in program() if path.startswith(top)]
+    folders = {f"{package}.{path.removeprefix(top).split('/')[0]}" for path in inside if "/" in path.removeprefix(top)}
 
     assert sorted(found) == sorted(folders)
     for room, names in found.items():

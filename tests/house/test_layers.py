@@ -12,7 +12,7 @@ import pytest
 
 from tests.house.project import ROOT, config_list, python_files, setup_cfg
 
-PACKAGES_OF_ROOMS = ("state_backends",)
+PACKAGES_OF_ROOMS = ("state_backends", "engine.cli")
 LAYERS = config_list(setup_cfg()["importlinter:contract:layers"]["layers"])
 ROOMS = [room.strip(" ()") for layer in LAYERS for room in re.split("[:|]", layer)]
 
@@ -27,6 +27,9 @@ VIOLATIONS = {
     "Layers: an arrow may only point down": ("engine/graph/bad.py", "def f():\n    import engine.runtime\n"),
     "Rooms of state_backends: an arrow may only point down": (
         "state_backends/base/bad.py", "def f():\n    import state_backends.heap\n",
+    ),
+    "Rooms of engine.cli: an arrow may only point down": (
+        "engine/cli/shell/bad.py", "import engine.cli.runs\n",
     ),
     "state_backends knows nothing of the engine": ("state_backends/bad.py", "import engine.elements\n"),
     "The runtime imports no instrument": ("engine/runtime/bad.py", "import engine.observe.trace\n"),

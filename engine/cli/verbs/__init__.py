@@ -1,1 +1,18 @@
-"""One module per verb; its ``command`` is what the group ``weir`` finds when the verb is typed."""
+"""What people type after ``weir``: one module per verb."""
+
+from __future__ import annotations
+
+VERBS = {
+    "run": "engine.cli.verbs.run",
+    "resume": "engine.cli.verbs.resume",
+    "explore": "engine.cli.verbs.explore",
+    "check": "engine.cli.verbs.check",
+    "replay": "engine.cli.verbs.replay",
+    "shrink": "engine.cli.verbs.shrink",
+    "diff": "engine.cli.verbs.diff",
+    "inspect": "engine.cli.verbs.inspect",
+    "savepoint": "engine.cli.verbs.savepoint",
+}
+"""Verb -> the module whose ``command`` it is; imported when the verb is used."""
+
+__all__ = ["VERBS"]
