@@ -27,12 +27,12 @@ from pathlib import Path
 from engine.cli.settings import places
 from engine.cli.verbs import resume, run
 from operators.files.file_sink import read_committed
-from state_backends.api import state_backend
 from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.crash import killed_job, stateful_job
 from tests.crash.forked import Ending, weir
 from tests.crash.processes import DESCRIPTOR, expected_rows
+from tests.crash.small_stores import make_stores_small
 from tests.scenarios.live_files import check_live_files
 
 IN_MEMORY = Path("/dev/shm")
@@ -198,7 +198,7 @@ def _difference(expected: dict[str, list[str]], found: dict[str, list[str]]) -> 
 
 def _prepare(rules: tuple[FaultRule, ...]) -> None:
     """In the new process: small stores, and a storage that fails by these rules."""
-    state_backend._MODULES["lsm"] = ("tests.crash.small_stores", "SmallLsmStateBackend")
+    make_stores_small()
     if rules:
         failing = FaultInjectingFileSystem(LocalFileSystem(), rules)
         for verb in (run, resume):

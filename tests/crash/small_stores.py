@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from engine.cli import main
-from state_backends.api import state_backend
+from state_backends import lsm, rocksdb
+from state_backends.api import StateBackend
 from state_backends.lsm import LsmStateBackend
+from state_backends.rocksdb import RocksDBStateBackend
 
 
 class SmallLsmStateBackend(LsmStateBackend):
@@ -17,14 +19,17 @@ class SmallLsmStateBackend(LsmStateBackend):
         super().__init__(incremental, memtable_bytes=40_000, cache_bytes=100_000, level0_trigger=3)
 
 
-def small_rocksdb(incremental: bool = False) -> state_backend.StateBackend:
+def small_rocksdb(incremental: bool = False) -> StateBackend:
     """As ``--state-backend rocksdb`` makes it, but for its sizes."""
-    from state_backends.rocksdb import RocksDBStateBackend
-
     return RocksDBStateBackend(incremental, memtable_bytes=128_000, l0_trigger=3)
 
 
+def make_stores_small() -> None:
+    """From now on the names ``lsm`` and ``rocksdb`` stand for the small ones."""
+    lsm.LsmStateBackend = SmallLsmStateBackend  # type: ignore[misc]
+    rocksdb.RocksDBStateBackend = small_rocksdb  # type: ignore[misc, assignment]
+
+
 if __name__ == "__main__":
-    state_backend._MODULES["lsm"] = ("tests.crash.small_stores", "SmallLsmStateBackend")
-    state_backend._MODULES["rocksdb"] = ("tests.crash.small_stores", "small_rocksdb")
+    make_stores_small()
     main(prog_name="weir")
