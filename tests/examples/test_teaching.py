@@ -120,9 +120,10 @@ def _first_case(path: str, *params: str) -> tuple[Subject, Case]:
     return subject, scenario.case()
 
 
-def test_records_in_flight_are_stored_in_their_scenario() -> None:
-    """The scenario about them has some, in some schedules."""
-    subject, scenario = loaded("examples/teaching/in_flight.py")
+@pytest.mark.parametrize("name", ["in_flight.py", "finishing.py"])
+def test_records_in_flight_are_stored_in_their_scenarios(name: str) -> None:
+    """The scenario about them has some, in some schedules, and so has the one about the end."""
+    subject, scenario = loaded(f"examples/teaching/{name}")
     stored = {"unaligned": 0, "aligned": 0}
     for mode in stored:
         for seed in range(10):
