@@ -328,3 +328,5 @@ CoordinatorInstruction = (
     | FailJob
 )
 CoordinatorInstructions = tuple[CoordinatorInstruction, ...]
+Out = list[CoordinatorInstruction]
+"""What the parts of the coordinator append their instructions to."""

@@ -498,7 +498,7 @@ class CheckpointTrigger:
     def checkpoint_is_due(self, _payload: None) -> None:
         """The instant has come (kernel event)."""
         manager = self._manager
-        if manager.coordinator.is_scheduling:
+        if manager.coordinator.schedule.is_running:
             manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
 
 

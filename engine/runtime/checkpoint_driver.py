@@ -160,7 +160,7 @@ class CheckpointDriver:
         for acknowledgement in instruction.acknowledgements:
             assert isinstance(acknowledgement.state, TaskSnapshot)
             snapshots[acknowledgement.task] = acknowledgement.state
-        manager.counts.completed(checkpoint_id, snapshots, manager.tasks.values(), manager.coordinator.completed_ids)
+        manager.counts.completed(checkpoint_id, snapshots, manager.tasks.values(), manager.coordinator.retained.ids)
         error = _try_io(lambda: manager.files.complete(instruction, snapshots))
         if error is None:
             size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)

@@ -426,7 +426,7 @@ def who_waits(manager: JobManager) -> str:
                 stuck.append(f"{told} ({'; '.join(reasons)})")
             else:
                 others.append(told)
-    pending = manager.coordinator.pending_ids
+    pending = manager.coordinator.pending.ids
     checkpoints = f"; checkpoints pending: {', '.join(map(str, pending))}" if pending else ""
     return f"job manager {manager.state}{checkpoints}; {_first_few([*stuck, *others]) or 'no task'}"
 

@@ -251,7 +251,7 @@ class Failover:
 
     def waits(self, operation: str, payload: object) -> bool:
         """Whether it is not known yet which checkpoint is the newest: then the operation comes again."""
-        if self._manager.coordinator.finalizing_id is None:
+        if self._manager.coordinator.pending.finalizing_id is None:
             return False
         self._once_settled.append((operation, payload))
         return True
@@ -267,7 +267,7 @@ class Failover:
         files = self._manager.files
         try:
             self._settle()
-            completed = self._manager.coordinator.completed_ids
+            completed = self._manager.coordinator.retained.ids
             restored, problems = files.latest(completed)
             if completed and restored is None:
                 # Beginning again would commit a second time what these checkpoints have committed.
@@ -332,7 +332,7 @@ class Failover:
         self.unsettled.clear()
         manager.savepoints.master_died(died.waiting_labels)
         manager.note(f"the job manager was {cause} in attempt {manager.attempt}")
-        for checkpoint_id in died.pending_ids:
+        for checkpoint_id in died.pending.ids:
             reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
             died.statistics.on_failed(checkpoint_id, reason, now, "the job manager died")
         manager.replace_coordinator()

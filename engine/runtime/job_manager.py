@@ -332,7 +332,7 @@ class JobManager:
             self._start_schedule()
 
     def _start_schedule(self) -> None:
-        if not self.coordinator.is_scheduling:
+        if not self.coordinator.schedule.is_running:
             now, first_ns = self.kernel.now_ns, None
             interval_ns = self.coordinator.config.effective_interval_ns
             if self.config.random_first_delay and interval_ns is not None:
@@ -420,7 +420,7 @@ class JobManager:
     def _end_of_job(self) -> None:
         # No further checkpoint: the next thing any task does is to close.
         self.driver.execute(self.coordinator.stop(self.kernel.now_ns))
-        confirmed_id = self.coordinator.latest_completed_id or None
+        confirmed_id = self.coordinator.retained.latest_id or None
         self.end.all_leave()
         for task in self.tasks.values():
             self.mail(task, "may_finish", confirmed_id)

@@ -192,7 +192,7 @@ class CoordinatorDriver:
             case SendTrigger(barrier, tasks):
                 log.barriers[barrier.checkpoint_id] = barrier
                 log.timestamps[barrier.checkpoint_id] = barrier.timestamp_ns
-                log.attempts[barrier.checkpoint_id] = self.coordinator.attempt
+                log.attempts[barrier.checkpoint_id] = self.coordinator.deployment.attempt
                 for task in tasks:
                     log.triggered[task].append(barrier.checkpoint_id)
                     log.trigger_kinds[task].append(barrier.options.kind.name)

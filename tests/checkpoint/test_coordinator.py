@@ -7,7 +7,6 @@ import pytest
 from engine.checkpoint.completed_store import CompletedCheckpoint
 from engine.checkpoint.coordinator import FINAL_CHECKPOINT
 from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.coordinator_state import CoordinatorState
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
     Acknowledge,
@@ -62,7 +61,7 @@ def test_outdated_timer_is_ignored() -> None:
     driver.tell(driver.coordinator.stop(START_NS))
 
     assert driver.coordinator.on_timer(START_NS + 100) == ()
-    assert driver.coordinator.queued == ()
+    assert driver.coordinator.requests.queued == ()
 
 
 def test_first_delay_is_the_drivers_choice() -> None:
@@ -98,7 +97,7 @@ def test_starting_again_aborts_what_is_pending() -> None:
     driver.tell(driver.coordinator.start(START_NS + 30, 1))
 
     assert driver.log.reasons == {1: "CHECKPOINT_COORDINATOR_SUSPEND"}
-    assert driver.coordinator.state is CoordinatorState.SCHEDULING
+    assert driver.coordinator.schedule.is_running
     driver.advance(130)
     assert driver.log.timestamps[2] == START_NS + 130
 
@@ -139,14 +138,14 @@ def test_a_request_that_waited_is_triggered_with_the_time_of_the_trigger() -> No
     driver.advance(100)
     assert driver.log.reasons == {1: "CHECKPOINT_EXPIRED"}
     driver.advance(99)
-    assert driver.coordinator.pending_ids == (2,)
+    assert driver.coordinator.pending.ids == (2,)
     assert driver.log.timestamps[2] == START_NS + 100
     row = driver.coordinator.statistics.rows()[1]
     assert (row.requested_at_ns, row.triggered_at_ns) == (START_NS, START_NS + 100)
 
     driver.advance(1)
 
-    assert driver.coordinator.pending_ids == ()
+    assert driver.coordinator.pending.ids == ()
     assert driver.coordinator.statistics.rows()[1].end_to_end_ns == 100
 
 
@@ -157,7 +156,7 @@ def test_outdated_timeout_is_ignored() -> None:
 
     assert driver.coordinator.on_timeout(1, START_NS + 99) == ()
     assert driver.coordinator.on_timeout(7, START_NS + 100) == ()
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
 
 
 def test_failing_location_counts_as_io_error() -> None:
@@ -203,11 +202,11 @@ def test_slow_deletions_throttle() -> None:
         driver.answer(len(driver.outstanding) - 1)
         decline(driver, checkpoint_id)
     trigger(driver)
-    assert driver.coordinator.pending_ids == ()
+    assert driver.coordinator.pending.ids == ()
 
     driver.answer(0)
 
-    assert driver.coordinator.pending_ids == (3,)
+    assert driver.coordinator.pending.ids == (3,)
 
 
 def test_nothing_is_triggered_between_two_attempts() -> None:
@@ -220,7 +219,7 @@ def test_nothing_is_triggered_between_two_attempts() -> None:
     driver.tell(driver.coordinator.start(driver.now_ns, 2))
     trigger(driver, "s")
 
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
 
 
 def test_unaligned_savepoint_waits_but_overtakes_the_queue() -> None:
@@ -231,12 +230,12 @@ def test_unaligned_savepoint_waits_but_overtakes_the_queue() -> None:
     trigger(driver)
     trigger(driver)
     driver.tell(driver.coordinator.trigger_savepoint("sp", driver.now_ns))
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
 
     decline(driver, 1)
 
     assert driver.log.trigger_kinds[SOURCE] == ["CHECKPOINT", "SAVEPOINT"]
-    assert driver.coordinator.pending_ids == (2,)
+    assert driver.coordinator.pending.ids == (2,)
 
 
 # --- completion -------------------------------------------------------------------------------------------------------
@@ -248,14 +247,14 @@ def test_tasks_hear_of_it_only_when_it_is_durable() -> None:
     trigger(driver)
     driver.answer(0)
     ack(driver, 1)
-    assert driver.coordinator.finalizing_id == 1
+    assert driver.coordinator.pending.finalizing_id == 1
     assert driver.log.completed == {}
-    assert driver.coordinator.completed_ids == ()
+    assert driver.coordinator.retained.ids == ()
 
     driver.answer(0)
 
     assert driver.log.completed == {SOURCE: [[1, -1]], SINK: [[1, -1]]}
-    assert driver.coordinator.completed_ids == (1,)
+    assert driver.coordinator.retained.ids == (1,)
 
 
 def test_metadata_lists_the_parts_in_task_order() -> None:
@@ -301,7 +300,7 @@ def test_nothing_aborts_a_checkpoint_that_is_being_made_durable() -> None:
     assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.BEING_FINALIZED]
     driver.tell(coordinator.abort_pending(DECLINED, driver.now_ns))
     driver.tell(coordinator.on_job_failure(driver.now_ns))
-    assert coordinator.pending_ids == (1,)
+    assert coordinator.pending.ids == (1,)
     with pytest.raises(AssertionError, match="outcome of checkpoint 1"):
         coordinator.restore_point()
     with pytest.raises(AssertionError, match="outcome of checkpoint 1"):
@@ -351,7 +350,7 @@ def test_checkpoint_leaves_an_older_savepoint_alone() -> None:
     driver.tell(driver.coordinator.trigger_savepoint("stop", driver.now_ns, synchronous=True))
     ack(driver, 2)
 
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
     assert driver.log.completed[SINK] == [[2, -1]]
 
 
@@ -364,8 +363,8 @@ def test_plain_savepoint_disturbs_nobody() -> None:
 
     assert driver.log.requests == {"sp": "completed"}
     assert driver.log.completed == {}
-    assert driver.coordinator.pending_ids == (1,)
-    assert driver.coordinator.completed_ids == ()
+    assert driver.coordinator.pending.ids == (1,)
+    assert driver.coordinator.retained.ids == ()
 
 
 def test_unclaimed_checkpoint_is_not_told_as_subsumed() -> None:
@@ -431,7 +430,7 @@ def test_finished_tasks_are_recorded() -> None:
 
     assert driver.log.triggered == {SINK: [1]}
     assert driver.log.written[1].finished.fully_finished_vertices == (0,)
-    assert driver.coordinator.completed_ids == (1,)
+    assert driver.coordinator.retained.ids == (1,)
 
 
 def test_checkpoint_without_any_task_completes() -> None:

@@ -317,7 +317,7 @@ class World:
         """Every file of a retained checkpoint, and of any savepoint, exists."""
         for checkpoint_id, snapshot in self.durable.items():
             is_savepoint = snapshot.kind is SnapshotKind.SAVEPOINT
-            if is_savepoint or (checkpoint_id in self.coordinator.completed_ids and checkpoint_id not in self.doomed):
+            if is_savepoint or (checkpoint_id in self.coordinator.retained.ids and checkpoint_id not in self.doomed):
                 self._assert_whole(checkpoint_id)
 
     def what_is_being_written_is_whole(self) -> None:
@@ -330,7 +330,7 @@ class World:
 
     def completed_means_durable(self) -> None:
         """The store holds nothing that a restart would not find, and never a savepoint."""
-        for checkpoint_id in self.coordinator.completed_ids:
+        for checkpoint_id in self.coordinator.retained.ids:
             assert self.durable[checkpoint_id].kind is not SnapshotKind.SAVEPOINT
 
     def check(self) -> None:
@@ -364,7 +364,7 @@ def next_step(world: World, draw: Callable[[st.SearchStrategy[Any]], Any]) -> No
         "ask": 5,
         "time": 1,
         "decline": 1 if world.triggered else 0,
-        "fail": 1 if world.coordinator.finalizing_id is None else 0,
+        "fail": 1 if world.coordinator.pending.finalizing_id is None else 0,
         "crash": 1,
         "fail or lose an answer": 1 if world.outstanding else 0,
     }
@@ -423,8 +423,8 @@ def test_a_schedule_with_a_crash_at_every_point() -> None:
         before = dict(world.durable)
         finish_one_checkpoint(world)
         world.check()
-        assert world.coordinator.completed_ids[-1] > max(seen, default=0)
-        assert set(world.coordinator.completed_ids) <= {*before, world.coordinator.completed_ids[-1]}
+        assert world.coordinator.retained.ids[-1] > max(seen, default=0)
+        assert set(world.coordinator.retained.ids) <= {*before, world.coordinator.retained.ids[-1]}
         world.end()
         if done < cut:
             break

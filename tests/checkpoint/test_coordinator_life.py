@@ -9,7 +9,6 @@ import pytest
 from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus, RetentionPolicy
 from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.coordinator_state import CoordinatorState
 from engine.checkpoint.messages import (
     Acknowledge,
     Decline,
@@ -52,9 +51,9 @@ def test_acknowledgement_of_an_older_attempt_is_fenced() -> None:
 
     assert [ignored.why for ignored in driver.log.ignored] == [IgnoredBecause.OLDER_ATTEMPT] * 2
     assert driver.private_files() == {"old"}
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
     ack(driver, 1, SINK, attempt=2)
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
 
 
 def test_messages_from_the_future_are_a_bug() -> None:
@@ -129,7 +128,7 @@ def test_restore_aborts_leftovers_and_goes_on_with_the_ids() -> None:
     driver.tell(driver.coordinator.start(driver.now_ns, 2, 1))
 
     assert driver.log.reasons == {2: "JOB_FAILOVER_REGION"}
-    assert driver.coordinator.attempt == 2
+    assert driver.coordinator.deployment.attempt == 2
     assert driver.coordinator.next_checkpoint_id == 3
     assert driver.coordinator.statistics.restored == 1
 
@@ -145,7 +144,7 @@ def test_restore_from_an_older_checkpoint_forgets_newer_ones() -> None:
     trigger(driver)
     decline(driver, 3, attempt=2)
 
-    assert driver.coordinator.completed_ids == (1,)
+    assert driver.coordinator.retained.ids == (1,)
     assert driver.log.aborted[SOURCE] == [[3, 1]]
     assert driver.log.discarded_checkpoints == []
 
@@ -169,7 +168,7 @@ def test_shutdown_deletes_by_policy() -> None:
     driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
 
     assert driver.log.discarded_checkpoints == [1]
-    assert driver.coordinator.completed_ids == ()
+    assert driver.coordinator.retained.ids == ()
     assert driver.coordinator.shut_down(JobStatus.FAILED, driver.now_ns) == ()
     assert driver.coordinator.start(driver.now_ns, 1) == ()
 
@@ -298,11 +297,11 @@ def test_a_region_that_fails_takes_pending_checkpoints_with_it() -> None:
         "pending": "failed:JOB_FAILOVER_REGION",
         "queued": "failed:NOT_ALL_REQUIRED_TASKS_RUNNING",
     }
-    assert coordinator.state is CoordinatorState.SCHEDULING
+    assert coordinator.schedule.is_running
     assert not driver.log.failures
     driver.tell(coordinator.restored(None, driver.now_ns, 2, tasks=(SOURCE, SINK)))
     trigger(driver, "after")
-    assert coordinator.pending_ids == (2,)
+    assert coordinator.pending.ids == (2,)
 
 
 def test_attempts_belong_to_tasks() -> None:
@@ -319,7 +318,7 @@ def test_attempts_belong_to_tasks() -> None:
     ack(driver, 1, SOURCE, SINK, attempt=2)
 
     assert driver.log.durable == [1]
-    assert [coordinator.attempt_of(task) for task in (SOURCE, SINK, OTHER)] == [2, 2, 1]
+    assert [coordinator.deployment.attempt_of(task) for task in (SOURCE, SINK, OTHER)] == [2, 2, 1]
     with pytest.raises(AssertionError, match="future"):
         coordinator.on_acknowledge(Acknowledge(1, 2, OTHER), driver.now_ns)
 
@@ -337,7 +336,7 @@ def test_a_region_that_is_deployed_but_does_not_run_is_waited_for() -> None:
     trigger(driver, "now")
 
     assert set(driver.log.requests.values()) == {"failed:NOT_ALL_REQUIRED_TASKS_RUNNING"}
-    assert coordinator.pending_ids == (1,)
+    assert coordinator.pending.ids == (1,)
 
 
 # --- backlog ----------------------------------------------------------------------------------------------------------
@@ -492,7 +491,7 @@ def test_a_coordinator_goes_on_with_the_table_of_a_dead_one() -> None:
     successor.recover([CompletedCheckpoint(1)], driver.now_ns, next_id=2)
 
     assert successor.statistics.completed == 1
-    assert (successor.attempt, successor.pending_ids, successor.completed_ids) == (0, (), (1,))
+    assert (successor.deployment.attempt, successor.pending.ids, successor.retained.ids) == (0, (), (1,))
 
 
 # --- what a decline measured ------------------------------------------------------------------------------------------

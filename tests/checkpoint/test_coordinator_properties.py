@@ -67,7 +67,7 @@ class Story:
                 if coordinator.next_checkpoint_id > 1:
                     checkpoint_id = draw(st.integers(1, coordinator.next_checkpoint_id - 1))
                     reason = draw(st.sampled_from(REASONS))
-                    attempt = driver.log.attempts.get(checkpoint_id, coordinator.attempt)
+                    attempt = driver.log.attempts.get(checkpoint_id, coordinator.deployment.attempt)
                     decline = Decline(checkpoint_id, attempt, TASKS[0], reason)
                     driver.tell(coordinator.on_decline(decline, now_ns))
             case "answer":
@@ -81,7 +81,7 @@ class Story:
                 self.answer_all()
                 point = coordinator.restore_point()
                 restored_id = None if point is None else point.checkpoint_id
-                driver.tell(coordinator.start(now_ns, coordinator.attempt + 1, restored_id))
+                driver.tell(coordinator.start(now_ns, coordinator.deployment.attempt + 1, restored_id))
 
     def acknowledge(self, task: TaskId, checkpoint_id: int | None = None) -> None:
         """A part for a triggered checkpoint, sent in its attempt; asked again the same part comes again."""
@@ -106,7 +106,7 @@ class Story:
         self.answer_all()
         self.driver.tell(coordinator.trigger_final(self.driver.now_ns))
         self.answer_all()
-        for checkpoint_id in coordinator.pending_ids:
+        for checkpoint_id in coordinator.pending.ids:
             for task in TASKS:
                 self.acknowledge(task, checkpoint_id)
         self.answer_all()
@@ -126,7 +126,7 @@ def test_any_life_keeps_the_promises(data: st.DataObject) -> None:
 
     driver, coordinator = story.driver, story.driver.coordinator
     log = driver.log
-    assert coordinator.pending_ids == ()
+    assert coordinator.pending.ids == ()
     assert log.requests["final"] == "completed"
     ids = range(1, coordinator.next_checkpoint_id)
     assert set(ids) == set(log.durable) | log.reasons.keys()
@@ -149,7 +149,7 @@ def test_retained_checkpoints_exist(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 30))):
         story.step()
         log = story.driver.log
-        retained = story.driver.coordinator.completed_ids
+        retained = story.driver.coordinator.retained.ids
         assert set(retained) <= set(log.durable)
         assert not set(retained) & set(log.discarded_checkpoints)
         assert set(retained) <= log.retained_states.keys()

@@ -65,9 +65,9 @@ def test_placeholders_are_resolved_in_the_metadata() -> None:
     (written, _) = driver.log.written[2].acknowledgements
     assert written.shared == (SharedState("c", "c"), SharedState("b", "b"))
     assert written.is_registered
-    assert driver.coordinator.completed[0].shared == written.shared
+    assert driver.coordinator.retained.entries[0].shared == written.shared
     assert driver.deleted_files() == {"a"}
-    assert driver.coordinator.shared_state_keys == ("b", "c")
+    assert driver.coordinator.retained.shared_keys == ("b", "c")
 
 
 def test_shared_files_are_deleted_after_everything_else() -> None:
@@ -92,7 +92,7 @@ def test_a_message_of_a_stranger_registers_too() -> None:
     deliver(driver, 1, "a", task=(9, 9), private="p")
 
     assert driver.deleted_files() == {"p"}
-    assert driver.coordinator.shared_state_keys == ("a",)
+    assert driver.coordinator.retained.shared_keys == ("a",)
 
 
 def test_a_late_message_registers_too() -> None:
@@ -104,7 +104,7 @@ def test_a_late_message_registers_too() -> None:
 
     assert driver.deleted_files() == {"p"}
     complete(driver, 2, refers_to=("a",))
-    assert driver.coordinator.completed_ids == (2,)
+    assert driver.coordinator.retained.ids == (2,)
 
 
 def test_a_message_that_comes_twice_changes_nothing() -> None:
@@ -127,7 +127,7 @@ def test_an_older_attempt_registers_too() -> None:
     driver.tell(driver.coordinator.start(driver.now_ns, 2))
     trigger(driver)
     deliver(driver, 1, "old", attempt=1)
-    assert driver.coordinator.shared_state_keys == ("old",)
+    assert driver.coordinator.retained.shared_keys == ("old",)
 
     ack(driver, 1, attempt=2)
     assert driver.deleted_files() == set()
@@ -141,7 +141,7 @@ def test_files_of_a_savepoint_are_its_own() -> None:
     driver = driver_of(tolerable_failures=None)
     driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))
     deliver(driver, 1, "a", private="p")
-    assert driver.coordinator.shared_state_keys == ()
+    assert driver.coordinator.retained.shared_keys == ()
 
     decline(driver, 1)
     assert driver.deleted_files() == {"a", "p"}
@@ -162,7 +162,7 @@ def test_a_reference_to_nothing_costs_the_checkpoint_not_the_job() -> None:
     ack(driver, 1, SINK)
 
     assert [one.why for one in driver.log.ignored] == [IgnoredBecause.UNKNOWN_SHARED_STATE]
-    assert driver.coordinator.shared_state_keys == ("a",)
+    assert driver.coordinator.retained.shared_keys == ("a",)
     assert driver.deleted_files() == {"p", "b"}
     driver.advance(50)
     assert driver.log.reasons == {1: "CHECKPOINT_EXPIRED"}
@@ -200,7 +200,7 @@ def test_another_state_for_a_completed_checkpoint_is_discarded() -> None:
     deliver(driver, 1, "b", private="other")
     deliver(driver, 1, private="of a task that had no state", task=SINK)
     assert driver.deleted_files() == {"other", "of a task that had no state"}
-    assert driver.coordinator.shared_state_keys == ("b",)
+    assert driver.coordinator.retained.shared_keys == ("b",)
 
     driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))
     deliver(driver, 2)
@@ -228,7 +228,7 @@ def test_a_base_may_be_deleted_under_a_task() -> None:
 
     assert driver.log.aborted[SOURCE] == [[3, 2]]
     complete(driver, 4, refers_to=("g by 2",))
-    assert driver.coordinator.completed_ids == (4,)
+    assert driver.coordinator.retained.ids == (4,)
 
 
 # --- restores and ends ------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_recovered_checkpoints_are_registered_before_anything_is_subsumed() -> N
     driver = recovered(entry(3, "a", "b"), entry(4, "b", "c"))
     complete(driver, 5, refers_to=("c",))
 
-    assert driver.coordinator.completed_ids == (5,)
+    assert driver.coordinator.retained.ids == (5,)
     assert driver.deleted_files() == {"a", "b"}
     assert driver.log.discarded_checkpoints == [3, 4]
 
@@ -257,7 +257,7 @@ def test_recovered_checkpoints_are_registered_before_anything_is_subsumed() -> N
 def test_an_unclaimed_snapshot_is_not_registered() -> None:
     """Nothing may refer to it: the first checkpoint is full, and its files are left alone for ever."""
     driver = recovered(entry(3, "a", is_unclaimed=True))
-    assert driver.coordinator.shared_state_keys == ()
+    assert driver.coordinator.retained.shared_keys == ()
     complete(driver, 4, "b")
     complete(driver, 5)
 
@@ -282,7 +282,7 @@ def test_a_claimed_savepoint_stays_whole_until_nothing_uses_it() -> None:
     """It is subsumed by the first checkpoint and discarded when the last of its files is out of use."""
     driver = recovered(entry(3, "a", "b", restored_sharing=NO_SHARING))
     complete(driver, 4, refers_to=("a",))
-    assert driver.coordinator.completed_ids == (4,)
+    assert driver.coordinator.retained.ids == (4,)
     assert driver.deleted_files() == {"b"}
     assert driver.log.discarded_checkpoints == []
 
@@ -324,7 +324,7 @@ def test_the_end_of_the_job_releases_what_nothing_uses(
     if completes:
         complete(driver, 1, "a")
     trigger(driver)
-    deliver(driver, driver.coordinator.pending_ids[0], "left over")
+    deliver(driver, driver.coordinator.pending.ids[0], "left over")
     driver.tell(driver.coordinator.shut_down(status, driver.now_ns))
 
     assert driver.deleted_files() == deleted
@@ -336,7 +336,7 @@ def test_files_of_somebody_else_do_not_keep_ours() -> None:
     complete(driver, 4, "b")
     driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
 
-    assert driver.coordinator.completed_ids == (3,)
+    assert driver.coordinator.retained.ids == (3,)
     assert driver.deleted_files() == {"b"}
 
 
@@ -370,7 +370,7 @@ def test_a_refused_id_costs_one_request_and_no_id() -> None:
     trigger(driver, "second")
 
     assert driver.log.requests == {"first": "failed:TRIGGER_CHECKPOINT_FAILURE"}
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
     assert driver.log.failures == []
 
 
@@ -384,4 +384,4 @@ def test_a_message_to_a_dead_coordinator_touches_nothing() -> None:
 
     assert [one.why for one in driver.log.ignored] == [IgnoredBecause.OLDER_ATTEMPT]
     assert driver.deleted_files() == set()
-    assert driver.coordinator.shared_state_keys == ("a",)
+    assert driver.coordinator.retained.shared_keys == ("a",)

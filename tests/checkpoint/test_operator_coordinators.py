@@ -284,7 +284,7 @@ def test_a_failing_part_aborts_before_any_task_is_triggered(reason: CheckpointFa
     (row,) = driver.coordinator.statistics.rows()
     assert row.failure_cause == "committer: no leader"
     trigger(driver)
-    assert driver.coordinator.pending_ids == (2,)
+    assert driver.coordinator.pending.ids == (2,)
     assert driver.coordinator.on_preparation_failed(1, "committer", reason, driver.now_ns) == ()
 
 
@@ -295,7 +295,7 @@ def test_a_failure_that_comes_after_the_trigger_is_late() -> None:
     driver.deliver("enumerator")
 
     assert driver.coordinator.on_preparation_failed(1, "enumerator", IO_ERROR, driver.now_ns) == ()
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
 
 
 def test_a_slow_coordinator_runs_into_the_timeout() -> None:
@@ -303,12 +303,12 @@ def test_a_slow_coordinator_runs_into_the_timeout() -> None:
     driver = Helpers()
     trigger(driver)
     trigger(driver)
-    assert driver.coordinator.pending_ids == (1,)
+    assert driver.coordinator.pending.ids == (1,)
 
     driver.advance(driver.coordinator.config.timeout_ns)
 
     assert driver.log.reasons == {1: "CHECKPOINT_EXPIRED"}
-    assert driver.coordinator.pending_ids == (2,)
+    assert driver.coordinator.pending.ids == (2,)
 
 
 def test_coordinators_see_the_abort_before_the_completion_that_caused_it() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint import coordinator_core
-from engine.checkpoint.coordinator_core import CoordinatorCore
+from engine.checkpoint import trigger_pipeline
+from engine.checkpoint.ending import CheckpointEnding
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
@@ -81,15 +81,15 @@ def test_a_savepoint_that_counts_as_retained(monkeypatch: pytest.MonkeyPatch) ->
     """A checkpoint among the newest two is deleted because of it."""
 
     def mistaken(complete: Any) -> Any:
-        def count(core: Any, pending: Any, pointer: object, now_ns: int, out: Any) -> None:
-            complete(core, pending, pointer, now_ns, out)
+        def count(ending: Any, pending: Any, pointer: object, now_ns: int, out: Any) -> None:
+            complete(ending, pending, pointer, now_ns, out)
             if pending.is_savepoint:
-                core._retain(pending, pointer)
-                core._delete(core._store.take_deletable(()), out)
+                ending._retained.add(pending, pointer)
+                ending._retained.delete_subsumed(out)
 
         return count
 
-    replaced(monkeypatch, CoordinatorCore, "_complete", mistaken)
+    replaced(monkeypatch, CheckpointEnding, "complete", mistaken)
     assert found("savepoint@8us", "V18", retained=2) == ["retained"]
 
 
@@ -97,15 +97,15 @@ def test_a_savepoint_that_subsumes_pending_checkpoints(monkeypatch: pytest.Monke
     """Nobody has heard that anything newer is complete."""
 
     def mistaken(complete: Any) -> Any:
-        def subsume(core: Any, pending: Any, pointer: object, now_ns: int, out: Any) -> None:
-            complete(core, pending, pointer, now_ns, out)
+        def subsume(ending: Any, pending: Any, pointer: object, now_ns: int, out: Any) -> None:
+            complete(ending, pending, pointer, now_ns, out)
             if pending.is_savepoint:
-                for older in [one for _, one in sorted(core._pending.items())]:
-                    core._abort(older, CheckpointFailureReason.CHECKPOINT_SUBSUMED, now_ns, out)
+                for older in ending._pending.in_order:
+                    ending.abort(older, CheckpointFailureReason.CHECKPOINT_SUBSUMED, now_ns, out)
 
         return subsume
 
-    replaced(monkeypatch, CoordinatorCore, "_complete", mistaken)
+    replaced(monkeypatch, CheckpointEnding, "complete", mistaken)
     slow: dict[str, Setting] = {"cost.storage_latency_ns": 4_000, "max_concurrent": 3, "checkpoint_interval": "1us"}
     assert "subsumes" in found("savepoint@8us", "V18", **slow)
 
@@ -197,7 +197,7 @@ def test_a_source_that_starts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_savepoint_with_records_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its barriers overtake, as those of checkpoints do."""
-    monkeypatch.setattr(coordinator_core, "options_for", lambda options, _kind: options)
+    monkeypatch.setattr(trigger_pipeline, "options_for", lambda options, _kind: options)
     slow: dict[str, Setting] = {"mode": "unaligned", "cost.record_ns": 3_000, "checkpoint_interval": "60us"}
     assert found("savepoint@8us", "V19", **slow) == ["in flight"]
 

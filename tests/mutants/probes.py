@@ -445,7 +445,7 @@ def told_of_a_savepoint() -> object:
 
 def retained_beside_a_savepoint() -> object:
     """A savepoint is no checkpoint of the job."""
-    return _with_savepoint().coordinator.completed_ids
+    return _with_savepoint().coordinator.retained.ids
 
 
 def subsumed_savepoint() -> object:

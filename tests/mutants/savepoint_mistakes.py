@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.coordinator_core import CoordinatorCore
+from engine.checkpoint.ending import CheckpointEnding
 from engine.checkpoint.messages import NONE_SUBSUMED, NotifyComplete
 from engine.runtime.source_task import SourceTask
 from tests.mutants.mutant import replaced
@@ -17,27 +17,27 @@ from tests.mutants.mutant import replaced
 @contextmanager
 def savepoint_notifies() -> Iterator[None]:
     """The completion of a savepoint is told to all tasks, as that of a checkpoint is."""
-    complete = CoordinatorCore._complete
+    complete = CheckpointEnding.complete
 
-    def telling(coordinator: Any, pending: Any, pointer: object, now_ns: int, out: list[Any]) -> None:
-        complete(coordinator, pending, pointer, now_ns, out)
+    def telling(ending: Any, pending: Any, pointer: object, now_ns: int, out: list[Any]) -> None:
+        complete(ending, pending, pointer, now_ns, out)
         if pending.is_savepoint and not pending.request.is_synchronous:
             out.append(NotifyComplete(pending.checkpoint_id, NONE_SUBSUMED, pending.plan.commit))
 
-    with replaced(CoordinatorCore, _complete=telling):
+    with replaced(CheckpointEnding, complete=telling):
         yield
 
 
 @contextmanager
 def savepoint_retained() -> Iterator[None]:
     """A savepoint counts among the retained checkpoints, and subsumes older ones."""
-    complete = CoordinatorCore._complete
+    complete = CheckpointEnding.complete
 
-    def retaining(coordinator: Any, pending: Any, *more: Any) -> None:
+    def retaining(ending: Any, pending: Any, *more: Any) -> None:
         pending.request = replace(pending.request, is_savepoint=False)
-        complete(coordinator, pending, *more)
+        complete(ending, pending, *more)
 
-    with replaced(CoordinatorCore, _complete=retaining):
+    with replaced(CheckpointEnding, complete=retaining):
         yield
 
 

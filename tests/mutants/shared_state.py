@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.coordinator_core import CoordinatorCore
+from engine.checkpoint.ending import CheckpointEnding
 from engine.checkpoint.shared_state_registry import SharedStateRegistry, Unused
 from state_backends.changelog.history import LogHistory
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
@@ -52,15 +52,15 @@ def files_outlive_their_last_user() -> Iterator[None]:
 @contextmanager
 def aborted_uploads_forgotten() -> Iterator[None]:
     """An aborted checkpoint takes its uploads out of the registry, and nothing deletes them."""
-    abort = CoordinatorCore._abort
+    abort = CheckpointEnding.abort
 
-    def forgetting(coordinator: Any, pending: Any, *why: Any, **more: Any) -> None:
-        abort(coordinator, pending, *why, **more)
-        entries, aborted = coordinator._registry._entries, pending.checkpoint_id
+    def forgetting(ending: Any, pending: Any, *why: Any, **more: Any) -> None:
+        abort(ending, pending, *why, **more)
+        entries, aborted = ending._retained._registry._entries, pending.checkpoint_id
         for key in [key for key, one in entries.items() if one.created_by == one.last_used == aborted]:
             del entries[key]
 
-    with replaced(CoordinatorCore, _abort=forgetting):
+    with replaced(CheckpointEnding, abort=forgetting):
         yield
 
 

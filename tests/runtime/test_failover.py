@@ -267,7 +267,7 @@ def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover:
         run_on = made._run_kernel
 
         def strike(progress: Any, made: Any = made, run_on: Any = run_on) -> None:
-            while made.manager.coordinator.finalizing_id != 3:
+            while made.manager.coordinator.pending.finalizing_id != 3:
                 assert made.kernel.run(1)
             next(iter(made.manager.tasks.values())).fail(RuntimeError("struck"))
             run_on(progress)

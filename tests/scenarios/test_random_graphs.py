@@ -65,7 +65,7 @@ def commit_once(mode: str, examples: int) -> Counter[str]:
         driven = drive(run)
         assert driven.committed == meaning(run.graph)
         assert driven.oracle.held
-        assert left_in_storage(driven) == set(driven.execution.manager.coordinator.completed_ids)
+        assert left_in_storage(driven) == set(driven.execution.manager.coordinator.retained.ids)
         seen.update(met(driven))
 
     search()

@@ -218,7 +218,7 @@ def failure_parts(execution: Execution) -> tuple[object, ...]:
     return (
         manager.state,
         coordinator.next_checkpoint_id,
-        coordinator.completed_ids,
-        coordinator.finalizing_id,
-        coordinator.is_triggering,
+        coordinator.retained.ids,
+        coordinator.pending.finalizing_id,
+        coordinator.pending.is_preparing,
     )

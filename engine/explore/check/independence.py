@@ -119,11 +119,11 @@ class Independence:
     def _situation(self, execution: Execution, is_calm: bool) -> _Situation:
         coordinator = execution.manager.coordinator
         may_trigger = not execution.kernel.operations().isdisjoint(_TRIGGERS)
-        pending = coordinator.pending_ids
+        pending = coordinator.pending.ids
         newest = None
         if self._overtakes and not is_calm:
-            newest = _ANY if may_trigger or coordinator.is_triggering else max(pending, default=None)
-        return _Situation(may_trigger, coordinator.is_triggering, execution.manager.end.all_ended, newest)
+            newest = _ANY if may_trigger or coordinator.pending.is_preparing else max(pending, default=None)
+        return _Situation(may_trigger, coordinator.pending.is_preparing, execution.manager.end.all_ended, newest)
 
     def _is_independent(self, execution: Execution, event: ScheduledEvent, now: _Situation) -> bool:
         target, operation = event.target, event.operation
@@ -200,7 +200,7 @@ def _all_sources_ended(execution: Execution) -> bool:
 
 
 def _is_last(execution: Execution, event: ScheduledEvent) -> bool:
-    return len(execution.manager.coordinator.missing(event.payload.checkpoint_id)) <= 1
+    return len(execution.manager.coordinator.pending.missing(event.payload.checkpoint_id)) <= 1
 
 
 def _has_effects(vertex: VertexPlan) -> bool:

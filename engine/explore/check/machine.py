@@ -277,7 +277,7 @@ class Machine:
         for task in list(state.declared):
             if manager.tasks.get(task.task_id) is not task:
                 del state.declared[task]
-        pending = (*manager.coordinator.pending_ids, manager.coordinator.finalizing_id)
+        pending = (*manager.coordinator.pending.ids, manager.coordinator.pending.finalizing_id)
         for key in list(state.cuts):
             if key[2] not in pending:
                 del state.cuts[key]

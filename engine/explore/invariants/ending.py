@@ -126,7 +126,7 @@ class Quiescence(Watcher):
             # What a job manager that died was about to delete, its successor does not know of.
             self._coordinator = coordinator
             self._registered.clear()
-        self._registered.update(coordinator.shared_state_keys)
+        self._registered.update(coordinator.retained.shared_keys)
 
     def _on_task(self, event: TaskState) -> None:
         if event.state in ("end_of_data", "finished"):
@@ -153,7 +153,7 @@ class Quiescence(Watcher):
             blocked = [channel.name for channel in task.inputs if channel.blocked]
             if blocked:
                 yield f"{shown(blocked)} is still blocked"
-        pending = manager.coordinator.pending_ids
+        pending = manager.coordinator.pending.ids
         if pending:
             yield f"checkpoints {', '.join(map(str, pending))} are still pending"
 
@@ -201,7 +201,7 @@ class Quiescence(Watcher):
         manager = self.view.execution.manager
         if manager.coordinator is not self._coordinator:
             return []
-        forgotten = self._registered.difference(manager.coordinator.shared_state_keys)
+        forgotten = self._registered.difference(manager.coordinator.retained.shared_keys)
         known = {posixpath.join(job_dir, key) for key in forgotten}
         return [path for path in manager.swept if path in known]
 

@@ -297,7 +297,7 @@ class Sometimes(Watcher):
         if event.checkpoint_id in self._captured:
             self._in_flight.add(event.checkpoint_id)
             self._seen.add("stored in flight")
-        if len(self.view.execution.manager.coordinator.pending_ids) > 1:
+        if len(self.view.execution.manager.coordinator.pending.ids) > 1:
             self._seen.add("overlapped")
         if "committed early" not in self._seen and self._count_commits():
             self._seen.add("committed early")

@@ -130,14 +130,15 @@ class Replay:
                 driver.tell(coordinator.on_acknowledge(self._acknowledge(step), now_ns))
             case "decline":
                 reason = reason_named(step["reason"])
-                decline = Decline(step["cp"], coordinator.attempt, self._task(step["task"]), reason)
+                decline = Decline(step["cp"], coordinator.deployment.attempt, self._task(step["task"]), reason)
                 driver.tell(coordinator.on_decline(decline, now_ns))
             case "advance":
                 driver.advance(step["ms"] * MS)
             case "abort_all":
                 driver.tell(coordinator.abort_pending(reason_named(step["reason"]), now_ns))
             case "start_scheduler":
-                driver.tell(coordinator.start(now_ns, coordinator.attempt, first_delay_ns=step["delay"] * MS))
+                attempt = coordinator.deployment.attempt
+                driver.tell(coordinator.start(now_ns, attempt, first_delay_ns=step["delay"] * MS))
             case "stop_scheduler":
                 driver.tell(coordinator.stop(now_ns))
             case "shutdown":
@@ -152,7 +153,7 @@ class Replay:
                 coordinator.refuse_next_id(reason_named(step["reason"]))
             case "restore_no_claim":
                 driver.tell(coordinator.recover([CompletedCheckpoint(step["cp"], is_unclaimed=True)], now_ns))
-                driver.tell(coordinator.restored(step["cp"], now_ns, coordinator.attempt + 1))
+                driver.tell(coordinator.restored(step["cp"], now_ns, coordinator.deployment.attempt + 1))
                 self._tell_states()
 
     def _trigger(self, step: Vector) -> None:
@@ -175,7 +176,7 @@ class Replay:
         if state is not None:
             check_fields(state, {"private", "shared"}, "a state")
             shared = tuple(_shared(one) for one in state.get("shared", ()))
-        attempt = self.driver.coordinator.attempt
+        attempt = self.driver.coordinator.deployment.attempt
         return Acknowledge(step["cp"], attempt, self._task(step["task"]), state, shared=shared)
 
     # --- what was observed ----------------------------------------------------------------------------------------
@@ -193,11 +194,11 @@ class Replay:
             return {task: logs[name][self._known(task)] for task in wanted}
         match name:
             case "pending":
-                return coordinator.pending_ids
+                return coordinator.pending.ids
             case "completed":
-                return coordinator.completed_ids
+                return coordinator.retained.ids
             case "queued":
-                return len(coordinator.queued)
+                return len(coordinator.requests.queued)
             case "requests":
                 return {label: log.requests.get(label, "pending") for label in wanted}
             case "discarded":
@@ -205,7 +206,7 @@ class Replay:
             case "job_failures":
                 return len(log.failures)
             case "expired":
-                return coordinator.expired_ids
+                return coordinator.pending.expired_ids
             case "return":
                 return not any(getattr(one, "why", None) in _ANSWERED_FALSE for one in driver.last)
             case _:

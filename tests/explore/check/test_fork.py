@@ -35,7 +35,7 @@ def test_copies_go_on_alike_and_apart(state_backend: str) -> None:
     with forking():
         state = machine.start()
         turns = 0
-        while not state.execution.manager.coordinator.pending_ids or turns < 120:
+        while not state.execution.manager.coordinator.pending.ids or turns < 120:
             assert _step(machine, state, turns)
             turns += 3
         copy = machine.copy_of(state)
