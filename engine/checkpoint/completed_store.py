@@ -6,18 +6,19 @@ Rules
   added; a savepoint always goes; if the new entry is a synchronous savepoint anything goes; otherwise anything but
   the newest real checkpoint. So the size may stay above ``num_retained``, and one real checkpoint always remains.
 * *lowest* is the id of the oldest real checkpoint. Shared files that nothing from there on uses are released by the
-  registry of shared state; then subsumed entries below it that nobody uses are deleted by the cleaner, unless they
-  are not ours to delete: savepoints, and entries restored without a claim on them.
+  registry of shared state. Then the cleaner looks at the subsumed entries below *lowest*. One whose files a restored or
+  newer snapshot still uses stays, and is looked at again at the next completion. The others leave, and of these only
+  ours are deleted: never a savepoint, never an entry that was restored without a claim.
 * What happens at the end of the job is the retention policy's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, Protocol, TypeVar
 
-from engine.checkpoint.checkpoints_cleaner import CheckpointsCleaner
 from engine.checkpoint.messages import NONE_COMPLETED
 from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
 from engine.elements.events import SnapshotKind
@@ -106,6 +107,68 @@ class CompletedCheckpoint:
         return RestoreMode.LEGACY if self.is_savepoint else RestoreMode.CLAIM
 
 
+# --- subsumed ones ------------------------------------------------------------------------------------------------
+
+
+class Subsumable(Protocol):
+    """What the cleaner needs to know of a snapshot."""
+
+    @property
+    def checkpoint_id(self) -> int:
+        """Its id."""
+
+    @property
+    def may_be_deleted(self) -> bool:
+        """Whether it is ours."""
+
+
+Entry = TypeVar("Entry", bound=Subsumable)
+
+
+class CheckpointsCleaner(Generic[Entry]):
+    """Holds subsumed snapshots until they may go (Flink: ``CheckpointsCleaner``)."""
+
+    def __init__(self) -> None:
+        self._subsumed: list[Entry] = []
+
+    @property
+    def waiting_ids(self) -> tuple[int, ...]:
+        """Subsumed and still there, in the order of subsumption."""
+        return tuple(entry.checkpoint_id for entry in self._subsumed)
+
+    def add(self, subsumed: Iterable[Entry]) -> None:
+        """Take over what has been subsumed."""
+        self._subsumed += subsumed
+
+    def take_back(self, checkpoint_id: int) -> Entry | None:
+        """A subsumed snapshot is needed after all; ``None`` when it is not here (any more)."""
+        for position, entry in enumerate(self._subsumed):
+            if entry.checkpoint_id == checkpoint_id:
+                return self._subsumed.pop(position)
+        return None
+
+    def clean(self, up_to: int | None, in_use: Container[int] = ()) -> tuple[int, ...]:
+        """Ids to delete now: subsumed ones below ``up_to`` (``None``: all) that nobody uses and that are ours."""
+        kept: list[Entry] = []
+        leaving: list[Entry] = []
+        for entry in self._subsumed:
+            stays = (up_to is not None and entry.checkpoint_id >= up_to) or entry.checkpoint_id in in_use
+            (kept if stays else leaving).append(entry)
+        self._subsumed = kept
+        return tuple(entry.checkpoint_id for entry in leaving if entry.may_be_deleted)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert len(set(self.waiting_ids)) == len(self.waiting_ids), self.waiting_ids
+
+    def fingerprint(self) -> tuple[int, ...]:
+        """All state that decides what happens next; what an id may do is told by who added it."""
+        return self.waiting_ids
+
+
+# --- retained ones ------------------------------------------------------------------------------------------------
+
+
 class CompletedCheckpointStore:
     """Retained checkpoints in id order, and subsumed ones that wait for their deletion in the cleaner."""
 
@@ -133,7 +196,7 @@ class CompletedCheckpointStore:
     @property
     def lowest_id(self) -> int | None:
         """Id of the oldest real checkpoint, ``None`` while there is none."""
-        return next((entry.checkpoint_id for entry in self._entries if not entry.is_savepoint), None)
+        return next((entry.checkpoint_id for entry in self._entries if entry.kind is not SnapshotKind.SAVEPOINT), None)
 
     @property
     def oldest_registered_id(self) -> int | None:
@@ -151,7 +214,7 @@ class CompletedCheckpointStore:
         assert latest is None or added.checkpoint_id > latest.checkpoint_id, (added.checkpoint_id, self.latest_id)
         self._entries.append(added)
         surplus = len(self._entries) - self._num_retained
-        newest_real = next((entry for entry in reversed(self._entries) if not entry.is_savepoint), None)
+        newest_real = next((one for one in reversed(self._entries) if one.kind is not SnapshotKind.SAVEPOINT), None)
         subsumed: list[CompletedCheckpoint] = []
         for entry in self._entries[:-1]:
             if len(subsumed) >= surplus:

@@ -11,7 +11,7 @@ rules for it. From outside, parts are only read:
 =================== =================================================================================================
 ``schedule``        when the next periodic checkpoint is due
 ``requests``        which waiting request is triggered next, and whether it may be yet
-``deployment``      attempts and states of the tasks, hence the plan of a checkpoint
+``plan``            attempts and states of the tasks, hence the plan of a checkpoint
 ``trigger_pipeline`` from the chosen request to the triggers: id, location, operator coordinators, master hooks
 ``pending``         the checkpoints between their ids and their ends
 ``task_messages``   which acknowledgements and declines count
@@ -34,14 +34,12 @@ from collections.abc import Sequence
 
 from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus
 from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.deployment import Deployment
 from engine.checkpoint.ending import CheckpointEnding
 from engine.checkpoint.failure_manager import CheckpointFailureManager
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import Acknowledge, CoordinatorInstructions, Decline, FailJob, Out, TaskId
-from engine.checkpoint.options import needs_channel_state
 from engine.checkpoint.pending import PendingSet
-from engine.checkpoint.plan import CheckpointGraph, TaskStatus
+from engine.checkpoint.plan import CheckpointGraph, Deployment, TaskStatus
 from engine.checkpoint.requests import (
     CheckpointRequestDecider,
     Decision,
@@ -84,9 +82,9 @@ class CheckpointCoordinator:
         self.statistics = CheckpointStatistics() if statistics is None else statistics
         self.config = config
         # Only while no records in flight are stored: capture is for one checkpoint at a time.
-        self._forces_savepoints = not needs_channel_state(options)
+        self._forces_savepoints = not options.needs_channel_state
         self.deployment = Deployment(graph)
-        self.schedule = PeriodicSchedule(config)
+        self.schedule = PeriodicSchedule(config.effective_interval_ns, config.effective_backlog_interval_ns)
         self.requests = CheckpointRequestDecider(config.max_concurrent, config.pause_ns)
         self._failures = CheckpointFailureManager(config.tolerable_failures)
         self.pending = PendingSet()
@@ -113,10 +111,6 @@ class CheckpointCoordinator:
         self._job_status: JobStatus | None = None
 
     # --- queries --------------------------------------------------------------------------------------------------
-
-    @property
-    def _is_over(self) -> bool:
-        return self._job_status is not None
 
     @property
     def waiting_labels(self) -> tuple[str, ...]:
@@ -172,7 +166,7 @@ class CheckpointCoordinator:
         """All tasks of ``attempt`` run: begin to schedule. A new attempt counts as ``restored`` from ``restored_id``
         first. The timer first fires after ``first_delay_ns``, by default after one interval. (Flink draws a random
         delay for the first firing; a driver may pass one in.)"""
-        if self._is_over:
+        if self._job_status is not None:
             return ()
         out: Out = []
         if self.schedule.is_running:
@@ -184,7 +178,7 @@ class CheckpointCoordinator:
 
     def stop(self, now_ns: int) -> CoordinatorInstructions:
         """The job has left the running state: everything queued and pending dies."""
-        if self._is_over:
+        if self._job_status is not None:
             return ()
         out: Out = []
         self._abort_everything(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, now_ns, out)
@@ -248,7 +242,7 @@ class CheckpointCoordinator:
 
     def shut_down(self, status: JobStatus, now_ns: int) -> CoordinatorInstructions:
         """The job is over."""
-        if self._is_over:
+        if self._job_status is not None:
             return ()
         out: Out = []
         self._job_status = status
@@ -316,7 +310,7 @@ class CheckpointCoordinator:
     def _request(self, now_ns: int, request: TriggerRequest) -> CoordinatorInstructions:
         out: Out = []
         self._next_sequence += 1
-        if self._is_over:
+        if self._job_status is not None:
             self._ending.drop(request, CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, out)
             return _finished(out)
         self._follow(self.requests.submit(request, self._situation(now_ns)), now_ns, out)
@@ -324,15 +318,16 @@ class CheckpointCoordinator:
 
     def _recheck(self, now_ns: int, out: Out) -> None:
         """Look at the metadata to be written and at the queue again: something ended that may have been in the way."""
-        self._ending.finalize_next(now_ns, out)
+        if self.pending.fully_acknowledged:
+            self._ending.finalize_next(now_ns, out)
         while self._follow(self.requests.choose(self._situation(now_ns)), now_ns, out):
             pass
 
     def _situation(self, now_ns: int) -> Situation:
         return Situation(
             now_ns,
-            is_triggering=self.pending.is_preparing,
-            pending=len(self.pending),
+            is_triggering=self.pending.preparing_id is not None,
+            pending=len(self.pending.by_id),
             being_deleted=self._deletions.under_way,
             last_completion_ns=self._ending.last_completion_ns,
         )
@@ -398,7 +393,7 @@ class CheckpointCoordinator:
 
     def on_timeout(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
         """The timeout of a checkpoint fired. Ignored when it has ended, or is being made durable."""
-        pending = self.pending.get(checkpoint_id)
+        pending = self.pending.by_id.get(checkpoint_id)
         if pending is None or not self._trigger.is_late(pending, now_ns):
             return ()
         return self._abort(checkpoint_id, CheckpointFailureReason.CHECKPOINT_EXPIRED, now_ns)
@@ -439,14 +434,14 @@ class CheckpointCoordinator:
     def on_acknowledge(self, ack: Acknowledge, now_ns: int) -> CoordinatorInstructions:
         """A task has delivered its part."""
         out: Out = []
-        if self._messages.on_acknowledge(ack, now_ns, out, is_over=self._is_over):
+        if self._messages.on_acknowledge(ack, now_ns, out, is_over=self._job_status is not None):
             self._recheck(now_ns, out)
         return _finished(out)
 
     def on_decline(self, decline: Decline, now_ns: int) -> CoordinatorInstructions:
         """A task will not deliver its part: the checkpoint is over, whichever task says so."""
         out: Out = []
-        if not self._messages.on_decline(decline, now_ns, out, is_over=self._is_over):
+        if not self._messages.on_decline(decline, now_ns, out, is_over=self._job_status is not None):
             return _finished(out)
         return self._abort(decline.checkpoint_id, decline.reason, now_ns, task=decline.task, cause=decline.cause)
 
@@ -461,7 +456,7 @@ class CheckpointCoordinator:
         task: TaskId | None = None,
         cause: str = "",
     ) -> CoordinatorInstructions:
-        pending = self.pending.get(checkpoint_id)
+        pending = self.pending.by_id.get(checkpoint_id)
         if pending is None or not pending.can_be_aborted:
             return ()
         out: Out = []
@@ -484,13 +479,13 @@ class CheckpointCoordinator:
         self.requests.validate()
         self._failures.validate()
         self.pending.validate()
-        self.retained.validate(is_closed=self._is_over and self.pending.finalizing_id is None)
+        self.retained.validate(is_closed=self._job_status is not None and self.pending.finalizing_id is None)
         unforced = [pending for pending in self.pending.in_order if not pending.request.is_forced]
         assert len(unforced) <= self.config.max_concurrent, self.pending.ids
         known = (*self.pending.ids, *self.retained.ids)
         assert all(0 < checkpoint_id < self.next_checkpoint_id for checkpoint_id in known), known
         assert len(set(known)) == len(known), known
-        if self._is_over:
+        if self._job_status is not None:
             assert not self.schedule.is_running
             assert self.pending.ids in ((), (self.pending.finalizing_id,)), self.pending.ids
             assert not self.requests.queued, self.requests.queued
@@ -525,4 +520,7 @@ class CheckpointCoordinator:
 
 def _finished(out: Out) -> CoordinatorInstructions:
     # The driver tears the job down on FailJob: everything else must have been carried out by then.
-    return tuple(sorted(out, key=lambda instruction: isinstance(instruction, FailJob)))
+    last = [instruction for instruction in out if isinstance(instruction, FailJob)]
+    return (
+        (*(instruction for instruction in out if not isinstance(instruction, FailJob)), *last) if last else tuple(out)
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.checkpoint.completed_store import RetentionPolicy
-from engine.checkpoint.options import needs_channel_state
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import CheckpointOptions
 
@@ -58,7 +57,7 @@ class CoordinatorConfig:
 
     def check_fits(self, options: CheckpointOptions) -> None:
         """Raise :class:`ConfigurationError` when checkpoints with these barriers cannot overlap as configured."""
-        if needs_channel_state(options) and self.max_concurrent != 1:
+        if options.needs_channel_state and self.max_concurrent != 1:
             raise ConfigurationError(
                 f"checkpoint setting max_concurrent is {self.max_concurrent}, but unaligned checkpoints store "
                 "the records in flight and cannot overlap; set max_concurrent to 1 or use aligned checkpoints"

@@ -59,7 +59,9 @@ class CheckpointEnding:
 
     def finalize_next(self, now_ns: int, out: Out) -> None:
         """Have the metadata written of the checkpoint whose turn it is, if any."""
-        while (pending := self._pending.next_to_finalize()) is not None:
+        # One at a time: which checkpoint is the newest durable one must be known when the next one is written.
+        while self._pending.fully_acknowledged and self._pending.finalizing_id is None:
+            pending = self._pending.by_id[self._pending.fully_acknowledged.pop(0)]
             try:
                 write = pending.write_instruction()
             except PartlyFinishedUnionStateError:
@@ -88,7 +90,7 @@ class CheckpointEnding:
             for older in self._pending.in_order:
                 if older.checkpoint_id < checkpoint_id and not older.is_savepoint:
                     self.abort(older, CheckpointFailureReason.CHECKPOINT_SUBSUMED, now_ns, out)
-            out.append(NotifyComplete(checkpoint_id, last_subsumed_id, pending.plan.commit))
+            out.append(NotifyComplete(checkpoint_id, last_subsumed_id, pending.plan.wait))
             if self._operator_coordinators:
                 out.append(NotifyCoordinatorsComplete(checkpoint_id, self._operator_coordinators))
         if not pending.is_savepoint:
@@ -130,7 +132,7 @@ class CheckpointEnding:
             out.append(FailJob(reason, checkpoint_id, task))
         if self._operator_coordinators:
             out.append(NotifyCoordinatorsAborted(checkpoint_id, self._operator_coordinators))
-        out.append(NotifyAborted(checkpoint_id, self._retained.latest_id, reason, pending.plan.commit))
+        out.append(NotifyAborted(checkpoint_id, self._retained.latest_id, reason, pending.plan.wait))
 
     def abort_all(self, reason: CheckpointFailureReason, now_ns: int, out: Out) -> None:
         """End all pending checkpoints but the one whose metadata is being written."""

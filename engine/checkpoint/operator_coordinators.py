@@ -18,8 +18,6 @@ Rules (Flink: ``OperatorCoordinatorHolder``, ``SubtaskGatewayImpl``, ``PendingCh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Event = TypeVar("Event")
@@ -140,56 +138,3 @@ class CoordinatorGateways(Generic[Event]):
     def fingerprint(self) -> tuple[object, ...]:
         """All state that decides what happens next."""
         return tuple(gateway.fingerprint() for gateway in self._gateways)
-
-
-@dataclass(slots=True)
-class Preparation:
-    """What a checkpoint waits for before its tasks are triggered: operator coordinators, then master hooks.
-
-    ``coordinator_states``, ``hook_states``: by name, as delivered; opaque here.
-    """
-
-    coordinators: tuple[str, ...] = ()
-    hooks: tuple[str, ...] = ()
-    coordinator_states: dict[str, object] = field(default_factory=dict)
-    hook_states: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def waiting_coordinators(self) -> tuple[str, ...]:
-        """Coordinators whose state is not there yet."""
-        return tuple(name for name in self.coordinators if name not in self.coordinator_states)
-
-    @property
-    def waiting_hooks(self) -> tuple[str, ...]:
-        """Hooks that have not answered yet; they are called only once all coordinators have delivered."""
-        return tuple(name for name in self.hooks if name not in self.hook_states)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the tasks may be triggered."""
-        return not self.waiting_coordinators and not self.waiting_hooks
-
-    def on_coordinator_state(self, name: str, state: object) -> None:
-        """A coordinator has delivered."""
-        assert name in self.waiting_coordinators, name
-        self.coordinator_states[name] = state
-
-    def on_hook_state(self, name: str, state: object) -> None:
-        """A hook has answered."""
-        assert not self.waiting_coordinators, self.waiting_coordinators
-        assert name in self.waiting_hooks, name
-        self.hook_states[name] = state
-
-    def ordered(self, states: dict[str, object], names: Iterable[str]) -> tuple[tuple[str, object], ...]:
-        """Delivered states in the order of their names in the job, not of their arrival."""
-        return tuple((name, states[name]) for name in names)
-
-    def validate(self) -> None:
-        """Assert the invariants."""
-        assert all(name in self.coordinators for name in self.coordinator_states), self.coordinator_states
-        assert all(name in self.hooks for name in self.hook_states), self.hook_states
-        assert not self.hook_states or not self.waiting_coordinators, self.waiting_coordinators
-
-    def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
-        return (self.waiting_coordinators, self.waiting_hooks)

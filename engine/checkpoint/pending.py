@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from engine.checkpoint.messages import Acknowledge, FinishedState, TaskId, WriteMetadata
-from engine.checkpoint.operator_coordinators import Preparation
 from engine.checkpoint.plan import CheckpointPlan, finished_state
 from engine.checkpoint.requests import TriggerRequest
 from engine.checkpoint.shared_state_registry import SharedState
@@ -37,33 +36,34 @@ class PendingPhase(IntEnum):
 
 @dataclass(slots=True)
 class PendingCheckpoint:
-    """What is known of one pending checkpoint."""
+    """What is known of one pending checkpoint.
+
+    ``coordinators``, ``hooks``: the names of those that deliver before its tasks are triggered: operator coordinators,
+    then master hooks. ``waiting``: the tasks that have yet to acknowledge; ``is_savepoint``: the user will own it.
+    """
 
     barrier: CheckpointBarrier
     request: TriggerRequest
     plan: CheckpointPlan
+    coordinators: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
     phase: PendingPhase = PendingPhase.INITIALIZING
     acknowledgements: dict[TaskId, Acknowledge] = field(default_factory=dict)
-    preparation: Preparation = field(default_factory=Preparation)
+    checkpoint_id: int = field(init=False)
+    is_savepoint: bool = field(init=False)
     waiting: dict[TaskId, None] = field(init=False)
+    _coordinator_states: dict[str, object] = field(default_factory=dict)
+    _hook_states: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.checkpoint_id = self.barrier.checkpoint_id
+        self.is_savepoint = self.request.is_savepoint
         self.waiting = dict.fromkeys(self.plan.wait)
-
-    @property
-    def checkpoint_id(self) -> int:
-        """Its id."""
-        return self.barrier.checkpoint_id
 
     @property
     def kind(self) -> SnapshotKind:
         """Checkpoint, full checkpoint or savepoint."""
         return self.barrier.options.kind
-
-    @property
-    def is_savepoint(self) -> bool:
-        """Whether the user will own it."""
-        return self.request.is_savepoint
 
     @property
     def has_location(self) -> bool:
@@ -75,10 +75,30 @@ class PendingCheckpoint:
         """Not while its metadata is being written: it may be durable already."""
         return self.phase is not PendingPhase.FINALIZING
 
+    # --- before the tasks are triggered ---------------------------------------------------------------------------
+
     @property
-    def is_fully_acknowledged(self) -> bool:
-        """Whether every task it waits for has delivered."""
-        return not self.waiting
+    def waiting_coordinators(self) -> tuple[str, ...]:
+        """Coordinators whose state is not there yet."""
+        return tuple(name for name in self.coordinators if name not in self._coordinator_states)
+
+    @property
+    def waiting_hooks(self) -> tuple[str, ...]:
+        """Hooks that have not answered yet; they are called only once all coordinators have delivered."""
+        return tuple(name for name in self.hooks if name not in self._hook_states)
+
+    def on_coordinator_state(self, name: str, state: object) -> None:
+        """A coordinator has delivered."""
+        assert name in self.waiting_coordinators, name
+        self._coordinator_states[name] = state
+
+    def on_hook_state(self, name: str, state: object) -> None:
+        """A hook has answered."""
+        assert not self.waiting_coordinators, self.waiting_coordinators
+        assert name in self.waiting_hooks, name
+        self._hook_states[name] = state
+
+    # --- parts of the tasks ---------------------------------------------------------------------------------------
 
     def record(self, acknowledgement: Acknowledge) -> None:
         """Take the part of a task it waits for."""
@@ -112,8 +132,9 @@ class PendingCheckpoint:
             self.ordered_acknowledgements(),
             finished,
             self.barrier.options,
-            self.preparation.ordered(self.preparation.coordinator_states, self.preparation.coordinators),
-            self.preparation.ordered(self.preparation.hook_states, self.preparation.hooks),
+            # In the order of their names in the job, not of their arrival.
+            tuple((name, self._coordinator_states[name]) for name in self.coordinators),
+            tuple((name, self._hook_states[name]) for name in self.hooks),
         )
 
     def validate(self) -> None:
@@ -121,12 +142,14 @@ class PendingCheckpoint:
         assert not any(task in self.waiting for task in self.acknowledgements), self.checkpoint_id
         assert len(self.waiting) + len(self.acknowledgements) == len(self.plan.wait), self.checkpoint_id
         if self.phase >= PendingPhase.FULLY_ACKNOWLEDGED:
-            assert self.is_fully_acknowledged, (self.checkpoint_id, self.waiting)
-        self.preparation.validate()
+            assert not self.waiting, (self.checkpoint_id, self.waiting)
+        assert all(name in self.coordinators for name in self._coordinator_states), self._coordinator_states
+        assert all(name in self.hooks for name in self._hook_states), self._hook_states
+        assert not self._hook_states or not self.waiting_coordinators, self.waiting_coordinators
         if self.phase < PendingPhase.TRIGGERED:
             assert not self.acknowledgements, self.checkpoint_id
         else:
-            assert self.preparation.is_complete, self.checkpoint_id
+            assert not self.waiting_hooks, self.checkpoint_id
 
     def fingerprint(self, now_ns: int) -> tuple[object, ...]:
         """All state that decides what happens next; times relative to ``now_ns``."""
@@ -138,7 +161,7 @@ class PendingCheckpoint:
             self.request.label,
             self.barrier.timestamp_ns - now_ns,
             int(self.phase),
-            self.preparation.fingerprint(),
+            (self.waiting_coordinators, self.waiting_hooks),
             tuple(self.waiting),
             tuple(sorted(self.acknowledgements)),
         )
@@ -149,63 +172,49 @@ class PendingSet:
     written and which one's is being written, and the ids that have expired last."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, PendingCheckpoint] = {}
-        self._preparing_id: int | None = None
-        self._fully_acknowledged: list[int] = []
-        self._finalizing_id: int | None = None
+        self.by_id: dict[int, PendingCheckpoint] = {}
+        self.preparing_id: int | None = None
+        """The checkpoint whose barriers have not been sent yet."""
+        self.finalizing_id: int | None = None
+        """The checkpoint whose metadata is being written."""
+        self.fully_acknowledged: list[int] = []
+        """The checkpoints whose metadata is to be written, in the order in which their last parts came."""
         self._expired: deque[int] = deque(maxlen=_REMEMBERED_EXPIRED)
-
-    def __len__(self) -> int:
-        return len(self._by_id)
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Pending checkpoints, oldest first."""
-        return tuple(sorted(self._by_id))
+        return tuple(sorted(self.by_id))
 
     @property
     def in_order(self) -> tuple[PendingCheckpoint, ...]:
         """The checkpoints of ``ids``."""
-        return tuple(self._by_id[checkpoint_id] for checkpoint_id in sorted(self._by_id))
-
-    @property
-    def is_preparing(self) -> bool:
-        """Whether there is a checkpoint whose barriers have not been sent yet."""
-        return self._preparing_id is not None
-
-    @property
-    def finalizing_id(self) -> int | None:
-        """The checkpoint whose metadata is being written."""
-        return self._finalizing_id
+        return tuple(self.by_id[checkpoint_id] for checkpoint_id in sorted(self.by_id))
 
     @property
     def expired_ids(self) -> tuple[int, ...]:
         """The last expired ids, oldest first."""
         return tuple(self._expired)
 
-    def get(self, checkpoint_id: int) -> PendingCheckpoint | None:
-        """The checkpoint, ``None`` when it is not pending."""
-        return self._by_id.get(checkpoint_id)
-
     def missing(self, checkpoint_id: int) -> tuple[TaskId, ...]:
         """The tasks that have yet to acknowledge a pending checkpoint; none of one that is not pending."""
-        pending = self._by_id.get(checkpoint_id)
+        pending = self.by_id.get(checkpoint_id)
         return () if pending is None else tuple(pending.waiting)
 
     def in_preparation(self, checkpoint_id: int) -> PendingCheckpoint | None:
         """The checkpoint, ``None`` unless it waits for operator coordinators or master hooks."""
-        pending = self._by_id.get(checkpoint_id)
+        pending = self.by_id.get(checkpoint_id)
         return pending if pending is not None and pending.phase is PendingPhase.PREPARING else None
 
     def add(self, pending: PendingCheckpoint) -> None:
         """The checkpoint got its id and is being prepared."""
-        self._by_id[pending.checkpoint_id] = pending
-        self._preparing_id = pending.checkpoint_id
+        self.by_id[pending.checkpoint_id] = pending
+        self.preparing_id = pending.checkpoint_id
 
     def triggered(self, pending: PendingCheckpoint) -> None:
         """Everything that comes before the barriers is done."""
         pending.phase = PendingPhase.TRIGGERED
-        self._preparing_id = None
+        self.preparing_id = None
         # It may wait for no task at all.
         self._queue_if_acknowledged(pending)
 
@@ -215,59 +224,53 @@ class PendingSet:
         return self._queue_if_acknowledged(pending)
 
     def _queue_if_acknowledged(self, pending: PendingCheckpoint) -> bool:
-        if pending.is_fully_acknowledged:
+        if not pending.waiting:
             pending.phase = PendingPhase.FULLY_ACKNOWLEDGED
-            self._fully_acknowledged.append(pending.checkpoint_id)
-        return pending.is_fully_acknowledged
-
-    def next_to_finalize(self) -> PendingCheckpoint | None:
-        """The checkpoint whose turn it is; ``None`` while the metadata of another one is being written."""
-        if self._finalizing_id is not None or not self._fully_acknowledged:
-            return None
-        return self._by_id[self._fully_acknowledged.pop(0)]
+            self.fully_acknowledged.append(pending.checkpoint_id)
+        return not pending.waiting
 
     def finalize(self, pending: PendingCheckpoint) -> None:
         """Its metadata is being written from now on."""
         pending.phase = PendingPhase.FINALIZING
-        self._finalizing_id = pending.checkpoint_id
+        self.finalizing_id = pending.checkpoint_id
 
     def finalized(self, checkpoint_id: int) -> PendingCheckpoint:
         """The metadata has been written, or could not be."""
-        assert self._finalizing_id == checkpoint_id, f"no metadata of checkpoint {checkpoint_id} is being written"
-        self._finalizing_id = None
-        return self._by_id[checkpoint_id]
+        assert self.finalizing_id == checkpoint_id, f"no metadata of checkpoint {checkpoint_id} is being written"
+        self.finalizing_id = None
+        return self.by_id[checkpoint_id]
 
     def remove(self, pending: PendingCheckpoint, *, expired: bool = False) -> None:
         """It is pending no longer."""
         checkpoint_id = pending.checkpoint_id
-        del self._by_id[checkpoint_id]
-        if self._preparing_id == checkpoint_id:
-            self._preparing_id = None
-        if checkpoint_id in self._fully_acknowledged:
-            self._fully_acknowledged.remove(checkpoint_id)
+        del self.by_id[checkpoint_id]
+        if self.preparing_id == checkpoint_id:
+            self.preparing_id = None
+        if checkpoint_id in self.fully_acknowledged:
+            self.fully_acknowledged.remove(checkpoint_id)
         if expired:
             self._expired.append(checkpoint_id)
 
     def validate(self) -> None:
         """Assert the invariants."""
         by_phase: dict[PendingPhase, list[int]] = {phase: [] for phase in PendingPhase}
-        for checkpoint_id, pending in self._by_id.items():
+        for checkpoint_id, pending in self.by_id.items():
             pending.validate()
             by_phase[pending.phase].append(checkpoint_id)
         prepared = by_phase[PendingPhase.INITIALIZING] + by_phase[PendingPhase.PREPARING]
-        assert prepared == ([] if self._preparing_id is None else [self._preparing_id]), by_phase
-        finalizing = [] if self._finalizing_id is None else [self._finalizing_id]
+        assert prepared == ([] if self.preparing_id is None else [self.preparing_id]), by_phase
+        finalizing = [] if self.finalizing_id is None else [self.finalizing_id]
         assert by_phase[PendingPhase.FINALIZING] == finalizing, by_phase
-        waiting = self._fully_acknowledged
+        waiting = self.fully_acknowledged
         assert sorted(by_phase[PendingPhase.FULLY_ACKNOWLEDGED]) == sorted(waiting), by_phase
         assert finalizing or not waiting, waiting
 
     def fingerprint(self, now_ns: int) -> tuple[object, ...]:
         """All state that decides what happens next; times relative to ``now_ns``."""
         return (
-            self._preparing_id,
-            tuple(self._fully_acknowledged),
-            self._finalizing_id,
+            self.preparing_id,
+            tuple(self.fully_acknowledged),
+            self.finalizing_id,
             tuple(self._expired),
             tuple(pending.fingerprint(now_ns) for pending in self.in_order),
         )

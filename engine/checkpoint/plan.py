@@ -1,8 +1,13 @@
-"""Which tasks a checkpoint triggers, waits for and notifies (Flink: ``DefaultCheckpointPlanCalculator``).
+"""The tasks of the job, and which of them a checkpoint triggers and waits for.
 
-Rules
------
-* All tasks running: trigger the sources, wait for and notify all.
+Rules of the deployment
+-----------------------
+* An attempt belongs to a task. After the restart of a region its tasks are in a newer attempt than the others, which
+  go on in theirs. Messages carry the attempt they were sent in; those of an older attempt of their task change nothing.
+
+Rules of a plan (Flink: ``DefaultCheckpointPlanCalculator``)
+-----------------------------------------------------------
+* All tasks running: trigger the sources, wait for all. Those that were waited for hear of the completion or the abort.
 * A finished task, with checkpoints after tasks finish switched off, refuses the plan. So does any task that would
   have to be waited for and does not run.
 * Otherwise finished tasks are left out, and triggered are the unfinished tasks that have no unfinished predecessor:
@@ -16,11 +21,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.checkpoint.messages import Acknowledge, FinishedState, TaskId
+from engine.checkpoint.messages import Acknowledge, Decline, FinishedState, TaskId
 from engine.graph.plan import ExecutionPlan
 
 
@@ -63,9 +68,7 @@ class CheckpointGraph:
     def tasks(self) -> tuple[TaskId, ...]:
         """All tasks in order."""
         return tuple(
-            (vertex, subtask)
-            for vertex, parallelism in enumerate(self.parallelisms)
-            for subtask in range(parallelism)
+            (vertex, subtask) for vertex, parallelism in enumerate(self.parallelisms) for subtask in range(parallelism)
         )
 
     @classmethod
@@ -94,7 +97,7 @@ class CheckpointGraph:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Tasks to trigger, to wait for (and to notify), and those that have finished; all in task order."""
+    """Tasks to trigger, to wait for and to notify, and those that have finished; all in task order."""
 
     trigger: tuple[TaskId, ...]
     wait: tuple[TaskId, ...]
@@ -102,17 +105,12 @@ class CheckpointPlan:
     fully_finished_vertices: tuple[int, ...] = ()
     parallelisms: tuple[int, ...] = ()
 
-    @property
-    def commit(self) -> tuple[TaskId, ...]:
-        """Tasks that hear of completion or abort: those that were waited for."""
-        return self.wait
-
 
 def compute_checkpoint_plan(
     graph: CheckpointGraph, statuses: Mapping[TaskId, TaskStatus], *, after_tasks_finish: bool = True
 ) -> CheckpointPlan:
     """The plan for a checkpoint triggered now; raises :class:`TasksNotRunningError`."""
-    tasks = graph.tasks()
+    tasks = sorted(statuses)
     finished = tuple(task for task in tasks if statuses[task] is TaskStatus.FINISHED)
     if finished and not after_tasks_finish:
         raise TasksNotRunningError(finished[0])
@@ -129,9 +127,7 @@ def compute_checkpoint_plan(
     trigger = tuple(
         (vertex, subtask)
         for vertex, subtask in unfinished
-        if not any(
-            _has_unfinished_source(edge, subtask, statuses, open_subtasks) for edge in incoming[vertex]
-        )
+        if not any(_has_unfinished_source(edge, subtask, statuses, open_subtasks) for edge in incoming[vertex])
     )
     fully_finished = tuple(vertex for vertex, subtasks in enumerate(open_subtasks) if not subtasks)
     return CheckpointPlan(trigger, unfinished, finished, fully_finished, graph.parallelisms)
@@ -145,9 +141,7 @@ def _has_unfinished_source(
 ) -> bool:
     if edge.connections is None:
         return bool(open_subtasks[edge.source])
-    return any(
-        statuses[edge.source, source] is not TaskStatus.FINISHED for source in edge.connections[subtask]
-    )
+    return any(statuses[edge.source, source] is not TaskStatus.FINISHED for source in edge.connections[subtask])
 
 
 def finished_state(plan: CheckpointPlan, acknowledgements: Mapping[TaskId, Acknowledge]) -> FinishedState:
@@ -174,3 +168,71 @@ def finished_state(plan: CheckpointPlan, acknowledgements: Mapping[TaskId, Ackno
             raise PartlyFinishedUnionStateError(vertex)
         partly += sorted(finished)
     return FinishedState(tuple(fully), tuple(partly))
+
+
+class Deployment:
+    """Attempts and states of all tasks; see the rules at the top of the module."""
+
+    def __init__(self, graph: CheckpointGraph) -> None:
+        self._graph = graph
+        self.tasks = graph.tasks()
+        """All tasks in order."""
+        self._attempt = 0
+        # That of this coordinator; 0 before it has begun.
+        self._first_attempt = 0
+        # An older attempt than the current one for tasks that a regional restart left alone.
+        self._attempts: dict[TaskId, int] = dict.fromkeys(self.tasks, 0)
+        self._statuses: dict[TaskId, TaskStatus] = dict.fromkeys(self.tasks, TaskStatus.DEPLOYING)
+
+    @property
+    def attempt(self) -> int:
+        """The current attempt."""
+        return self._attempt
+
+    def attempt_of(self, task: TaskId) -> int:
+        """The attempt in which a task was deployed last."""
+        return self._attempts[task]
+
+    def deploy(self, tasks: Iterable[TaskId], attempt: int, status: TaskStatus) -> None:
+        """These tasks are deployed anew; messages of their older attempts are void from now on."""
+        self._attempt = attempt
+        self._first_attempt = self._first_attempt or attempt
+        for task in tasks:
+            self._attempts[task] = attempt
+            self._statuses[task] = status
+
+    def on_status(self, task: TaskId, status: TaskStatus) -> None:
+        """A task of its current attempt has changed."""
+        assert task in self._statuses, task
+        self._statuses[task] = status
+
+    def plan(self, *, after_tasks_finish: bool) -> CheckpointPlan:
+        """The plan of a checkpoint triggered now; raises ``TasksNotRunningError``."""
+        return compute_checkpoint_plan(self._graph, self._statuses, after_tasks_finish=after_tasks_finish)
+
+    def has(self, task: TaskId) -> bool:
+        """Whether the job has this task."""
+        return task in self._statuses
+
+    def is_void(self, message: Acknowledge | Decline) -> bool:
+        """Whether an older attempt of its task sent the message."""
+        attempt = self._attempts.get(message.task, self._attempt)
+        assert message.attempt <= attempt, f"{message} comes from the future of attempt {attempt}"
+        return message.attempt < attempt
+
+    def is_foreign(self, message: Acknowledge | Decline) -> bool:
+        """Whether the message was sent to a coordinator that has died."""
+        return message.attempt < self._first_attempt
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert all(attempt <= self._attempt for attempt in self._attempts.values()), self._attempts
+
+    def undisturbed_fingerprint(self) -> tuple[object, ...]:
+        """Without attempts."""
+        return tuple(status.value for status in self._statuses.values())
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        attempts = tuple(self._attempts.values())
+        return (*self.undisturbed_fingerprint(), self._attempt, self._first_attempt, *attempts)

@@ -8,28 +8,20 @@ the new interval asks for it, never later (Flink: ``rescheduleTrigger``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from engine.checkpoint.messages import ArmPeriodicTimer, DisarmPeriodicTimer, Out, TaskId
 
 
-class Intervals(Protocol):
-    """The settings that the schedule needs."""
-
-    @property
-    def effective_interval_ns(self) -> int | None:
-        """Time between two periodic triggers, ``None`` = there are none."""
-
-    @property
-    def effective_backlog_interval_ns(self) -> int | None:
-        """The same while a source works off a backlog."""
-
-
 class PeriodicSchedule:
-    """The periodic timer; see the rules at the top of the module."""
+    """The periodic timer; see the rules at the top of the module.
 
-    def __init__(self, intervals: Intervals) -> None:
-        self._intervals = intervals
+    ``interval_ns``          time between two periodic triggers, ``None`` = there are none;
+    ``backlog_interval_ns``  the same while a source works off a backlog.
+    """
+
+    def __init__(self, interval_ns: int | None, backlog_interval_ns: int | None) -> None:
+        self._usual_ns = interval_ns
+        self._backlog_ns = backlog_interval_ns
         self._in_backlog: dict[TaskId, None] = {}
         self._planned_ns: int | None = None
         self.is_running = False
@@ -37,9 +29,7 @@ class PeriodicSchedule:
 
     @property
     def _interval_ns(self) -> int | None:
-        if self._in_backlog:
-            return self._intervals.effective_backlog_interval_ns
-        return self._intervals.effective_interval_ns
+        return self._backlog_ns if self._in_backlog else self._usual_ns
 
     def start(self, now_ns: int, first_delay_ns: int | None, out: Out) -> None:
         """All tasks run: fire after ``first_delay_ns``, by default after one interval."""
@@ -70,7 +60,7 @@ class PeriodicSchedule:
     def postpone(self, at_ns: int, out: Out) -> None:
         """A request came too early after a completion: fire at ``at_ns`` instead."""
         # With an interval in records there is no timer to be moved.
-        if self.is_running and self._intervals.effective_interval_ns is not None:
+        if self.is_running and self._usual_ns is not None:
             self._arm(at_ns, out)
 
     def on_backlog(self, source: TaskId, is_backlog: bool, now_ns: int, out: Out) -> None:

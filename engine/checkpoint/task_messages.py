@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.deployment import Deployment
 from engine.checkpoint.messages import (
     Acknowledge,
     Decline,
@@ -18,6 +17,7 @@ from engine.checkpoint.messages import (
     Out,
 )
 from engine.checkpoint.pending import PendingSet
+from engine.checkpoint.plan import Deployment
 from engine.checkpoint.retained_checkpoints import RetainedCheckpoints
 from engine.checkpoint.statistics import CheckpointStatistics
 
@@ -40,7 +40,7 @@ class TaskMessages:
     def on_acknowledge(self, ack: Acknowledge, now_ns: int, out: Out, *, is_over: bool) -> bool:
         """A task has delivered its part; whether that was the last one missing. ``is_over``: the job is."""
         why = self._why_ignored(ack, is_over)
-        pending = self._pending.get(ack.checkpoint_id)
+        pending = self._pending.by_id.get(ack.checkpoint_id)
         is_refused = False
         # Nothing of a foreign one is taken and nothing deleted: storage was tidied up at the start.
         is_foreign = self._deployment.is_foreign(ack)
@@ -70,7 +70,7 @@ class TaskMessages:
     def on_decline(self, decline: Decline, now_ns: int, out: Out, *, is_over: bool) -> bool:
         """A task will not deliver its part; whether the checkpoint is to be aborted for it."""
         why = self._why_ignored(decline, is_over)
-        pending = self._pending.get(decline.checkpoint_id)
+        pending = self._pending.by_id.get(decline.checkpoint_id)
         if why is None and pending is not None and not pending.can_be_aborted:
             why = IgnoredBecause.BEING_FINALIZED
         if decline.metrics is not None and why in (None, IgnoredBecause.NOT_PENDING, IgnoredBecause.EXPIRED):
@@ -90,7 +90,7 @@ class TaskMessages:
             return IgnoredBecause.OLDER_ATTEMPT
         if self._retained.is_durable(message.checkpoint_id):
             return IgnoredBecause.DURABLE
-        if self._pending.get(message.checkpoint_id) is None:
+        if self._pending.by_id.get(message.checkpoint_id) is None:
             expired = message.checkpoint_id in self._pending.expired_ids
             return IgnoredBecause.EXPIRED if expired else IgnoredBecause.NOT_PENDING
         return None

@@ -10,10 +10,9 @@ budget, or TRIGGER_CHECKPOINT_FAILURE, which does not. Answers for a checkpoint 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from engine.checkpoint.deployment import Deployment
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.messages import (
     ArmTimeout,
@@ -24,10 +23,8 @@ from engine.checkpoint.messages import (
     SendTrigger,
     SnapshotOperatorCoordinators,
 )
-from engine.checkpoint.operator_coordinators import Preparation
-from engine.checkpoint.options import options_for
 from engine.checkpoint.pending import PendingCheckpoint, PendingPhase, PendingSet
-from engine.checkpoint.plan import CheckpointPlan, TasksNotRunningError
+from engine.checkpoint.plan import CheckpointPlan, Deployment, TasksNotRunningError
 from engine.checkpoint.requests import TriggerRequest
 from engine.checkpoint.retained_checkpoints import Deletions
 from engine.checkpoint.statistics import CheckpointStatistics
@@ -112,13 +109,12 @@ class TriggerPipeline:
         settings, checkpoint_id = self._settings, self._next_id
         self._next_id += 1
         kind = request.kind(full_required=must_be_full)
-        options = replace(
-            options_for(settings.options, kind), stop=request.stop, savepoint_format=request.savepoint_format
-        )
+        options = settings.options.for_snapshot(kind, request.stop, request.savepoint_format)
         # The clock of the trigger, not of the request: a request may have waited (Flink: startTriggeringCheckpoint).
         barrier = CheckpointBarrier(checkpoint_id, now_ns, options)
-        preparation = Preparation(settings.operator_coordinators, settings.master_hooks)
-        self._pending.add(PendingCheckpoint(barrier, request, plan, preparation=preparation))
+        self._pending.add(
+            PendingCheckpoint(barrier, request, plan, settings.operator_coordinators, settings.master_hooks)
+        )
         self._statistics.on_triggered(
             checkpoint_id,
             kind,
@@ -141,14 +137,14 @@ class TriggerPipeline:
 
     def on_location_ready(self, checkpoint_id: int, out: Out) -> bool:
         """The place for the snapshot exists: snapshot the operator coordinators, or trigger the tasks."""
-        pending = self._pending.get(checkpoint_id)
+        pending = self._pending.by_id.get(checkpoint_id)
         if pending is None:
             # Aborted meanwhile; nothing was deleted then because nothing was there.
             self._deletions.begin(DiscardPendingCheckpoint(checkpoint_id, ()), out)
             return False
         assert pending.phase is PendingPhase.INITIALIZING, (checkpoint_id, pending.phase)
         pending.phase = PendingPhase.PREPARING
-        waiting = pending.preparation.waiting_coordinators
+        waiting = pending.waiting_coordinators
         if not waiting:
             return self._coordinators_delivered(pending, out)
         out.append(SnapshotOperatorCoordinators(checkpoint_id, waiting))
@@ -159,19 +155,19 @@ class TriggerPipeline:
         pending = self._pending.in_preparation(checkpoint_id)
         if pending is None:
             return False
-        pending.preparation.on_coordinator_state(name, state)
-        return not pending.preparation.waiting_coordinators and self._coordinators_delivered(pending, out)
+        pending.on_coordinator_state(name, state)
+        return not pending.waiting_coordinators and self._coordinators_delivered(pending, out)
 
     def on_master_hook_state(self, checkpoint_id: int, name: str, state: object, out: Out) -> bool:
         """A master hook has answered."""
         pending = self._pending.in_preparation(checkpoint_id)
         if pending is None:
             return False
-        pending.preparation.on_hook_state(name, state)
-        return pending.preparation.is_complete and self._trigger_tasks(pending, out)
+        pending.on_hook_state(name, state)
+        return not pending.waiting_hooks and self._trigger_tasks(pending, out)
 
     def _coordinators_delivered(self, pending: PendingCheckpoint, out: Out) -> bool:
-        waiting = pending.preparation.waiting_hooks
+        waiting = pending.waiting_hooks
         if not waiting:
             return self._trigger_tasks(pending, out)
         # Only now: a hook may look at what the coordinators have handed out.

@@ -60,6 +60,37 @@ class CheckpointOptions:
     stop: StopMode | None = None
     savepoint_format: SavepointFormat | None = None
 
+    @classmethod
+    def configured(
+        cls, *, exactly_once: bool = True, unaligned: bool = False, aligned_timeout_ns: int | None = None
+    ) -> CheckpointOptions:
+        """What an ordinary checkpoint carries (Flink: ``CheckpointOptions.forConfig``).
+
+        At-least-once mode: barriers that block no channel. While unaligned checkpoints are off: aligned without a
+        timeout. Unaligned without a timeout, or with 0: unaligned. Otherwise aligned with that timeout.
+        """
+        if not exactly_once:
+            return cls(AlignmentType.AT_LEAST_ONCE)
+        if not unaligned:
+            return cls(AlignmentType.ALIGNED)
+        if not aligned_timeout_ns:
+            return cls(AlignmentType.UNALIGNED)
+        return cls(AlignmentType.ALIGNED, aligned_timeout_ns=aligned_timeout_ns)
+
+    def for_snapshot(
+        self, kind: SnapshotKind, stop: StopMode | None = None, savepoint_format: SavepointFormat | None = None
+    ) -> CheckpointOptions:
+        """What a snapshot carries in a job whose ordinary checkpoints carry these."""
+        if kind is SnapshotKind.SAVEPOINT and self.alignment is not AlignmentType.AT_LEAST_ONCE:
+            # Another job must be able to read a savepoint: it holds no in-flight data of this one.
+            return CheckpointOptions(AlignmentType.ALIGNED, kind, None, stop, savepoint_format)
+        return CheckpointOptions(self.alignment, kind, self.aligned_timeout_ns, stop, savepoint_format)
+
+    @property
+    def needs_channel_state(self) -> bool:
+        """Whether records in flight may become part of the snapshot."""
+        return self.alignment is AlignmentType.UNALIGNED or self.timeoutable
+
     @property
     def needs_alignment(self) -> bool:
         """Whether the barrier blocks the channel it arrives on (an *aligned-form* barrier)."""

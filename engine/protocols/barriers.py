@@ -16,7 +16,6 @@ from engine.checkpoint.back_edge_tracker import BackEdgeTracker
 from engine.checkpoint.back_edges import BackEdgeBarrierHandler
 from engine.checkpoint.barrier_handler import BarrierHandler
 from engine.checkpoint.channel_capture import InputCapture
-from engine.checkpoint.options import configured_options
 from engine.elements.events import CheckpointOptions
 
 
@@ -33,7 +32,7 @@ class AlignedBarriers:
 
     def options(self) -> CheckpointOptions:
         """Aligned, never turning unaligned."""
-        return configured_options()
+        return CheckpointOptions.configured()
 
     def barrier_handler(
         self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
@@ -60,7 +59,7 @@ class UnalignedBarriers:
 
     def options(self) -> CheckpointOptions:
         """Unaligned from the start."""
-        return configured_options(unaligned=True)
+        return CheckpointOptions.configured(unaligned=True)
 
     def barrier_handler(
         self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
@@ -87,7 +86,7 @@ class AlignedWithTimeoutBarriers:
 
     def options(self) -> CheckpointOptions:
         """Aligned, turning unaligned at the timeout; without one (0) unaligned at once."""
-        return configured_options(unaligned=True, aligned_timeout_ns=self.aligned_timeout_ns)
+        return CheckpointOptions.configured(unaligned=True, aligned_timeout_ns=self.aligned_timeout_ns)
 
     def barrier_handler(
         self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
@@ -116,7 +115,7 @@ class AtLeastOnceBarriers:
 
     def options(self) -> CheckpointOptions:
         """Barriers that block nothing."""
-        return configured_options(exactly_once=False)
+        return CheckpointOptions.configured(exactly_once=False)
 
     def barrier_handler(
         self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()

@@ -187,7 +187,8 @@ class CheckpointDriver:
             manager.note(f"checkpoint {checkpoint_id} failed: {error}")
             reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
             self.execute(manager.coordinator.on_metadata_failed(checkpoint_id, reason, now, cause=str(error)))
-        manager.failover.metadata_settled()
+        if manager.failover.once_settled:
+            manager.failover.metadata_settled()
 
     def _answer(self, operation: str, checkpoint_id: int, error: Exception | None) -> None:
         self._kernel.schedule(self._kernel.now_ns, operation, self, (checkpoint_id, error))

@@ -133,7 +133,7 @@ class Failover:
         """Checkpoints that failed while they were made durable, and may exist."""
         self._ends: _Ends | None = None
         """How the last attempts have ended."""
-        self._once_settled: list[tuple[str, object]] = []
+        self.once_settled: list[tuple[str, object]] = []
         """Operations, with their payloads, that wait until it is known whether a checkpoint is durable."""
 
     # -- failures of tasks ----------------------------------------------------------------------------------------
@@ -253,12 +253,12 @@ class Failover:
         """Whether it is not known yet which checkpoint is the newest: then the operation comes again."""
         if self._manager.coordinator.pending.finalizing_id is None:
             return False
-        self._once_settled.append((operation, payload))
+        self.once_settled.append((operation, payload))
         return True
 
     def metadata_settled(self) -> None:
         """The outcome of a checkpoint is known: what has waited for it may go on."""
-        waiting, self._once_settled = self._once_settled, []
+        waiting, self.once_settled = self.once_settled, []
         for operation, payload in waiting:
             self._kernel.schedule(self._kernel.now_ns, operation, self, payload)
 
@@ -328,7 +328,7 @@ class Failover:
         manager.state = RECOVERING
         self._failures += 1
         self._restarting.clear()
-        self._once_settled.clear()
+        self.once_settled.clear()
         self.unsettled.clear()
         manager.savepoints.master_died(died.waiting_labels)
         manager.note(f"the job manager was {cause} in attempt {manager.attempt}")
@@ -360,7 +360,7 @@ class Failover:
         return (
             tuple(self.unsettled),
             tuple(self._restarting.items()),
-            tuple(operation for operation, _ in self._once_settled),
+            tuple(operation for operation, _ in self.once_settled),
             tuple(now - failed_ns for failed_ns in self._times_ns),
         )
 

@@ -72,11 +72,8 @@ class Savepoints:
         self.reports: list[SavepointReport] = []
         self._stop: StopWithSavepoint | None = None
         self._stopping: SavepointReport | None = None
-
-    @property
-    def is_stopping(self) -> bool:
+        self.is_stopping = False
         """Whether the job is about to stop with a savepoint."""
-        return self._stop is not None
 
     def order(self, order: SavepointOrder) -> int:
         """Take note of an order before the run; returns its number."""
@@ -102,7 +99,7 @@ class Savepoints:
         elif report.order.stop is None:
             self._request(number)
         else:
-            self._stop, self._stopping = StopWithSavepoint(report.order.stop), report
+            self._stop, self._stopping, self.is_stopping = StopWithSavepoint(report.order.stop), report, True
             self._follow(self._stop.begin(), number)
 
     def _request(self, number: int) -> None:
@@ -159,7 +156,10 @@ class Savepoints:
         if self._stopping is not None and self._stopping.error is None:
             # The savepoint was complete already; the tasks, and with them the job, were not.
             self._fail(self._stopping, "the job manager died before the job had stopped")
-        self._stop = self._stopping = None
+        self._stopped()
+
+    def _stopped(self) -> None:
+        self._stop, self._stopping, self.is_stopping = None, None, False
 
     def _follow(self, instructions: Iterable[StopInstruction], number: int | None = None) -> None:
         manager = self._manager
@@ -176,11 +176,11 @@ class Savepoints:
                 case FailGlobally(cause):
                     manager.failover.fail_globally(cause, StopFailedError(cause))
                 case StopSucceeded():
-                    self._stop = self._stopping = None
+                    self._stopped()
                 case StopFailed(cause):
                     assert self._stopping is not None
                     self._fail(self._stopping, cause)
-                    self._stop = self._stopping = None
+                    self._stopped()
 
     def fingerprint(self) -> object:
         """Everything that decides what happens next."""

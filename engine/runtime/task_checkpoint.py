@@ -31,7 +31,6 @@ from engine.checkpoint.instructions import (
     TriggerSnapshot,
 )
 from engine.checkpoint.messages import Decline, SubtaskCheckpointMetrics
-from engine.checkpoint.options import needs_channel_state
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.errors import WeirError
 from engine.elements.events import CancelCheckpointMarker
@@ -298,7 +297,7 @@ class TaskCheckpointing:
         received = {channel.index: channel.received_records for channel in task.inputs}
         options = barrier.options
         # It is open already where records that come back are logged, whatever form the barrier has.
-        has_state = needs_channel_state(options) or self.channel_state.is_open(checkpoint_id)
+        has_state = options.needs_channel_state or self.channel_state.is_open(checkpoint_id)
         state = self._open_channel_state(barrier) if has_state else None
         if self._interference is not None:
             task.visit("barrier.forward", BEFORE)

@@ -18,9 +18,8 @@ from engine.checkpoint.messages import (
     NotifyComplete,
     WriteMetadata,
 )
-from engine.checkpoint.options import configured_options
 from engine.checkpoint.plan import CheckpointGraph, TaskStatus
-from engine.elements.events import SnapshotKind
+from engine.elements.events import CheckpointOptions, SnapshotKind
 from tests.checkpoint.coordinator_driver import (
     DECLINED,
     GRAPH,
@@ -225,7 +224,7 @@ def test_nothing_is_triggered_between_two_attempts() -> None:
 def test_unaligned_savepoint_waits_but_overtakes_the_queue() -> None:
     """While records in flight are stored a savepoint is not forced; it runs before queued checkpoints."""
     driver = CoordinatorDriver(
-        CoordinatorConfig(tolerable_failures=9), GRAPH, configured_options(unaligned=True)
+        CoordinatorConfig(tolerable_failures=9), GRAPH, CheckpointOptions.configured(unaligned=True)
     )
     trigger(driver)
     trigger(driver)

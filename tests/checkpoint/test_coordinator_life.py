@@ -20,7 +20,6 @@ from engine.checkpoint.messages import (
     SubtaskCheckpointMetrics,
     TaskId,
 )
-from engine.checkpoint.options import configured_options
 from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph, TaskStatus
 from engine.checkpoint.statistics import CheckpointStatus
 from engine.elements.errors import ConfigurationError
@@ -215,7 +214,7 @@ def test_senseless_settings_are_refused_by_name(name: str) -> None:
 def test_unaligned_checkpoints_cannot_overlap() -> None:
     """Storing records in flight for two checkpoints at once is refused."""
     with pytest.raises(ConfigurationError, match="max_concurrent is 2"):
-        CoordinatorDriver(CoordinatorConfig(max_concurrent=2), GRAPH, configured_options(unaligned=True))
+        CoordinatorDriver(CoordinatorConfig(max_concurrent=2), GRAPH, CheckpointOptions.configured(unaligned=True))
 
 
 def test_pause_raises_the_interval_and_is_at_most_a_year() -> None:
@@ -453,7 +452,7 @@ def test_the_pause_raises_the_backlog_interval_too() -> None:
 @pytest.mark.parametrize("stop", [None, *StopMode])
 def test_barriers_of_a_savepoint_say_what_it_is(stop: StopMode | None) -> None:
     """Its format, and how the job stops with it; a checkpoint's say neither."""
-    driver = CoordinatorDriver(CoordinatorConfig(), GRAPH, configured_options(unaligned=True))
+    driver = CoordinatorDriver(CoordinatorConfig(), GRAPH, CheckpointOptions.configured(unaligned=True))
     driver.tell(
         driver.coordinator.trigger_savepoint(
             "saved", driver.now_ns, stop=stop, savepoint_format=SavepointFormat.NATIVE

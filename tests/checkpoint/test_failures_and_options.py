@@ -6,8 +6,7 @@ import pytest
 
 from engine.checkpoint.failure_manager import CheckpointFailureManager
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.options import configured_options, needs_channel_state, options_for
-from engine.elements.events import AlignmentType, SnapshotKind
+from engine.elements.events import AlignmentType, CheckpointOptions, SnapshotKind
 
 UNKNOWN_ID = -1
 EXPIRED = CheckpointFailureReason.CHECKPOINT_EXPIRED
@@ -93,7 +92,7 @@ def test_timeout_decides_how_unaligned_begins(
     unaligned: bool, timeout_ns: int | None, alignment: str
 ) -> None:
     """Without unaligned checkpoints the timeout means nothing; without a timeout they are unaligned at once."""
-    options = configured_options(unaligned=unaligned, aligned_timeout_ns=timeout_ns)
+    options = CheckpointOptions.configured(unaligned=unaligned, aligned_timeout_ns=timeout_ns)
 
     assert AlignmentType[alignment] is options.alignment
     assert options.timeoutable is (unaligned and bool(timeout_ns))
@@ -101,9 +100,9 @@ def test_timeout_decides_how_unaligned_begins(
 
 def test_savepoints_are_aligned_without_timeout() -> None:
     """A savepoint of an unaligned job holds no records in flight."""
-    configured = configured_options(unaligned=True, aligned_timeout_ns=5)
+    configured = CheckpointOptions.configured(unaligned=True, aligned_timeout_ns=5)
 
-    options = options_for(configured, SnapshotKind.SAVEPOINT)
+    options = configured.for_snapshot(SnapshotKind.SAVEPOINT)
 
-    assert not needs_channel_state(options)
-    assert options_for(configured, SnapshotKind.FULL_CHECKPOINT).timeoutable
+    assert not options.needs_channel_state
+    assert configured.for_snapshot(SnapshotKind.FULL_CHECKPOINT).timeoutable

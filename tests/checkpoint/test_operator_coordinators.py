@@ -22,7 +22,11 @@ from engine.checkpoint.messages import (
     SnapshotOperatorCoordinators,
     WriteMetadata,
 )
-from engine.checkpoint.operator_coordinators import CoordinatorGateways, Preparation, SubtaskGateway
+from engine.checkpoint.operator_coordinators import CoordinatorGateways, SubtaskGateway
+from engine.checkpoint.pending import PendingCheckpoint
+from engine.checkpoint.plan import CheckpointPlan
+from engine.checkpoint.requests import TriggerRequest
+from engine.elements.events import CheckpointBarrier
 from tests.checkpoint.coordinator_driver import GRAPH, SINK, SOURCE, CoordinatorDriver, ack, trigger
 
 IO_ERROR = CheckpointFailureReason.IO_EXCEPTION
@@ -341,16 +345,17 @@ def test_a_plain_savepoint_tells_coordinators_nothing() -> None:
     assert not driver.seen(NotifyCoordinatorsComplete, NotifyComplete)
 
 
-def test_preparation_refuses_what_it_does_not_wait_for() -> None:
+def test_a_checkpoint_refuses_what_it_does_not_wait_for() -> None:
     """A part that comes twice, from a stranger or too early is a bug of the driver."""
-    preparation = Preparation(("a",), ("h",))
+    plan = CheckpointPlan((SOURCE,), (SOURCE,))
+    pending = PendingCheckpoint(CheckpointBarrier(1, 0), TriggerRequest(0, 0), plan, ("a",), ("h",))
     with pytest.raises(AssertionError):
-        preparation.on_hook_state("h", None)
+        pending.on_hook_state("h", None)
     with pytest.raises(AssertionError):
-        preparation.on_coordinator_state("b", None)
-    preparation.on_coordinator_state("a", None)
+        pending.on_coordinator_state("b", None)
+    pending.on_coordinator_state("a", None)
     with pytest.raises(AssertionError):
-        preparation.on_coordinator_state("a", None)
-    assert not preparation.is_complete
-    preparation.on_hook_state("h", None)
-    assert preparation.is_complete
+        pending.on_coordinator_state("a", None)
+    assert pending.waiting_hooks == ("h",)
+    pending.on_hook_state("h", None)
+    assert pending.waiting_hooks == ()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.checkpoints_cleaner import CheckpointsCleaner
+from engine.checkpoint.completed_store import CheckpointsCleaner
 from engine.checkpoint.shared_state_registry import (
     HandleMismatchError,
     RegistryClosedError,

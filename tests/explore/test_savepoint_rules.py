@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint import trigger_pipeline
 from engine.checkpoint.ending import CheckpointEnding
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.elements.events import CheckpointOptions
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
 from engine.explore.case import Setting
 from engine.explore.invariants import invariants_for
@@ -197,7 +197,11 @@ def test_a_source_that_starts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_savepoint_with_records_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its barriers overtake, as those of checkpoints do."""
-    monkeypatch.setattr(trigger_pipeline, "options_for", lambda options, _kind: options)
+
+    def unchanged(options: CheckpointOptions, _kind: Any, stop: Any, savepoint_format: Any) -> CheckpointOptions:
+        return dataclasses.replace(options, stop=stop, savepoint_format=savepoint_format)
+
+    monkeypatch.setattr(CheckpointOptions, "for_snapshot", unchanged)
     slow: dict[str, Setting] = {"mode": "unaligned", "cost.record_ns": 3_000, "checkpoint_interval": "60us"}
     assert found("savepoint@8us", "V19", **slow) == ["in flight"]
 

@@ -22,7 +22,7 @@ def savepoint_notifies() -> Iterator[None]:
     def telling(ending: Any, pending: Any, pointer: object, now_ns: int, out: list[Any]) -> None:
         complete(ending, pending, pointer, now_ns, out)
         if pending.is_savepoint and not pending.request.is_synchronous:
-            out.append(NotifyComplete(pending.checkpoint_id, NONE_SUBSUMED, pending.plan.commit))
+            out.append(NotifyComplete(pending.checkpoint_id, NONE_SUBSUMED, pending.plan.wait))
 
     with replaced(CheckpointEnding, complete=telling):
         yield

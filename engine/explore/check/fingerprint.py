@@ -220,5 +220,5 @@ def failure_parts(execution: Execution) -> tuple[object, ...]:
         coordinator.next_checkpoint_id,
         coordinator.retained.ids,
         coordinator.pending.finalizing_id,
-        coordinator.pending.is_preparing,
+        coordinator.pending.preparing_id is not None,
     )

@@ -120,10 +120,11 @@ class Independence:
         coordinator = execution.manager.coordinator
         may_trigger = not execution.kernel.operations().isdisjoint(_TRIGGERS)
         pending = coordinator.pending.ids
+        is_triggering = coordinator.pending.preparing_id is not None
         newest = None
         if self._overtakes and not is_calm:
-            newest = _ANY if may_trigger or coordinator.pending.is_preparing else max(pending, default=None)
-        return _Situation(may_trigger, coordinator.pending.is_preparing, execution.manager.end.all_ended, newest)
+            newest = _ANY if may_trigger or is_triggering else max(pending, default=None)
+        return _Situation(may_trigger, is_triggering, execution.manager.end.all_ended, newest)
 
     def _is_independent(self, execution: Execution, event: ScheduledEvent, now: _Situation) -> bool:
         target, operation = event.target, event.operation

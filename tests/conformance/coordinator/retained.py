@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.checkpoint.checkpoints_cleaner import CheckpointsCleaner
 from engine.checkpoint.completed_store import (
+    CheckpointsCleaner,
     CompletedCheckpoint,
     CompletedCheckpointStore,
     JobStatus,

@@ -15,11 +15,10 @@ from engine.checkpoint.messages import (
     TaskId,
     WriteMetadata,
 )
-from engine.checkpoint.options import configured_options
 from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph
 from engine.checkpoint.requests import RequestedForm
 from engine.checkpoint.shared_state_registry import SharedState
-from engine.elements.events import SnapshotKind, StopMode
+from engine.elements.events import CheckpointOptions, SnapshotKind, StopMode
 from tests.checkpoint.coordinator_driver import CoordinatorDriver
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.coordinator.failures import UNLIMITED, reason_named
@@ -101,7 +100,7 @@ class Replay:
                 tolerable_failures=None if tolerable == UNLIMITED else tolerable,
             ),
             CheckpointGraph((1,) * len(self._names), edges),
-            configured_options(unaligned=config["unaligned"]),
+            CheckpointOptions.configured(unaligned=config["unaligned"]),
         )
         self.driver.now_ns = config["start_ms"] * MS
         self.driver.metadata_fails = config["store_fails"]

@@ -16,7 +16,6 @@ from engine.checkpoint.instructions import (
     TaskInstructions,
 )
 from engine.checkpoint.messages import NONE_COMPLETED
-from engine.checkpoint.options import configured_options, options_for
 from engine.checkpoint.task_protocol import DEFAULT_MAX_RECORDED_ABORTS, TaskCheckpointProtocol
 from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions, SnapshotKind
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
@@ -37,7 +36,7 @@ class Recorder:
         self.protocol = TaskCheckpointProtocol(
             given.get("restored_checkpoint"), given.get("max_recorded_aborts", DEFAULT_MAX_RECORDED_ABORTS)
         )
-        self._configured = configured_options(unaligned=given.get("unaligned_enabled", False))
+        self._configured = CheckpointOptions.configured(unaligned=given.get("unaligned_enabled", False))
         self._seen: dict[str, Any] = {
             "state_snapshotted": [],
             "acked": [],
@@ -85,7 +84,7 @@ class Recorder:
         if kind not in SnapshotKind.__members__:
             raise MalformedVector(f"unknown type {kind!r}")
         if alignment is None:
-            return options_for(self._configured, SnapshotKind[kind])
+            return self._configured.for_snapshot(SnapshotKind[kind])
         if alignment not in AlignmentType.__members__:
             raise MalformedVector(f"unknown alignment {alignment!r}")
         return CheckpointOptions(AlignmentType[alignment], SnapshotKind[kind])

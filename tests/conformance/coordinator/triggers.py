@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.options import configured_options, needs_channel_state, options_for
 from engine.checkpoint.requests import (
     DEFAULT_MAX_QUEUED,
     CheckpointRequestDecider,
@@ -10,7 +9,7 @@ from engine.checkpoint.requests import (
     Situation,
     TriggerRequest,
 )
-from engine.elements.events import SnapshotKind
+from engine.elements.events import CheckpointOptions, SnapshotKind
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
 
 MS = 1_000_000
@@ -81,17 +80,17 @@ def checkpoint_options(vector: Vector) -> list[str]:
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"exactly_once", "savepoint", "unaligned_enabled", "aligned_timeout_ms"}, "input")
     timeout_ms = given["aligned_timeout_ms"]
-    configured = configured_options(
+    configured = CheckpointOptions.configured(
         exactly_once=given["exactly_once"],
         unaligned=given["unaligned_enabled"],
         aligned_timeout_ns=None if timeout_ms == UNSET_TIMEOUT_MS else timeout_ms * MS,
     )
-    options = options_for(configured, SnapshotKind.SAVEPOINT if given["savepoint"] else SnapshotKind.CHECKPOINT)
+    options = configured.for_snapshot(SnapshotKind.SAVEPOINT if given["savepoint"] else SnapshotKind.CHECKPOINT)
     observed = {
         "alignment": options.alignment.name,
         "timeoutable": options.timeoutable,
         "needs_alignment": options.needs_alignment,
-        "needs_channel_state": needs_channel_state(options),
+        "needs_channel_state": options.needs_channel_state,
     }
     comparison.fields(vector["expect"], observed)
     return comparison.finish()
