@@ -156,8 +156,9 @@ class RetainedCheckpoints:
 
     def delete_subsumed(self, out: Out) -> None:
         """Delete what the last addition subsumed, and the shared state that nothing retained uses any more."""
-        assert self._store.lowest_id is not None
-        unused = self._registry.unregister_unused(self._store.lowest_id)
+        lowest_id = self._store.lowest_id
+        assert lowest_id is not None, self._store.latest_id
+        unused = self._registry.unregister_unused(lowest_id)
         self._delete(self._store.take_deletable(unused.in_use), unused, out)
 
     def close(self, policy: RetentionPolicy, status: JobStatus, out: Out) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from engine.checkpoint.completed_store import CompletedCheckpoint
@@ -34,7 +33,7 @@ def savepoint_retained() -> Iterator[None]:
     complete = CheckpointEnding.complete
 
     def retaining(ending: Any, pending: Any, *more: Any) -> None:
-        pending.request = replace(pending.request, is_savepoint=False)
+        pending.is_savepoint = False
         complete(ending, pending, *more)
 
     with replaced(CheckpointEnding, complete=retaining):
