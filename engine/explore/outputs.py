@@ -4,7 +4,8 @@ A sink of files takes part by two members of the object whose ``create_operator`
 object's ``sink``, where one sink is made of several operators):
 
 * ``path``                          its directory, relative to the output directory of the run;
-* ``read_output(files, directory)`` what a reader sees there: bucket -> rows, as text.
+* ``read_output(files, directory)`` what a reader sees there: bucket -> rows, as text;
+* ``shows_whole_checkpoints``       optional: true if readers see all rows of a checkpoint at once, as V17 then asks.
 
 Whoever announces partitions of a table (``PartitionCommitterSpec``) has readers who wait for that. With a trigger that
 goes by the time of partitions, what is announced must be whole: the rows of the partition are part of the announcement

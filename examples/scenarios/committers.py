@@ -56,6 +56,7 @@ class Documents(CommittingSink):
 
     name = "documents"
     path = "documents"
+    shows_whole_checkpoints = True
 
     def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
         """See :class:`Writer`."""

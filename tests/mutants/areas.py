@@ -403,10 +403,6 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "a checkpoint is committed globally as a whole, once",
         _VISIBLE | {"assertion"},
         example="examples/scenarios/committers.py",
-        why_not=(
-            "nothing is lost and nothing there twice: readers see a checkpoint in two steps, and no invariant asks that"
-            " a global commit be atomic"
-        ),
     ),
     AreaMutant(
         COMMITTERS,

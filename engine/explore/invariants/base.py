@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import StopMode
 from engine.explore.invariant import Invariant
+from engine.explore.invariants.losses import is_reported
 from engine.explore.savepoints import DRAIN
 
 if TYPE_CHECKING:
@@ -90,10 +91,14 @@ class Shared:
     """Whether a job was drained, and another one went on."""
     metadata: dict[bytes, CheckpointMetadata] = field(default_factory=dict)
     """What was read from the metadata of snapshots, by what is written in it."""
+    _reports: list[Mapping[str, None]] = field(default_factory=list)
+    """What each process reports as lost."""
     _reference: Reference | None = None
 
     def process_started(self, view: CaseView) -> None:
         """Another process; each invariant says so, one is enough."""
+        if view is not self.view:
+            self._reports.append(view.execution.manager.losses)
         self.view = view
         if view.start is not None:
             self.drained |= view.start.order.kind == DRAIN
@@ -141,9 +146,24 @@ class Shared:
             self._reference = self.view.subject.reference(self.view.case.dropped)
         return self._reference
 
+    @property
+    def losses(self) -> list[str]:
+        """What the job has reported as lost so far."""
+        return [loss for reported in self._reports for loss in reported]
+
     def promise_for(self, partition: str) -> str:
-        """What the output in a partition (``uid`` or ``uid/bucket``) is judged by. The mode's promise is that of its
-        state; a sink that cannot take anything back keeps less of it. What the user has asked for holds as it is."""
+        """What the output in a partition (``uid`` or ``uid/bucket``) is judged by: what was promised of it, without the
+        promise of rows that the job itself reports as lost."""
+        assert self.view is not None
+        promise = self._promise_for(partition)
+        if not any(self._reports) or not is_reported(self.view.world, partition, self.losses):
+            return promise
+        is_announcement = partition in self.view.world.announcers
+        return AT_MOST_ONCE if promise in (EXACTLY_ONCE, AT_MOST_ONCE) and not is_announcement else NONE
+
+    def _promise_for(self, partition: str) -> str:
+        """The mode's promise is that of its state; a sink that cannot take anything back keeps less of it. What the
+        user has asked for holds as it is."""
         view = self.view
         assert view is not None
         if self.has_stopped_in_vain and EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)):

@@ -15,6 +15,7 @@ from engine.elements.errors import StorageError
 from engine.explore.invariants.base import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
+    DAMAGE,
     EXACTLY_ONCE,
     NONE,
     PER_KEY,
@@ -24,6 +25,7 @@ from engine.explore.invariants.base import (
     promise_of,
     shown,
 )
+from engine.explore.invariants.losses import of_files
 from engine.explore.output_comparison import compare_outputs
 from engine.explore.outputs import without_rows
 from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
@@ -57,6 +59,9 @@ class PromisedOutput(Watcher):
 
     def finished(self, case: FinishedCase) -> None:
         """Compare, if the job came to its end."""
+        if DAMAGE.isdisjoint(fault.kind for fault in case.faults):
+            for loss in of_files(self.view.world, self.shared.losses):
+                self.violated(f"the job reports a loss, and no fault has damaged a file: {loss}")
         if not case.is_over or case.outcome == "stopped":
             self.skipped = f"the job is {case.outcome}: its output is not whole"
             return

@@ -7,6 +7,11 @@ would notice only when the row is gone after a failure, or is another one.
 A job that goes back to an older checkpoint, because the newer ones are damaged, takes back file by file what those had
 committed while its writers start. Until all of them run, readers may still see what the newest ever covered.
 
+A sink may say that its readers see all rows of a checkpoint at once (``shows_whole_checkpoints``), as one with a global
+committer can. What a checkpoint has that was given up is then committed ahead of the next one, as a whole, too. So such
+readers see as many rows as the writers had received before their barriers of *one* checkpoint, each before its own; a
+writer that has not seen that barrier counts as at the one before.
+
 A record must be one row, so tables that are filled at the end are left to V1 and V2; and all tasks must restart
 together, or nobody knows what the others count from.
 """
@@ -51,12 +56,15 @@ class CoveredRows(Watcher):
         self._pending: dict[int, dict[str, int]] = {}
         """By checkpoint that was pending when the process before this one died: the same."""
         self._newest = 0
+        self._attempt = 0
         self._starting: set[str] = set()
         """Writers' tasks that do not run yet in this attempt."""
         self._uncounted: set[str] = set()
         """By uid: sinks whose records some process did not count."""
         self._there: dict[str, int] | None = None
         """By uid: rows that were there before the first process."""
+        self._whole: dict[str, set[int]] = {}
+        """By uid, of sinks that show whole checkpoints: how many rows readers may see."""
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """What is received, and when that counts."""
@@ -72,6 +80,7 @@ class CoveredRows(Watcher):
         """Which tasks there are now."""
         super().process_started(view)
         # As its own tasks had counted, for now there may be others.
+        self._book()
         self._pending = {one: self._covered_by(one) for one in self._at_snapshot}
         plan, outputs = view.plan, view.world.file_outputs
         is_judged = view.config.failover == _FULL and view.config.protocol.takes_checkpoints
@@ -89,10 +98,16 @@ class CoveredRows(Watcher):
         receivers = {one.index: names[one.receiver_vertex, one.receiver_subtask] for one in plan.channels}
         self._writers = {channel: task for channel, task in receivers.items() if task in writing}
         self._at_snapshot.clear()
+        for uid in self._tasks:
+            if getattr(outputs[uid].sink, "shows_whole_checkpoints", False):
+                self._whole.setdefault(uid, {0})
         if self._there is None:
             self._there = {uid: self._seen(uid) for uid in self._tasks}
 
     def _on_attempt(self, event: AttemptStarted) -> None:
+        self.shared.attempt_started(event)
+        self._book()
+        self._attempt = event.attempt
         restored = event.restored_checkpoint or 0
         if restored not in self._covered:
             # It became durable without anybody having seen it complete.
@@ -105,18 +120,30 @@ class CoveredRows(Watcher):
         self._at_snapshot.clear()
 
     def _on_task_state(self, event: TaskState) -> None:
+        if event.attempt != self._attempt:
+            # A zombie: no checkpoint covers what it takes.
+            return
         if event.state == "running":
             self._starting.discard(event.task)
+        elif event.state == "end_of_data" and event.task in self._received:
+            # The rest belongs to the checkpoint after the last one that the writer has seen.
+            seen = (number for number, tasks in self._at_snapshot.items() if event.task in tasks)
+            last = max(seen, default=self._newest)
+            self._at_snapshot.setdefault(last + 1, {})[event.task] = self._received[event.task]
 
     def _on_receive(self, event: Receive) -> None:
         task = self._writers.get(event.channel)
-        if task is not None and event.records:
+        if task is not None and event.records and event.attempt == self._attempt:
             self._received[task] = self._received.get(task, 0) + event.records
 
     def _on_snapshot(self, event: SnapshotTaken) -> None:
+        if event.attempt != self._attempt:
+            return
         self._at_snapshot.setdefault(event.checkpoint_id, {})[event.task] = self._received.get(event.task, 0)
 
     def _on_completed(self, event: CheckpointCompleted) -> None:
+        self.shared.completed(event)
+        self._book()
         self._covered[event.checkpoint_id] = self._covered_by(event.checkpoint_id)
         if self.shared.commits(event.checkpoint_id):
             self._newest = max(self._newest, event.checkpoint_id)
@@ -128,6 +155,14 @@ class CoveredRows(Watcher):
             uid: self._base.get(uid, 0) + sum(snapshots.get(task, self._received.get(task, 0)) for task in mine)
             for uid, mine in self._tasks.items()
         }
+
+    def _book(self) -> None:
+        """What writers have handed out for each checkpoint and those before it."""
+        for uid, numbers in self._whole.items():
+            mine = dict.fromkeys(self._tasks.get(uid, ()), 0)
+            for _, snapshots in sorted(self._at_snapshot.items()):
+                mine |= {task: snapshots[task] for task in mine if task in snapshots}
+                numbers.add(self._base.get(uid, 0) + sum(mine.values()))
 
     def files_changed(self) -> None:
         """Count, at every change."""
@@ -144,6 +179,13 @@ class CoveredRows(Watcher):
                     self.view.execution.kernel.now_ns,
                     uid=uid,
                     checkpoint_id=self._newest,
+                )
+            elif seen not in self._whole.get(uid, (seen,)) and not self.shared.went_back:
+                self.violated(
+                    f"readers of sink {uid!r} see {seen} rows, which is a part of a checkpoint: they must see all of it"
+                    " at once",
+                    self.view.execution.kernel.now_ns,
+                    uid=uid,
                 )
 
     def _seen(self, uid: str) -> int:

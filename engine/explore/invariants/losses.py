@@ -1,0 +1,38 @@
+"""What a job itself reports as lost, and which output a report is about.
+
+A disk may hide or destroy a file that was written in time and still has to be committed. No sink can publish its rows
+then; a sink that says so is honest (:mod:`operators.files.lost_files`). So rows may be missing from the partition that
+a report names. They may not be there twice, nor be others, and every other partition must be whole. In return a report
+must be true: a disk that has done nothing wrong has lost no file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from engine.explore.outputs import directory_in
+from engine.explore.subject import OUTPUT_DIR
+
+if TYPE_CHECKING:
+    from engine.explore.subject import World
+
+
+def is_reported(world: World, partition: str, losses: Iterable[str]) -> bool:
+    """Whether one of these reports is about the output in a partition (``uid`` or ``uid/bucket``). A report holds the
+    path of a file, or the name of a transaction, which begins with the uid of its sink."""
+    uid, _, bucket = partition.partition("/")
+    if uid in world.file_outputs:
+        place = posixpath.join(world.file_outputs[uid].directory, bucket, "")
+    elif uid in world.announcers:
+        # What is announced of a table may say how many rows there are.
+        place = posixpath.join(directory_in(OUTPUT_DIR, world.announcers[uid].path), "")
+    else:
+        place = f"'{uid}/"
+    return any(place in loss for loss in losses)
+
+
+def of_files(world: World, losses: Iterable[str]) -> list[str]:
+    """Those reports that are about files. (A transaction may be lost by its age alone.)"""
+    return [loss for loss in losses if any(f"{output.directory}/" in loss for output in world.file_outputs.values())]
