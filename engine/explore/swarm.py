@@ -36,7 +36,7 @@ from operators.table.staged_sink import StagedFileSink
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 7
+SWARM_VERSION = 8
 
 STREAM = "swarm"
 
@@ -206,7 +206,7 @@ class _Drawing:
         if mode in (UNALIGNED, ALIGNED_TIMEOUT) and "min_pause_ns" not in fixed:
             config["min_pause_ns"] = max(_number(config.get("min_pause_ns")), _breath_ns(config))
         scheduler = self._one_of((RANDOM, RANDOM, RANDOM, PCT, PCT, FIFO))
-        return Case(
+        case = Case(
             seed=self._seed,
             config=config,
             mix=self._mix(),
@@ -215,6 +215,9 @@ class _Drawing:
             preemptions=self._one_of((1, 2, 3, 5)),
             savepoints=self._savepoints(config),
         )
+        if protocol_named(mode).tracks_records:
+            case = replace(case, faults=(*case.faults, *self._aimed_burst()))
+        return case
 
     # -- configuration --------------------------------------------------------------------------------------------
 
@@ -346,6 +349,19 @@ class _Drawing:
             return ()
         return (Fault(_PAUSE, target, point=point, number=number, for_ns=silence_ns + longer_ns),)
 
+    def _aimed_burst(self) -> tuple[Fault, ...]:
+        """A network that treats several messages about records alike, one after the other, and a task that dies among
+        its records meanwhile, in every third run: two single faults would hardly ever meet in the same record."""
+        aims = self._chance(3)
+        kind, message = self._one_of(("duplicate", "lose", "late")), self._one_of(("init", "ack", "reply"))
+        first, deaths = self._one_of((1, 5, 13)), self._one_of((1, 2, 3, 5, 8, 13))
+        for_ns = self._one_of((0, 300)) if kind != "lose" else 0
+        if not aims or not {kind, _CRASH} <= {*possible_kinds(self._swarm, self._measure)}:
+            return ()
+        target = f"acker_{message} *"
+        burst = (Fault(kind, target, number=number, for_ns=for_ns) for number in range(first, first + _BURST))
+        return (*burst, Fault(_CRASH, "*", point="user.process", number=deaths))
+
     def _death(self, points: Sequence[str]) -> Fault:
         point = self._one_of(points)
         victim = self._one_of(("*", "*", "*", JOB_MANAGER, PROCESS))
@@ -390,6 +406,8 @@ class _Drawing:
 
 
 _CRASH, _PAUSE = "crash", "pause"
+_BURST = 8
+"""How many messages."""
 _OF_SINKS = tuple(name for name in POINTS if name.startswith(("sink.", "operator.")) and name != "sink.abort")
 _WORK = ("user.process", "user.process", "user.process", "source.emit", "barrier.receive", "sink.commit")
 _PROCESS = FAULT_KINDS[_CRASH].group

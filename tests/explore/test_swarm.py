@@ -183,3 +183,17 @@ def test_a_job_that_is_too_long_is_told_how_long(monkeypatch: pytest.MonkeyPatch
     assert "'counting' is too long to be searched: without faults it has not ended after 500 events" in told
     assert "records read; it must end within 12,000 events" in told
     assert "fix: give the job fewer records, with --param NAME=VALUE" in told
+
+
+def test_bursts_are_about_messages_of_tracked_records() -> None:
+    """Where records are tracked, many runs have several messages in a row that suffer the same, and a death."""
+    tracked = [draw_case(Swarm(("acking",)), MEASURE, str(number)) for number in range(100)]
+    bursts = [case for case in tracked if any(fault.target.startswith("acker_") for fault in case.faults)]
+    assert len(bursts) > 20
+    for case in bursts:
+        burst = [fault for fault in case.faults if fault.target.startswith("acker_")]
+        assert [fault.number - burst[0].number for fault in burst] == list(range(len(burst)))
+        assert len({(fault.kind, fault.target) for fault in burst}) == 1
+        assert (case.faults[-1].kind, case.faults[-1].point) == ("crash", "user.process")
+    narrow = [draw_case(Swarm(("acking",), kinds=("crash",)), MEASURE, str(number)) for number in range(100)]
+    assert not any("acker_" in fault.target for case in (*CASES, *narrow) for fault in case.faults)

@@ -16,13 +16,16 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject, World
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from operators.files import committing_file_sink
+from operators.files.committing_file_sink import CommittingFileSink
 from operators.files.file_sink import FileSink
+from operators.files.lost_files import report_lost_files
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.log.log_sink import LogSink
 from operators.sources import SequenceSource
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
 from tests.explore.invariants.support import found, healthy, usual
+
+REPORT = "operators.files.committing_file_sink.report_lost_files"
 
 MISSING = "missing:size */key=1/.*.inprogress.*#1"
 """A disk that says of a pending file, when it is to be committed, that it is not there."""
@@ -67,19 +70,17 @@ def test_rows_that_the_job_reports_as_lost_may_be_missing(promise: str | None) -
 
 def test_a_loss_that_is_not_reported_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same fault, and a sink that says nothing."""
-    monkeypatch.setattr(committing_file_sink, "report_lost_files", lambda *arguments: None)
+    monkeypatch.setattr(REPORT, lambda *arguments: None)
     (text,) = found(carried_out(MISSING), "V1")
     assert text.startswith("output 'out/key=1' is not exactly-once")
 
 
 def test_only_the_partition_of_the_report_may_lack_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report about another partition excuses nothing."""
-    report = committing_file_sink.report_lost_files
-
     def elsewhere(context: object, directory: str, paths: list[str]) -> None:
-        report(context, directory, [path.replace("key=1", "key=0") for path in paths])  # type: ignore[arg-type]
+        report_lost_files(context, directory, [path.replace("key=1", "key=0") for path in paths])  # type: ignore[arg-type]
 
-    monkeypatch.setattr(committing_file_sink, "report_lost_files", elsewhere)
+    monkeypatch.setattr(REPORT, elsewhere)
     (text,) = found(carried_out(MISSING), "V1")
     assert text.startswith("output 'out/key=1' is not exactly-once")
 
@@ -93,7 +94,7 @@ def test_rows_of_a_reported_partition_are_not_there_twice(monkeypatch: pytest.Mo
 
     subject = _subject()
     subject.reference()
-    monkeypatch.setattr(committing_file_sink.CommittingFileSink, "read_output", twice)
+    monkeypatch.setattr(CommittingFileSink, "read_output", twice)
     texts = found(carried_out(MISSING), "V1")
     assert any(text.startswith("output 'out/key=1' is not at-most-once: ") for text in texts), texts
 
