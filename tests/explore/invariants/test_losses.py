@@ -77,6 +77,7 @@ def test_a_loss_that_is_not_reported_is_a_violation(monkeypatch: pytest.MonkeyPa
 
 def test_only_the_partition_of_the_report_may_lack_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report about another partition excuses nothing."""
+
     def elsewhere(context: object, directory: str, paths: list[str]) -> None:
         report_lost_files(context, directory, [path.replace("key=1", "key=0") for path in paths])  # type: ignore[arg-type]
 
