@@ -266,8 +266,16 @@ class RecoverableWriter:
             self.fs.truncate(path, size_bytes)
         elif found_bytes < size_bytes and not self._commits_short_files:
             raise _wrong_size(path, target, size_bytes, found_bytes)
-        self._publish(temporary, target)
+        if not self._replaces and self._has_both_names(path, target):
+            self.fs.fsync_dir(posixpath.dirname(self.path(target)))
+            self.delete(temporary)
+        else:
+            self._publish(temporary, target)
         return True
+
+    def _has_both_names(self, path: str, target: str) -> bool:
+        """Whether the file was committed, and a power cut has brought its hidden name back."""
+        return self.exists(target) and self.fs.read_bytes(self.path(target)) == self.fs.read_bytes(path)
 
     def _size_if_there(self, path: str) -> int | None:
         # One question instead of two: a commit may be of very many files.

@@ -67,6 +67,27 @@ def test_a_name_that_is_taken_is_refused_or_replaced() -> None:
     assert fs.read_bytes("/out/part-0") == b"new"
 
 
+def test_a_power_cut_may_leave_both_names_of_a_commit() -> None:
+    """The new name is durable and the removal of the old one is not: the file was committed, and is there once."""
+    fs = MemoryFileSystem()
+    first = writer(fs)
+    stream = first.open("part-0")
+    stream.write(b"content")
+    pending = stream.close_for_commit()
+    first.sync_directories()
+    first.commit(pending)
+    hidden = f"/out/{pending.temporary}"
+    fs.crash(lambda path: path != hidden)
+    assert sorted(fs.walk_files("/out")) == sorted([hidden, "/out/part-0"])
+
+    second = writer(fs, 2)
+    assert second.commit_after_recovery(pending)
+    second.sync_directories()
+    fs.crash()
+    assert list(fs.walk_files("/out")) == ["/out/part-0"]
+    assert fs.read_bytes("/out/part-0") == b"content"
+
+
 def test_hadoop_commits_what_is_too_short() -> None:
     """A difference of the file systems: after a recovery Hadoop's writer does not mind a length that is too small."""
     fs = MemoryFileSystem()
