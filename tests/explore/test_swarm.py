@@ -187,7 +187,7 @@ def test_a_job_that_is_too_long_is_told_how_long(monkeypatch: pytest.MonkeyPatch
 
 def test_bursts_are_about_messages_of_tracked_records() -> None:
     """Where records are tracked, many runs have several messages in a row that suffer the same, and a death."""
-    tracked = [draw_case(Swarm(("acking",)), MEASURE, str(number)) for number in range(100)]
+    tracked = [draw_case(Swarm(("acking",)), measured(), str(number)) for number in range(100)]
     bursts = [case for case in tracked if any(fault.target.startswith("acker_") for fault in case.faults)]
     assert len(bursts) > 20
     for case in bursts:
@@ -195,5 +195,5 @@ def test_bursts_are_about_messages_of_tracked_records() -> None:
         assert [fault.number - burst[0].number for fault in burst] == list(range(len(burst)))
         assert len({(fault.kind, fault.target) for fault in burst}) == 1
         assert (case.faults[-1].kind, case.faults[-1].point) == ("crash", "user.process")
-    narrow = [draw_case(Swarm(("acking",), kinds=("crash",)), MEASURE, str(number)) for number in range(100)]
-    assert not any("acker_" in fault.target for case in (*CASES, *narrow) for fault in case.faults)
+    narrow = [draw_case(Swarm(("acking",), kinds=("crash",)), measured(), str(number)) for number in range(100)]
+    assert not any("acker_" in fault.target for case in (*drawn(), *narrow) for fault in case.faults)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.subjects import load_subject
+from engine.cli.cases import load_subject
 from engine.explore.case import FIFO, Case
 from engine.explore.invariants import invariants_for
 from engine.explore.invariants.visible_rows import CoveredRows
