@@ -308,8 +308,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         _OUTPUT | {"V8", "V13", "assertion"},
         example="examples/scenarios/fenced_writers.py",
         why_not=(
-            "not understood: an earlier engine failed for good under it in run 347 (V13); nothing that a minute draws today"
-            " shows it"
+            "not understood: an earlier engine failed for good under it in run 347 (V13); nothing that a minute draws"
+            " today shows it"
         ),
     ),
     AreaMutant(
