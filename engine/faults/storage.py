@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
 from engine.runtime.kernel import START_NS
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME
 
 if TYPE_CHECKING:
@@ -228,23 +228,23 @@ def _everything_survives(path: str) -> bool:
     return True
 
 
-_RULES: Mapping[str, FaultKind] = {
-    "torn-write": FaultKind.TORN_WRITE,
-    "write-error": FaultKind.ERROR_BEFORE,
-    "read-error": FaultKind.ERROR_BEFORE,
-    "bit-flip": FaultKind.BIT_FLIP,
-    "truncate": FaultKind.TRUNCATED,
-    "missing": FaultKind.MISSING,
-    "stale-listing": FaultKind.STALE_LISTING,
-    "disk-full": FaultKind.DISK_FULL,
-    "read-only": FaultKind.READ_ONLY,
+_RULES: Mapping[str, FileFault] = {
+    "torn-write": FileFault.TORN_WRITE,
+    "write-error": FileFault.ERROR_BEFORE,
+    "read-error": FileFault.ERROR_BEFORE,
+    "bit-flip": FileFault.BIT_FLIP,
+    "truncate": FileFault.TRUNCATED,
+    "missing": FileFault.MISSING,
+    "stale-listing": FileFault.STALE_LISTING,
+    "disk-full": FileFault.DISK_FULL,
+    "read-only": FileFault.READ_ONLY,
 }
 
 
 def _rule(fault: Fault) -> FaultRule:
     kind, amount = _RULES[fault.kind], fault.amount
-    if kind is FaultKind.ERROR_BEFORE and fault.kind == "write-error" and amount:
-        kind = FaultKind.ERROR_AFTER
+    if kind is FileFault.ERROR_BEFORE and fault.kind == "write-error" and amount:
+        kind = FileFault.ERROR_AFTER
     return FaultRule(kind, keep_bytes=amount, flip_bit=amount, hide_names=max(1, amount))
 
 

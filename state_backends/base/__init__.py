@@ -5,16 +5,6 @@ first use. Nothing here touches a file or knows a format.
 
 from __future__ import annotations
 
-from state_backends.base.descriptors import (
-    RESERVED_NAME_PREFIX,
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    StateKind,
-    ValueStateDescriptor,
-)
 from state_backends.base.errors import (
     CorruptStateError,
     KeyGroupError,
@@ -85,6 +75,16 @@ from state_backends.base.shapes import (
     whole,
 )
 from state_backends.base.sharded_table import IMMUTABLE_TYPES, FrozenShard, Shard, ShardedTable, TableSnapshot
+from state_backends.base.state_descriptors import (
+    RESERVED_NAME_PREFIX,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
 from state_backends.base.ttl_settings import MAX_TIME_MS, Expiring, StateTtlConfig, StateVisibility, UpdateType
 
 __all__ = [

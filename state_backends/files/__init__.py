@@ -5,7 +5,7 @@ to. ``port`` is the contract. Other rooms write against :class:`FileSystem` and 
 
 from __future__ import annotations
 
-from state_backends.files.faulty import FaultInjectingFileSystem, FaultKind, FaultRule
+from state_backends.files.faulty import FaultInjectingFileSystem, FaultRule, FileFault
 from state_backends.files.local import LocalFileSystem
 from state_backends.files.memory import MemoryFileSystem
 from state_backends.files.over_fsspec import file_system_for
@@ -22,7 +22,7 @@ __all__ = [
     "TEMPORARY_SUFFIX",
     "DirectoryLock",
     "FaultInjectingFileSystem",
-    "FaultKind",
+    "FileFault",
     "FaultRule",
     "FileSystem",
     "LocalFileSystem",

@@ -22,7 +22,7 @@ from state_backends.files.port import DirectoryLock, FileSystem, RandomAccessFil
 T = TypeVar("T")
 
 
-class FaultKind(enum.Enum):
+class FileFault(enum.Enum):
     """How a call fails."""
 
     ERROR_BEFORE = "an I/O error; nothing was done"
@@ -63,7 +63,7 @@ class FaultRule:
     :ivar hide_names: for STALE_LISTING, how many of the names made last are missing
     """
 
-    kind: FaultKind
+    kind: FileFault
     operation: str = "*"
     path: str = "*"
     at_call: int | None = None
@@ -83,14 +83,14 @@ _READING = frozenset(["open_read", "open_random"])
 OPERATIONS = _CHANGING | _READING | {"read_at", "close", "list_dir", "size", "exists", "is_dir"}
 """Every name that a rule's ``operation`` may have."""
 
-_APPLIES_TO: dict[FaultKind, frozenset[str]] = {
-    FaultKind.TORN_WRITE: frozenset(["write"]),
-    FaultKind.DISK_FULL: _WRITING,
-    FaultKind.READ_ONLY: _CHANGING,
-    FaultKind.BIT_FLIP: _READING,
-    FaultKind.TRUNCATED: _READING,
-    FaultKind.STALE_LISTING: frozenset(["list_dir"]),
-    FaultKind.MISSING: _READING | {"size", "list_dir", "delete", "rename", "link"},
+_APPLIES_TO: dict[FileFault, frozenset[str]] = {
+    FileFault.TORN_WRITE: frozenset(["write"]),
+    FileFault.DISK_FULL: _WRITING,
+    FileFault.READ_ONLY: _CHANGING,
+    FileFault.BIT_FLIP: _READING,
+    FileFault.TRUNCATED: _READING,
+    FileFault.STALE_LISTING: frozenset(["list_dir"]),
+    FileFault.MISSING: _READING | {"size", "list_dir", "delete", "rename", "link"},
 }
 
 
@@ -153,7 +153,7 @@ class FaultInjectingFileSystem(FileSystem):
     def list_dir(self, path: str) -> list[str]:
         rule = self._strike("list_dir", path)
         names = self._apply(rule, lambda: self.inner.list_dir(path), path)
-        if rule is None or rule.kind is not FaultKind.STALE_LISTING:
+        if rule is None or rule.kind is not FileFault.STALE_LISTING:
             return names
         prefix = path.rstrip("/") + "/"
         newest = [name for name in reversed(self._made) if name.startswith(prefix) and "/" not in name[len(prefix) :]]
@@ -215,17 +215,17 @@ class FaultInjectingFileSystem(FileSystem):
         kind = None if rule is None else rule.kind
         if kind is None or kind in _CARRIED_OUT:
             return apply()
-        if kind is FaultKind.CRASH_BEFORE:
+        if kind is FileFault.CRASH_BEFORE:
             self._die()
-        if kind in (FaultKind.CRASH_AFTER, FaultKind.ERROR_AFTER):
+        if kind in (FileFault.CRASH_AFTER, FileFault.ERROR_AFTER):
             apply()
-        if kind is FaultKind.CRASH_AFTER:
+        if kind is FileFault.CRASH_AFTER:
             self._die()
         raise _os_error(kind, path)
 
     def _write(self, file: WritableFile, data: bytes, path: str) -> int:
         rule = self._strike("write", path)
-        if rule is not None and rule.kind in (FaultKind.TORN_WRITE, FaultKind.DISK_FULL):
+        if rule is not None and rule.kind in (FileFault.TORN_WRITE, FileFault.DISK_FULL):
             file.write(data[: rule.keep_bytes])
         return self._apply(rule, lambda: file.write(data), path)
 
@@ -264,9 +264,9 @@ class _FaultyRandomAccessFile(RandomAccessFile):
         self._file = file
         self._path = path
         kind = None if rule is None else rule.kind
-        self._flip_bit = rule.flip_bit if rule is not None and kind is FaultKind.BIT_FLIP else None
+        self._flip_bit = rule.flip_bit if rule is not None and kind is FileFault.BIT_FLIP else None
         self._end = file.size
-        if rule is not None and kind is FaultKind.TRUNCATED:
+        if rule is not None and kind is FileFault.TRUNCATED:
             self._end = min(rule.keep_bytes, file.size)
 
     @property
@@ -289,7 +289,7 @@ class _FaultyRandomAccessFile(RandomAccessFile):
         self._fs._call("close", self._file.close, self._path)
 
 
-_CARRIED_OUT = (FaultKind.BIT_FLIP, FaultKind.TRUNCATED, FaultKind.STALE_LISTING)
+_CARRIED_OUT = (FileFault.BIT_FLIP, FileFault.TRUNCATED, FileFault.STALE_LISTING)
 """The call itself succeeds; it is the answer that is wrong."""
 
 
@@ -301,21 +301,21 @@ def _matches(rule: FaultRule, operation: str, paths: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(path, rule.path) for path in paths)
 
 
-def _os_error(kind: FaultKind, path: str) -> OSError:
+def _os_error(kind: FileFault, path: str) -> OSError:
     code = {
-        FaultKind.DISK_FULL: errno.ENOSPC,
-        FaultKind.READ_ONLY: errno.EROFS,
-        FaultKind.MISSING: errno.ENOENT,
+        FileFault.DISK_FULL: errno.ENOSPC,
+        FileFault.READ_ONLY: errno.EROFS,
+        FileFault.MISSING: errno.ENOENT,
     }.get(kind, errno.EIO)
     return OSError(code, os.strerror(code), path)
 
 
 def _damaged(file: BinaryIO, rule: FaultRule) -> BinaryIO:
-    if rule.kind not in (FaultKind.BIT_FLIP, FaultKind.TRUNCATED):
+    if rule.kind not in (FileFault.BIT_FLIP, FileFault.TRUNCATED):
         return file
     with file:
         data = bytearray(file.read())
-    if rule.kind is FaultKind.TRUNCATED:
+    if rule.kind is FileFault.TRUNCATED:
         del data[rule.keep_bytes :]
     elif data:
         position = rule.flip_bit % (len(data) * 8)

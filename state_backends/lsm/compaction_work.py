@@ -9,9 +9,9 @@ from state_backends.lsm.block import Columns
 from state_backends.lsm.compaction import CompactionTask, edit_for
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import delete_quietly
-from state_backends.lsm.merge import BLOCKS_AT_ONCE, Source, merged, pieces_of_run, ranges_of
+from state_backends.lsm.merge import BLOCKS_AT_ONCE, MergeSource, merged, pieces_of_run, ranges_of
 from state_backends.lsm.options import CompactionFilter
-from state_backends.lsm.ranges import NO_RANGES, RangeSet
+from state_backends.lsm.ranges import NO_RANGES, DeletedRanges
 from state_backends.lsm.sst import SstWriter, Table
 
 
@@ -21,7 +21,7 @@ class RunWriter:
     :ivar tables: the files that are whole
     """
 
-    def __init__(self, files: FileSet, ranges: RangeSet, target_bytes: int | None) -> None:
+    def __init__(self, files: FileSet, ranges: DeletedRanges, target_bytes: int | None) -> None:
         """:param target_bytes: where another file begins; ``None`` = never"""
         self._files = files
         self._ranges = ranges
@@ -93,13 +93,13 @@ class CompactionWork(BackgroundWork):
         target = None if task.output_level == 0 else files.options.file_bytes
         self._output = RunWriter(files, NO_RANGES if task.is_bottom else ranges, target)
 
-    def _inputs(self) -> tuple[Iterator[Columns], RangeSet]:
+    def _inputs(self) -> tuple[Iterator[Columns], DeletedRanges]:
         sources = []
         all_ranges = NO_RANGES
         for run in self.task.runs:
             tables = [self._files.table(file.name) for file in run]
             ranges = ranges_of(tables)
-            sources.append(Source(pieces_of_run(self._read, tables, b"", None, BLOCKS_AT_ONCE), ranges))
+            sources.append(MergeSource(pieces_of_run(self._read, tables, b"", None, BLOCKS_AT_ONCE), ranges))
             all_ranges = all_ranges.union(ranges)
         return self._cleaned(merged(sources)), all_ranges
 

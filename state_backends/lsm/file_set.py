@@ -36,7 +36,7 @@ from state_backends.lsm.files import (
     link_or_copy,
 )
 from state_backends.lsm.manifest import ManifestContent, ManifestLog, read_current, write_manifest
-from state_backends.lsm.merge import Source, pieces_of_run, ranges_of
+from state_backends.lsm.merge import MergeSource, pieces_of_run, ranges_of
 from state_backends.lsm.options import LsmOptions
 from state_backends.lsm.sst import SstWriter, Table, open_table
 from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number
@@ -317,7 +317,7 @@ class FileSet:
             block = self._load(table, start)
         return list(block), list(block.values())
 
-    def sources(self, view: ReadView, first: bytes, end: bytes | None) -> list[Source]:
+    def sources(self, view: ReadView, first: bytes, end: bytes | None) -> list[MergeSource]:
         """The entries of a range in the files of a view, as sources to merge, the newest first."""
         runs: list[Sequence[Table]] = [(table,) for table in view.level0]
         for smallest, tables in view.levels:
@@ -328,7 +328,7 @@ class FileSet:
             chosen = [table for table in run if first < table.limit and (end is None or table.smallest < end)]
             if chosen:
                 pieces = pieces_of_run(self.read_cached, chosen, first, end, 1)
-                sources.append(Source(pieces, ranges_of(chosen)))
+                sources.append(MergeSource(pieces, ranges_of(chosen)))
         return sources
 
     # --- the whole ---

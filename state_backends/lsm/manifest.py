@@ -24,7 +24,7 @@ from state_backends.base import CorruptStateError, as_written, check_shape, row,
 from state_backends.codec import preamble, seal, unseal
 from state_backends.files import FileSystem
 from state_backends.lsm.files import CURRENT_NAME, MANIFEST_PREFIX, write_file
-from state_backends.lsm.records import RecordReader, RecordWriter, record
+from state_backends.lsm.records import LogRecordReader, LogRecordWriter, record
 from state_backends.lsm.version import EDIT, Version, VersionEdit, is_plain_name
 
 MANIFEST_MAGIC = b"WEIRLSMM"
@@ -71,7 +71,7 @@ def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestConte
     :raises CorruptStateError: when it is damaged
     :raises StateSchemaError: when it has a newer format version
     """
-    reader = RecordReader(data, path, MANIFEST_MAGIC, MANIFEST_VERSION)
+    reader = LogRecordReader(data, path, MANIFEST_MAGIC, MANIFEST_VERSION)
     content = None
     for payload in reader.records(whole_bytes):
         before = Version.empty(1) if content is None else content.version
@@ -140,7 +140,7 @@ class ManifestLog:
         self.name = name
         self._begin_bytes = len(write_manifest(fs, directory, name, content, sync=sync))
         self._size = self._begin_bytes
-        self._writer = RecordWriter(fs.open_append(posixpath.join(directory, name)), sync=sync)
+        self._writer = LogRecordWriter(fs.open_append(posixpath.join(directory, name)), sync=sync)
 
     @property
     def doubtful(self) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 from sortedcontainers import SortedList
 
 from state_backends.lsm.block import Columns
-from state_backends.lsm.ranges import NO_RANGES, RangeSet
+from state_backends.lsm.ranges import NO_RANGES, DeletedRanges
 
 
 class Memtable:
@@ -24,7 +24,7 @@ class Memtable:
 
     __slots__ = ("_index", "entries", "ranges")
 
-    def __init__(self, entries: dict[bytes, bytes | None] | None = None, ranges: RangeSet = NO_RANGES) -> None:
+    def __init__(self, entries: dict[bytes, bytes | None] | None = None, ranges: DeletedRanges = NO_RANGES) -> None:
         self.entries: dict[bytes, bytes | None] = {} if entries is None else entries
         self.ranges = ranges
         self._index: SortedList | None = None
@@ -50,7 +50,7 @@ class Memtable:
         if index is not None:
             for key in keys:
                 index.remove(key)
-        self.ranges = self.ranges.union(RangeSet([(first, end)]))
+        self.ranges = self.ranges.union(DeletedRanges([(first, end)]))
 
     def columns(self) -> Columns:
         """All entries, sorted by key."""

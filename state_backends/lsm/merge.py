@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from state_backends.lsm.block import Columns
-from state_backends.lsm.ranges import NO_RANGES, RangeSet
+from state_backends.lsm.ranges import NO_RANGES, DeletedRanges
 from state_backends.lsm.sst import Table
 
 ReadBlocks = Callable[[Table, int, int], Columns]
@@ -22,7 +22,7 @@ BLOCKS_AT_ONCE = 16
 """How many blocks a long scan, and a compaction, read in one piece."""
 
 
-class Source(NamedTuple):
+class MergeSource(NamedTuple):
     """A run of entries, and what it deletes in older sources.
 
     :ivar pieces: not empty, ascending
@@ -30,7 +30,7 @@ class Source(NamedTuple):
     """
 
     pieces: Iterator[Columns]
-    ranges: RangeSet = NO_RANGES
+    ranges: DeletedRanges = NO_RANGES
 
 
 class _Head:
@@ -38,7 +38,7 @@ class _Head:
 
     __slots__ = ("_hidden", "_pieces", "keys", "last", "position", "values")
 
-    def __init__(self, pieces: Iterator[Columns], hidden: RangeSet) -> None:
+    def __init__(self, pieces: Iterator[Columns], hidden: DeletedRanges) -> None:
         self._pieces = pieces
         self._hidden = hidden
         self.keys: list[bytes] = []
@@ -65,7 +65,7 @@ class _Head:
         return self.keys[start:end], self.values[start:end]
 
 
-def merged(sources: Iterable[Source]) -> Iterator[Columns]:
+def merged(sources: Iterable[MergeSource]) -> Iterator[Columns]:
     """All entries of some sources, the newest first; of each key only the newest entry, tombstones included."""
     heads = []
     hidden = NO_RANGES
@@ -125,7 +125,7 @@ def pieces_of_run(
                 yield keys, values
 
 
-def ranges_of(tables: Iterable[Table]) -> RangeSet:
+def ranges_of(tables: Iterable[Table]) -> DeletedRanges:
     """The range tombstones of all files of a run."""
     ranges = NO_RANGES
     for table in tables:

@@ -14,7 +14,7 @@ Range = tuple[bytes, bytes]
 """First key, and the key behind the last one."""
 
 
-class RangeSet:
+class DeletedRanges:
     """Disjoint half-open ranges of keys, ascending; adjacent ones are joined. Immutable.
 
     :ivar ranges: the ranges
@@ -38,30 +38,32 @@ class RangeSet:
         return bool(self.ranges)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RangeSet) and self.ranges == other.ranges
+        return isinstance(other, DeletedRanges) and self.ranges == other.ranges
 
     def __hash__(self) -> int:
         return hash(self.ranges)
 
     def __repr__(self) -> str:
-        return f"RangeSet({list(self.ranges)})"
+        return f"DeletedRanges({list(self.ranges)})"
 
     def covers(self, key: bytes) -> bool:
         """Whether a key lies in one of them."""
         index = bisect_right(self._starts, key) - 1
         return index >= 0 and key < self._ends[index]
 
-    def union(self, other: RangeSet) -> RangeSet:
+    def union(self, other: DeletedRanges) -> DeletedRanges:
         """What lies in either."""
         if not other:
             return self
-        return RangeSet((*self.ranges, *other.ranges)) if self else other
+        return DeletedRanges((*self.ranges, *other.ranges)) if self else other
 
-    def clipped(self, first: bytes, end: bytes | None) -> RangeSet:
+    def clipped(self, first: bytes, end: bytes | None) -> DeletedRanges:
         """What of them lies in ``first <= key < end``."""
         if not self.ranges:
             return self
-        return RangeSet((max(start, first), stop if end is None else min(stop, end)) for start, stop in self.ranges)
+        return DeletedRanges(
+            (max(start, first), stop if end is None else min(stop, end)) for start, stop in self.ranges
+        )
 
     def uncovered(
         self, keys: Sequence[bytes], values: Sequence[bytes | None]
@@ -87,5 +89,5 @@ class RangeSet:
         assert all(left[1] < right[0] for left, right in pairwise(self.ranges)), self
 
 
-NO_RANGES = RangeSet()
+NO_RANGES = DeletedRanges()
 """No range at all."""

@@ -7,7 +7,7 @@ from typing import cast
 
 from state_backends.lsm.file_set import FileSet, Pin
 from state_backends.lsm.memtable import Memtable
-from state_backends.lsm.merge import Source, merged
+from state_backends.lsm.merge import MergeSource, merged
 
 
 class LsmSnapshot:
@@ -37,14 +37,14 @@ def rows(
 ) -> Iterator[tuple[bytes, bytes]]:
     """The entries of a range in a memtable and in pinned files; the pin is given up at their end."""
     columns = memtable.columns_in(first, end)
-    sources = [Source(iter([columns] if columns[0] else ()), memtable.ranges)]
+    sources = [MergeSource(iter([columns] if columns[0] else ()), memtable.ranges)]
     generated = _generate(files, pin, [*sources, *files.sources(pin.view, first, end)])
     # Once it has begun, it gives the pin up however it ends, also when nobody reads it to its end.
     next(generated)
     return generated
 
 
-def _generate(files: FileSet, pin: Pin, sources: Sequence[Source]) -> Iterator[tuple[bytes, bytes]]:
+def _generate(files: FileSet, pin: Pin, sources: Sequence[MergeSource]) -> Iterator[tuple[bytes, bytes]]:
     try:
         yield (b"", b"")
         for keys, values in merged(sources):

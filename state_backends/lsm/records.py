@@ -35,7 +35,7 @@ def record(payload: bytes) -> bytes:
     return b"".join((head, payload, _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))))
 
 
-class RecordWriter:
+class LogRecordWriter:
     """Appends records to a file.
 
     :ivar broken: whether an append failed. What stands at the end of the file is then unknown, and nothing may be
@@ -79,7 +79,7 @@ class RecordWriter:
         self._file.close()
 
 
-class RecordReader:
+class LogRecordReader:
     """Reads the records of a file that is wholly in memory.
 
     :ivar torn_bytes: how many bytes of a torn end were left out, once all records have been read

@@ -41,7 +41,7 @@ from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decode_blo
 from state_backends.lsm.bloom import build_filter, filter_from_bytes, filter_to_bytes
 from state_backends.lsm.files import delete_quietly, put_in_place
 from state_backends.lsm.options import COMPRESSIONS, LsmOptions
-from state_backends.lsm.ranges import NO_RANGES, Range, RangeSet
+from state_backends.lsm.ranges import NO_RANGES, DeletedRanges, Range
 from state_backends.lsm.version import FileMeta
 
 SST_MAGIC = b"WEIRLSMS"
@@ -64,7 +64,7 @@ class _Index:
     first_keys: list[bytes]
     offsets: list[int]
     crcs: list[int]
-    ranges: RangeSet
+    ranges: DeletedRanges
     smallest: bytes
     largest: bytes
     largest_excluded: bool
@@ -90,7 +90,7 @@ class _Index:
             raise ValueError("its parts do not fit each other")
         if any(end < start for start, end in pairwise(offsets)):
             raise ValueError("a block of it ends before it begins")
-        ranges = RangeSet((start, end) for start, end in ranges)
+        ranges = DeletedRanges((start, end) for start, end in ranges)
         return cls(first_keys, offsets, crcs, ranges, smallest, largest, excluded, compression)
 
 
@@ -257,7 +257,7 @@ class SstWriter:
         self._unwritten = []
         self._unwritten_bytes = 0
 
-    def finish(self, ranges: RangeSet = NO_RANGES) -> Table:
+    def finish(self, ranges: DeletedRanges = NO_RANGES) -> Table:
         """Write the rest and give the file its name. It has an entry or a range tombstone at least."""
         if self._pending[0]:
             self._add_block(*self._pending)
@@ -285,7 +285,7 @@ class SstWriter:
         )  # fmt: skip
         return Table(self._path, meta, index, words)
 
-    def _index(self, ranges: RangeSet) -> _Index:
+    def _index(self, ranges: DeletedRanges) -> _Index:
         bounds: list[Range] = list(ranges.ranges[:1] + ranges.ranges[-1:])
         smallest = [start for start, _ in bounds[:1]] + self._first_keys[:1]
         excluded = bool(bounds) and (not self._entries or bounds[-1][1] > self._last_key)

@@ -14,7 +14,7 @@ from state_backends.base import anything, as_written, below, binary, check_shape
 from state_backends.codec import preamble
 from state_backends.files import FileSystem, WritableFile
 from state_backends.lsm.memtable import Memtable
-from state_backends.lsm.records import RecordReader, RecordWriter
+from state_backends.lsm.records import LogRecordReader, LogRecordWriter
 
 WAL_MAGIC = b"WEIRLSMW"
 WAL_VERSION = 1
@@ -39,7 +39,7 @@ class WriteAheadLog:
         """Begin a new log."""
         self.number = number
         self._pack = msgpack.Packer(autoreset=True).pack
-        self._writer = RecordWriter(file, sync=sync)
+        self._writer = LogRecordWriter(file, sync=sync)
         self._writer.begin(WAL_MAGIC, WAL_VERSION)
 
     @property
@@ -71,7 +71,7 @@ def replay(fs: FileSystem, path: str, into: Memtable) -> int:
     if not any(data) or (len(data) < len(head) and head.startswith(data)):
         # Torn while it began: it holds nothing.
         return len(data)
-    reader = RecordReader(data, path, WAL_MAGIC, WAL_VERSION)
+    reader = LogRecordReader(data, path, WAL_MAGIC, WAL_VERSION)
     for payload in reader.records():
         with as_written(path):
             plain = msgpack.unpackb(payload)

@@ -1,6 +1,6 @@
 """State in files. ``contract`` says what a snapshot is; ``handles`` and ``keyed_handles`` say where state lies;
-``full_format`` and ``full_task`` write all keyed state canonically; ``streams``, ``metadata``, ``storage`` and
-``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps records in flight,
+``full_format`` and ``full_task`` write all keyed state canonically; ``checkpoint_streams``, ``metadata``,
+``storage`` and ``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps records in flight,
 ``restore_alternatives`` tries one copy after another, ``file_places`` says which files metadata may name.
 """
 
@@ -12,6 +12,7 @@ from state_backends.snapshots.channel_state import (
     RecordColumns,
     read_channel_state,
 )
+from state_backends.snapshots.checkpoint_streams import FsStateReader, FsStreamFactory, ScopeDirectories
 from state_backends.snapshots.contract import (
     COMPRESSIONS,
     CheckpointStream,
@@ -104,7 +105,6 @@ from state_backends.snapshots.storage import (
     CheckpointStorage,
     safe_file_name,
 )
-from state_backends.snapshots.streams import FsStateReader, FsStreamFactory, ScopeDirectories
 
 __all__ = [
     "CHECKPOINT_IDS_FILE_NAME",

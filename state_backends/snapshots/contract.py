@@ -35,7 +35,7 @@ __all__ = [
     "StateReader",
     "StateScope",
     "StreamFactory",
-    "TaskStatus",
+    "SnapshotStatus",
     "run_to_completion",
 ]
 
@@ -176,7 +176,7 @@ class SnapshotResult(Generic[HandleT]):
         return 0 if self.job_manager_state is None else self.job_manager_state.persisted_bytes
 
 
-class TaskStatus(enum.Enum):
+class SnapshotStatus(enum.Enum):
     """Where a snapshot task stands; the last three are final."""
 
     CREATED = "created"
@@ -193,7 +193,7 @@ class SnapshotTask(ABC, Generic[HandleT]):
     """
 
     def __init__(self, resources: SnapshotResources) -> None:
-        self.status = TaskStatus.CREATED
+        self.status = SnapshotStatus.CREATED
         self._resources = resources
 
     def step(self) -> SnapshotResult[HandleT] | None:
@@ -202,26 +202,27 @@ class SnapshotTask(ABC, Generic[HandleT]):
         :raises SnapshotCancelledError: when it was cancelled before
         :raises Exception: what made it fail; partial output is deleted and the resources are released
         """
-        if self.status is TaskStatus.CANCELLED:
+        if self.status is SnapshotStatus.CANCELLED:
             raise SnapshotCancelledError("this snapshot was cancelled: its result must not be used.")
-        assert self.status in (TaskStatus.CREATED, TaskStatus.RUNNING), f"step of a {self.status.value} snapshot"
-        self.status = TaskStatus.RUNNING
+        unfinished = (SnapshotStatus.CREATED, SnapshotStatus.RUNNING)
+        assert self.status in unfinished, f"step of a {self.status.value} snapshot"
+        self.status = SnapshotStatus.RUNNING
         try:
             result = self._advance()
         except BaseException as problem:
-            self._finish(TaskStatus.FAILED, problem)
+            self._finish(SnapshotStatus.FAILED, problem)
             raise
         if result is not None:
-            self.status = TaskStatus.COMPLETED
+            self.status = SnapshotStatus.COMPLETED
             self._resources.release()
         return result
 
     def cancel(self) -> None:
         """Stop for good: delete partial output, release the resources. After the end it does nothing."""
-        if self.status in (TaskStatus.CREATED, TaskStatus.RUNNING):
-            self._finish(TaskStatus.CANCELLED, None)
+        if self.status in (SnapshotStatus.CREATED, SnapshotStatus.RUNNING):
+            self._finish(SnapshotStatus.CANCELLED, None)
 
-    def _finish(self, status: TaskStatus, cause: BaseException | None) -> None:
+    def _finish(self, status: SnapshotStatus, cause: BaseException | None) -> None:
         self.status = status
         try:
             self._discard()

@@ -48,6 +48,7 @@ from state_backends.base import (
 from state_backends.codec import default_codec, seal, unseal
 from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, write_atomically
 from state_backends.snapshots.channel_state import read_channel_state
+from state_backends.snapshots.checkpoint_streams import FsStateReader, FsStreamFactory, ScopeDirectories, path_below
 from state_backends.snapshots.file_places import (
     check_places,
     note_shared_directories,
@@ -57,12 +58,6 @@ from state_backends.snapshots.file_places import (
 )
 from state_backends.snapshots.handles import FileStateHandle, StateScope
 from state_backends.snapshots.metadata import CheckpointMetadata
-from state_backends.snapshots.streams import (
-    FsStateReader,
-    FsStreamFactory,
-    ScopeDirectories,
-    path_below,
-)
 
 METADATA_FILE_NAME = "_metadata"
 INCARNATION_FILE_NAME = "incarnation"

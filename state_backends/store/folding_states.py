@@ -16,7 +16,7 @@ from state_backends.store.parts import KeyScope, StoreAccess, StoreTable
 from state_backends.store.states import StoreState
 
 
-class Batch:
+class FoldingBatch:
     """The entries that a batch is folded into.
 
     :ivar rows: the row of each record, up to the first whose row cannot be told
@@ -54,10 +54,10 @@ class _FoldingState(StoreState):
     def _read_many(self, keys: Sequence[Any], namespaces: Namespaces) -> list[Any]:
         return self._decode_many(self._access.store().get_many(self._rows(keys, namespaces)))
 
-    def _start(self, keys: Sequence[Any], namespaces: Namespaces) -> Batch:
+    def _start(self, keys: Sequence[Any], namespaces: Namespaces) -> FoldingBatch:
         """Read the entries of a batch."""
         try:
-            batch = Batch(self._rows(keys, namespaces), None)
+            batch = FoldingBatch(self._rows(keys, namespaces), None)
         except Exception:
             batch = self._start_until_failure(keys, namespaces)
         distinct = list(dict.fromkeys(batch.rows))
@@ -65,18 +65,18 @@ class _FoldingState(StoreState):
         batch.entries = dict(zip(distinct, self._decode_many(found), strict=True))
         return batch
 
-    def _start_until_failure(self, keys: Sequence[Any], namespaces: Namespaces) -> Batch:
+    def _start_until_failure(self, keys: Sequence[Any], namespaces: Namespaces) -> FoldingBatch:
         # The records before the one that fails count: the caller hears how many they were.
         rows: list[bytes] = []
         try:
             for index, key in enumerate(keys):
                 rows += self._rows([key], None if namespaces is None else [namespaces[index]])
         except Exception as problem:
-            return Batch(rows, problem)
+            return FoldingBatch(rows, problem)
         raise AssertionError("a batch failed as a whole and not in its records")
 
     def _write_back(
-        self, batch: Batch, keys: Sequence[Any], namespaces: Namespaces, out: list[Any] | None, before: int
+        self, batch: FoldingBatch, keys: Sequence[Any], namespaces: Namespaces, out: list[Any] | None, before: int
     ) -> None:
         """Write what a batch has folded; when a value cannot be encoded, the others are written all the same.
 
@@ -99,7 +99,7 @@ class _FoldingState(StoreState):
             raise problem
 
     def _encode_what_can_be(
-        self, batch: Batch, keys: Sequence[Any], namespaces: Namespaces
+        self, batch: FoldingBatch, keys: Sequence[Any], namespaces: Namespaces
     ) -> tuple[dict[bytes, bytes | None], int, Exception]:
         """What can be encoded, and the first record whose value cannot."""
         last = {row: index for index, row in enumerate(batch.rows)}

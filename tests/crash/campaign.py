@@ -27,7 +27,7 @@ from pathlib import Path
 from engine.cli.settings import places
 from engine.cli.verbs import resume, run
 from operators.files.file_sink import read_committed
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.crash import killed_job, stateful_job
 from tests.crash.forked import Ending, weir
@@ -41,14 +41,14 @@ IN_MEMORY = Path("/dev/shm")
 MODES = ("aligned", "aligned", "unaligned", "aligned-timeout")
 BACKENDS = ("heap", "heap", "lsm", "changelog", "changelog:lsm")
 STORAGE_FAULTS = (
-    (FaultKind.DISK_FULL, "*"),
-    (FaultKind.DISK_FULL, "write"),
-    (FaultKind.TORN_WRITE, "write"),
-    (FaultKind.READ_ONLY, "*"),
-    (FaultKind.ERROR_BEFORE, "rename"),
-    (FaultKind.ERROR_AFTER, "rename"),
-    (FaultKind.ERROR_BEFORE, "fsync"),
-    (FaultKind.ERROR_BEFORE, "delete"),
+    (FileFault.DISK_FULL, "*"),
+    (FileFault.DISK_FULL, "write"),
+    (FileFault.TORN_WRITE, "write"),
+    (FileFault.READ_ONLY, "*"),
+    (FileFault.ERROR_BEFORE, "rename"),
+    (FileFault.ERROR_AFTER, "rename"),
+    (FileFault.ERROR_BEFORE, "fsync"),
+    (FileFault.ERROR_BEFORE, "delete"),
 )
 REFUSALS = range(10, 23)
 """Exit codes of a process that says what is wrong with the world."""

@@ -32,7 +32,7 @@ from pathlib import Path
 from engine import SqliteMetastore
 from operators.databases.postgres_database import PostgresSession
 from operators.databases.sqlite_database import SqliteSession
-from state_backends.files import FaultKind, FaultRule, LocalFileSystem
+from state_backends.files import FaultRule, FileFault, LocalFileSystem
 from state_backends.offline import SnapshotContent
 from state_backends.snapshots import CheckpointStorage
 from tests.crash import sinks_job
@@ -53,13 +53,13 @@ RELAYED = "rows"
 NUMBERS = (2, 2, 1, 3)
 """Parallelism of a start."""
 STORAGE_FAULTS = (
-    (FaultKind.DISK_FULL, "*"),
-    (FaultKind.DISK_FULL, "write"),
-    (FaultKind.TORN_WRITE, "write"),
-    (FaultKind.ERROR_BEFORE, "rename"),
-    (FaultKind.ERROR_AFTER, "rename"),
-    (FaultKind.ERROR_BEFORE, "fsync"),
-    (FaultKind.ERROR_BEFORE, "delete"),
+    (FileFault.DISK_FULL, "*"),
+    (FileFault.DISK_FULL, "write"),
+    (FileFault.TORN_WRITE, "write"),
+    (FileFault.ERROR_BEFORE, "rename"),
+    (FileFault.ERROR_AFTER, "rename"),
+    (FileFault.ERROR_BEFORE, "fsync"),
+    (FileFault.ERROR_BEFORE, "delete"),
 )
 LEFT_BEHIND = (".staged-commit-", ".table.parts-")
 """How hidden files begin that sinks leave for good: journals of what was committed."""

@@ -16,7 +16,7 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
 from operators.files.file_sink import FileSink, read_committed
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 
 RECORDS = 24
@@ -62,7 +62,7 @@ def run(files: FileSystem, *, resume: bool, kill: bool = False) -> ExecutionResu
 
 def cut_at(files: MemoryFileSystem, call: int, survives: Survives | None, **settings: Any) -> FaultInjectingFileSystem:
     """Run until the power is cut right before a call (or to the end), and lose what the disk does not keep."""
-    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.CRASH_BEFORE, at_call=call)])
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.CRASH_BEFORE, at_call=call)])
     try:
         run(faulty, **settings)
     except SimulatedCrashError:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.house.doors import CONVERTED, past_the_door, rooms
+from tests.house.doors import CONVERTED, doubled_classes, nearly_equal_modules, past_the_door, rooms
 from tests.house.project import PACKAGES, python_files, relative
 
 MAX_MODULES = 21
@@ -54,6 +54,36 @@ def test_every_folder_has_a_door(package: str) -> None:
         folder = room.replace(".", "/")
         assert names, f"{room} lists nothing"
         assert sum(path.rpartition("/")[0] == folder for path in inside) - 1 <= MAX_MODULES
+
+
+def test_a_name_means_one_thing() -> None:
+    """No two public classes share a name where one of them lives in a converted package."""
+    assert doubled_classes(_packages()) == []
+
+
+def test_modules_do_not_differ_by_an_s() -> None:
+    """No module's name is another's with an s where one of them lives in a package that keeps them apart."""
+    assert nearly_equal_modules(_packages()) == []
+
+
+def _packages() -> dict[str, str]:
+    return {path: source for path, source in program().items() if path.startswith(PACKAGES)}
+
+
+def test_shared_and_nearly_equal_names_are_found() -> None:
+    """A class defined twice and a pair of modules that an s tells apart are named with both places."""
+    sources = {
+        "engine/hall/clock.py": "class Clock:\n    class Hand: ...\n",
+        "operators/clocks.py": "class Clock(int): ...\nclass _Hand: ...\n",
+        "operators/hand.py": "class _Hand: ...\n",
+        "operators/hands.py": "",
+    }
+
+    assert doubled_classes(sources, ["engine"]) == ["Clock: engine/hall/clock.py, operators/clocks.py"]
+    assert nearly_equal_modules(sources, ["engine"]) == [
+        "engine/hall/clock.py: differ by an s from operators/clocks.py"
+    ]
+    assert len(nearly_equal_modules(sources, ["operators"])) == 2
 
 
 @pytest.mark.parametrize("importing", PAST)

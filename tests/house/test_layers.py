@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.doors import CONVERTED
 from tests.house.project import ROOT, config_list, python_files, setup_cfg
 
-PACKAGES_OF_ROOMS = ("state_backends", "engine.cli")
 LAYERS = config_list(setup_cfg()["importlinter:contract:layers"]["layers"])
 ROOMS = [room.strip(" ()") for layer in LAYERS for room in re.split("[:|]", layer)]
 
@@ -43,7 +43,7 @@ def _copy_of_the_house(directory: Path) -> None:
     """Empty packages under the names of the real rooms, with the project's own contracts."""
     observers = [f"engine.observe.{name}" for name in ("trace", "metrics", "cut_oracle")]
     explore = [f"engine.explore.{name}" for name in ("opinion", "runner", "subject", "references")]
-    inner = [room for package in PACKAGES_OF_ROOMS for room in _rooms_of(package)]
+    inner = [room for package in CONVERTED for room in _rooms_of(package)]
     modules = [*ROOMS, *observers, *explore, *inner]
     for module in modules:
         folder = directory / module.replace(".", "/")

@@ -9,8 +9,7 @@ from typing import Any
 
 from engine.checkpoint.shared_state_registry import SharedStateRegistry, Unused
 from state_backends.files import TEMPORARY_SUFFIX
-from state_backends.snapshots import storage
-from state_backends.snapshots import streams as checkpoint_streams
+from state_backends.snapshots import checkpoint_streams, storage
 from tests.mutants.mutant import replaced
 
 

@@ -125,8 +125,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.table.streaming_file_writer import StreamingFileWriterOperator
     from operators.transactions.committer_machine import CommitterMachine
     from state_backends.changelog.history import LogHistory
-    from state_backends.snapshots import storage
-    from state_backends.snapshots import streams as checkpoint_streams
+    from state_backends.snapshots import checkpoint_streams, storage
 
     del mutant
     owners = (

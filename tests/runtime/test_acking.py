@@ -29,7 +29,7 @@ from operators.table.partition_commit import PartitionCommit
 from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.runtime.acked_jobs import (
     TIMEOUT_NS,
@@ -392,7 +392,7 @@ def test_a_sink_that_gathers_rows_writes_them_before_they_count_as_handled() -> 
 def test_offsets_that_could_not_be_written_are_written_with_the_next_commit() -> None:
     """Also when nothing has been acknowledged since: at the end, say."""
     files = MemoryFileSystem()
-    rule = FaultRule(FaultKind.ERROR_BEFORE, "rename", f"*/{OFFSETS_FILE_NAME}", at_call=1)
+    rule = FaultRule(FileFault.ERROR_BEFORE, "rename", f"*/{OFFSETS_FILE_NAME}", at_call=1)
     storage = CheckpointStorage(FaultInjectingFileSystem(files, [rule]), "/checkpoints", "pipeline")
     config = acking_config(restart=NoRestart(), checkpoint_interval=CheckpointInterval(records=20))
     job = pipeline(at_once(), parallelism=1, splits=1)

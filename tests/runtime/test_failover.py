@@ -21,7 +21,7 @@ from engine.runtime.kernel import START_NS
 from engine.runtime.regions import failover_regions
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.runtime.support import US, Trace, checked, every, execution, expected_counts, run, running_count
 
 RECORDS = 60
@@ -195,7 +195,7 @@ def test_no_restart_ends_all_regions() -> None:
 def test_too_many_failed_checkpoints_end_all_regions() -> None:
     """That is a failure of the job, of no region."""
     faulty = FaultInjectingFileSystem(
-        MemoryFileSystem(), [FaultRule(FaultKind.DISK_FULL, "rename", "*/_metadata*", at_call=2)]
+        MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*", at_call=2)]
     )
     result = run(two_jobs([]), file_system=faulty, restart=AT_ONCE, **SETTINGS)
 

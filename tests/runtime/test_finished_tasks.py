@@ -29,7 +29,7 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import (
     US,
@@ -301,7 +301,7 @@ def test_a_job_that_would_feed_a_finished_vertex_is_refused() -> None:
 def never_durable() -> FaultInjectingFileSystem:
     """A disk on which no checkpoint completes."""
     return FaultInjectingFileSystem(
-        MemoryFileSystem(), [FaultRule(FaultKind.DISK_FULL, "rename", "*/_metadata*")]
+        MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*")]
     )
 
 
@@ -333,7 +333,7 @@ def test_a_last_checkpoint_is_tried_again() -> None:
     results, trace = CollectedResults(), Trace()
     faulty = FaultInjectingFileSystem(
         MemoryFileSystem(),
-        [FaultRule(FaultKind.DISK_FULL, "rename", "*/_metadata*", at_call=call) for call in (1, 2, 3)],
+        [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*", at_call=call) for call in (1, 2, 3)],
     )
     made = execution(
         running_count(Job("later"), 30, results),

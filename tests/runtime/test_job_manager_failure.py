@@ -21,7 +21,7 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.cases import case
 from tests.runtime.support import (
     US,
@@ -316,7 +316,7 @@ class Vandal:
 @pytest.mark.parametrize("call", [1, 2, 4, 9])
 def test_storage_fails_while_it_dies(operation: str, call: int) -> None:
     """A disk that is full for one call, and the job manager dies, twice: right output, or a clear failure."""
-    kinds = FaultKind.READ_ONLY if operation == "delete" else FaultKind.DISK_FULL
+    kinds = FileFault.READ_ONLY if operation == "delete" else FileFault.DISK_FULL
     for first_us in (5, 7, 10, 16):
         results = CollectedResults()
         rule = FaultRule(kinds, operation, "/checkpoints/*", at_call=call)

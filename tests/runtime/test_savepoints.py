@@ -22,7 +22,7 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.sinks import CollectedResults
 from state_backends.base import CorruptStateError, MissingStateError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, FileStateHandle, locate_snapshot
 from state_backends.snapshots.savepoints import job_id
 from tests.runtime.support import (
@@ -213,7 +213,7 @@ class Look:
 def test_a_savepoint_that_cannot_be_written_costs_nothing_else() -> None:
     """A full disk is told in the report; the job does not count it, goes on and comes to its end."""
     files = MemoryFileSystem()
-    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.DISK_FULL, "make_dirs", f"{TARGET}*")])
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, "make_dirs", f"{TARGET}*")])
     results = CollectedResults()
     result = saved(11 * US, into=results, files=faulty)
     (report,) = result.savepoints
@@ -229,7 +229,7 @@ def test_a_savepoint_that_fails_half_way_leaves_nothing(operation: str) -> None:
     """Whichever step of its metadata fails, its directory is deleted again."""
     files = MemoryFileSystem()
     path = f"{TARGET}*" if operation != "rename" else f"{TARGET}*/_metadata*"
-    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.DISK_FULL, operation, path, at_call=1)])
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, operation, path, at_call=1)])
     result = saved(11 * US, files=faulty)
 
     assert result.savepoints[0].path is None

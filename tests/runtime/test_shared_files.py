@@ -18,7 +18,7 @@ from engine.runtime.shared_files import (
     with_files_of_another_job,
 )
 from state_backends.base import KeyGroupRange
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import (
     ByteStreamStateHandle,
     ChangelogKeyedStateHandle,
@@ -185,7 +185,7 @@ def test_what_no_checkpoint_takes_is_deleted(is_registered: bool) -> None:
 def test_shared_state_that_cannot_be_deleted_is_noted() -> None:
     """The others are deleted all the same; a missing one is fine."""
     files = MemoryFileSystem()
-    run = made(FaultInjectingFileSystem(files, [FaultRule(FaultKind.ERROR_BEFORE, "delete", "*/shared/a", 1)]))
+    run = made(FaultInjectingFileSystem(files, [FaultRule(FileFault.ERROR_BEFORE, "delete", "*/shared/a", 1)]))
     first, second = written(run, "shared/a"), written(run, "shared/b")
 
     run.manager.driver.execute([DiscardSharedState((shared("a"), shared("gone"), shared("b")))])

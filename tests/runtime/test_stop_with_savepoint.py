@@ -24,7 +24,7 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage, locate_snapshot
 from tests.runtime.support import US, RecordingSink, Trace, checked, every, execution, expected_counts, running_count
 
@@ -212,7 +212,7 @@ class Messenger:
 def test_a_failed_savepoint_lets_the_job_go_on() -> None:
     """The directory cannot be made: no task has seen the trigger, checkpoints begin again, and nothing is lost."""
     files, results, trace = MemoryFileSystem(), CollectedResults(), Trace()
-    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.DISK_FULL, "make_dirs", f"{TARGET}*")])
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, "make_dirs", f"{TARGET}*")])
     result = checked(stopping(results, 20 * US, file_system=faulty, instruments=[trace]))
     (report,) = result.savepoints
 
@@ -227,7 +227,7 @@ def test_a_failed_savepoint_lets_the_job_go_on() -> None:
 def test_a_savepoint_that_fails_at_the_end_costs_an_attempt(mode: str, stop: StopMode) -> None:
     """The tasks have stopped for it and cannot go on: they fail, and the job goes back to its newest checkpoint."""
     files, results = MemoryFileSystem(), CollectedResults()
-    rule = FaultRule(FaultKind.DISK_FULL, "fsync_dir", f"{TARGET}*", at_call=1)
+    rule = FaultRule(FileFault.DISK_FULL, "fsync_dir", f"{TARGET}*", at_call=1)
     made = stopping(results, 20 * US, stop, file_system=FaultInjectingFileSystem(files, [rule]), mode=mode)
     result = checked(made).raise_on_failure()
     (report,) = result.savepoints
@@ -242,7 +242,7 @@ def test_a_savepoint_that_fails_at_the_end_costs_an_attempt(mode: str, stop: Sto
 def test_the_end_of_all_input_waits_for_a_failed_stop() -> None:
     """All input ended while the job was about to stop; when it does not, the last checkpoint is taken after all."""
     files, results = MemoryFileSystem(), CollectedResults()
-    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.DISK_FULL, "make_dirs", f"{TARGET}*")])
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, "make_dirs", f"{TARGET}*")])
     made = stopping(results, RECORDS // 2 * US, file_system=faulty, checkpoint_interval=None)
     result = checked(made).raise_on_failure()
 
@@ -367,7 +367,7 @@ def test_no_timer_fires_behind_the_snapshot() -> None:
 
 def test_a_job_that_may_not_restart_fails_when_it_cannot_stop() -> None:
     """No restart: a savepoint that fails at the end takes the job with it."""
-    rule = FaultRule(FaultKind.DISK_FULL, "fsync_dir", f"{TARGET}*", at_call=1)
+    rule = FaultRule(FileFault.DISK_FULL, "fsync_dir", f"{TARGET}*", at_call=1)
     files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     result = stopping([], 20 * US, file_system=files, restart=NoRestart()).run()
 

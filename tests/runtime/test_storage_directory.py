@@ -10,7 +10,7 @@ import pytest
 
 from engine.elements.errors import StorageError
 from engine.runtime.storage_directory import open_storage
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointMetadata
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,8 +99,8 @@ def test_a_directory_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("call", range(1, 12))
-@pytest.mark.parametrize("kind", [FaultKind.ERROR_BEFORE, FaultKind.DISK_FULL, FaultKind.READ_ONLY])
-def test_every_failing_step_of_the_start_is_a_clear_error(call: int, kind: FaultKind) -> None:
+@pytest.mark.parametrize("kind", [FileFault.ERROR_BEFORE, FileFault.DISK_FULL, FileFault.READ_ONLY])
+def test_every_failing_step_of_the_start_is_a_clear_error(call: int, kind: FileFault) -> None:
     """Whichever step fails, the run does not start, the error says why, and the directory is free again."""
     inner = MemoryFileSystem()
     files = FaultInjectingFileSystem(inner, [FaultRule(kind, at_call=call)])

@@ -19,7 +19,7 @@ from engine.runtime.kernel import START_NS
 from operators.files.file_sink import FileSink, read_committed
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.runtime.support import (
     BASE_DIR,
@@ -83,7 +83,7 @@ def test_a_tolerated_failure_costs_one_checkpoint(
 ) -> None:
     """The checkpoint is aborted for the right reason and leaves no file; the next one completes, with all results."""
     results, trace, inner = CollectedResults(), Trace(), MemoryFileSystem()
-    files = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.ERROR_BEFORE, operation, path, at_call=1)])
+    files = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, operation, path, at_call=1)])
 
     result = counting(results, files, instruments=[trace], tolerable_failures=1).run().raise_on_failure()
 
@@ -103,7 +103,7 @@ def test_a_failure_that_is_not_tolerated_fails_the_job(
     operation: str, path: str, reason: CheckpointFailureReason
 ) -> None:
     """Without tolerance the attempt ends, with an error that names checkpoint, reason and tolerance."""
-    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, operation, path)])
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, operation, path)])
 
     result = counting([], files, tolerable_failures=0, restart=NoRestart()).run()
 
@@ -116,7 +116,7 @@ def test_a_failure_that_is_not_tolerated_fails_the_job(
 def test_a_restart_may_cure_it() -> None:
     """A failure that is not tolerated costs a restart, from the checkpoint before it, and no record."""
     results = CollectedResults()
-    rule = FaultRule(FaultKind.DISK_FULL, "write", STATE, at_call=1)
+    rule = FaultRule(FileFault.DISK_FULL, "write", STATE, at_call=1)
 
     result = counting(results, FaultInjectingFileSystem(MemoryFileSystem(), [rule]), restart=AT_ONCE).run()
 
@@ -126,8 +126,8 @@ def test_a_restart_may_cure_it() -> None:
 
 def test_failures_in_a_row_are_counted_and_a_success_clears_the_count() -> None:
     """Two tolerated failures do not add up when a checkpoint completed in between; two in a row do."""
-    apart = [FaultRule(FaultKind.ERROR_BEFORE, "rename", f"*/chk-{one}/*") for one in (2, 4)]
-    in_a_row = [FaultRule(FaultKind.ERROR_BEFORE, "rename", f"*/chk-{one}/*") for one in (2, 3)]
+    apart = [FaultRule(FileFault.ERROR_BEFORE, "rename", f"*/chk-{one}/*") for one in (2, 4)]
+    in_a_row = [FaultRule(FileFault.ERROR_BEFORE, "rename", f"*/chk-{one}/*") for one in (2, 3)]
 
     def attempts(rules: list[FaultRule]) -> int:
         files = FaultInjectingFileSystem(MemoryFileSystem(), rules)
@@ -140,7 +140,7 @@ def test_failures_in_a_row_are_counted_and_a_success_clears_the_count() -> None:
 def test_sinks_hear_that_a_checkpoint_was_given_up() -> None:
     """An aborted checkpoint is announced as such, never as complete."""
     sink = RecordingSink()
-    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, "rename", "*/chk-2/*")])
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, "rename", "*/chk-2/*")])
     job = Job("told").source(SequenceSource(0, RECORDS)).sink(sink)
 
     execution(
@@ -155,7 +155,7 @@ def test_sinks_hear_that_a_checkpoint_was_given_up() -> None:
 def test_the_last_checkpoint_is_tried_again() -> None:
     """When the last checkpoint fails the job does not end without one: it takes another."""
     results = CollectedResults()
-    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, "rename", "*/chk-1/*")])
+    files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, "rename", "*/chk-1/*")])
 
     result = counting(results, files, checkpoint_interval=None, tolerable_failures=1).run().raise_on_failure()
 
@@ -168,12 +168,12 @@ def test_the_last_checkpoint_is_tried_again() -> None:
     [
         *product(
             ("open_write", "write", "fsync", "close", "rename", "fsync_dir"),
-            (FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER),
+            (FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER),
         ),
-        ("write", FaultKind.TORN_WRITE),
+        ("write", FileFault.TORN_WRITE),
     ],
 )
-def test_nothing_half_written_is_restored(operation: str, kind: FaultKind) -> None:
+def test_nothing_half_written_is_restored(operation: str, kind: FileFault) -> None:
     """Whatever step of checkpoint 2 fails, a kill right behind it goes back to a whole checkpoint."""
     calls = 0
     while True:
@@ -204,8 +204,8 @@ def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(
     on: after a crash of the machine it must not come back as the newest."""
     inner = MemoryFileSystem()
     rules = [
-        FaultRule(FaultKind.ERROR_AFTER, "fsync_dir", f"*/chk-{checkpoint_id}", at_call=2),
-        FaultRule(FaultKind.ERROR_BEFORE, "delete", f"*/chk-{checkpoint_id}/*", at_call=1),
+        FaultRule(FileFault.ERROR_AFTER, "fsync_dir", f"*/chk-{checkpoint_id}", at_call=2),
+        FaultRule(FileFault.ERROR_BEFORE, "delete", f"*/chk-{checkpoint_id}/*", at_call=1),
     ]
     files = FaultInjectingFileSystem(inner, rules)
 
@@ -241,8 +241,8 @@ def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(
 def test_a_checkpoint_that_cannot_be_settled_fails_the_job() -> None:
     """When nobody can say whether a checkpoint exists, no further attempt is made, and the error says why."""
     rules = [
-        FaultRule(FaultKind.ERROR_AFTER, "fsync_dir", "*/chk-2", at_call=2),
-        FaultRule(FaultKind.ERROR_BEFORE, "delete", "*/chk-2/*"),
+        FaultRule(FileFault.ERROR_AFTER, "fsync_dir", "*/chk-2", at_call=2),
+        FaultRule(FileFault.ERROR_BEFORE, "delete", "*/chk-2/*"),
     ]
     files = FaultInjectingFileSystem(MemoryFileSystem(), rules)
 
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_cannot_be_settled_fails_the_job() -> None:
 def test_a_damaged_checkpoint_is_passed_over_within_a_run(damaged: str) -> None:
     """A restart that finds the newest checkpoint damaged says so and uses the one before."""
     files = FaultInjectingFileSystem(
-        MemoryFileSystem(), [FaultRule(FaultKind.BIT_FLIP, "open_read", f"*/chk-3/*{damaged}*", flip_bit=777)]
+        MemoryFileSystem(), [FaultRule(FileFault.BIT_FLIP, "open_read", f"*/chk-3/*{damaged}*", flip_bit=777)]
     )
     made = execution(
         rows_job(),
@@ -376,7 +376,7 @@ def test_a_second_run_leaves_the_output_of_the_first_alone() -> None:
 def test_no_restart_from_nothing_when_checkpoints_have_completed() -> None:
     """What completed checkpoints have committed would be committed again, so the job fails and says what is wrong."""
     files = FaultInjectingFileSystem(
-        MemoryFileSystem(), [FaultRule(FaultKind.BIT_FLIP, "open_read", "*/_metadata*", flip_bit=777)]
+        MemoryFileSystem(), [FaultRule(FileFault.BIT_FLIP, "open_read", "*/_metadata*", flip_bit=777)]
     )
 
     result = counting([], files, restart=AT_ONCE, retained=3, kills=[("count", 35 * US)]).run()
@@ -392,7 +392,7 @@ def test_no_restart_from_nothing_when_checkpoints_have_completed() -> None:
 @pytest.mark.parametrize("in_a_new_process", [False, True])
 def test_a_checkpoint_that_was_passed_over_does_not_come_back(in_a_new_process: bool) -> None:
     """A disk that refuses the newest checkpoint once, and gives it after the next crash, changes no output."""
-    rule = FaultRule(FaultKind.BIT_FLIP, "open_read", "*/chk-3/_metadata", at_call=1, flip_bit=777)
+    rule = FaultRule(FileFault.BIT_FLIP, "open_read", "*/chk-3/_metadata", at_call=1, flip_bit=777)
     files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 3}
     # The second kill comes before the attempt that went back has completed a checkpoint of its own.
@@ -441,7 +441,7 @@ def test_storage_that_cannot_be_read_at_all_is_a_clear_error(operation: str) -> 
     """When the directory cannot be listed, the run does not start, and the error says what to check."""
     inner = MemoryFileSystem()
     counting([], inner).run().raise_on_failure()
-    files = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.ERROR_BEFORE, operation)])
+    files = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, operation)])
 
     with pytest.raises(StorageError, match="cannot be used: Input/output error"):
         counting([], files, restore=True, incarnation=2).run()

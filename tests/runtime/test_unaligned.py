@@ -8,7 +8,7 @@ from engine.checkpoint.restart import NoRestart
 from engine.checkpoint.statistics import CheckpointType
 from engine.elements.errors import JobFailedError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted
-from state_backends.files import FaultKind, FaultRule
+from state_backends.files import FaultRule, FileFault
 from state_backends.snapshots import locate_snapshot
 from tests.runtime.in_flight import SINK_NS, Flight, named
 from tests.runtime.support import US
@@ -112,7 +112,7 @@ def test_the_barrier_cuts_a_batch_on_the_link(trigger_ns: int) -> None:
 
 def fails_first(**settings: object) -> Flight:
     """A flight whose first checkpoint fails: source ``a`` cannot write its part."""
-    rule = FaultRule(FaultKind.ERROR_BEFORE, "open_write", "*/chk-1/*", at_call=1)
+    rule = FaultRule(FileFault.ERROR_BEFORE, "open_write", "*/chk-1/*", at_call=1)
     return Flight(
         {"a": 30, "b": 30},
         slow_links={"b": 12 * US},

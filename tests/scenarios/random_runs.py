@@ -31,7 +31,7 @@ from engine.runtime.config import SNAPSHOTS, CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.sinks import CollectedResults
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.random_graphs import Graph, Rows, build
@@ -151,7 +151,7 @@ def _kills(draw: st.DrawFn, names: tuple[str, ...], most: int) -> tuple[Kill, ..
 
 _FAULTS = st.builds(
     FaultRule,
-    st.sampled_from((FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.DISK_FULL)),
+    st.sampled_from((FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER, FileFault.DISK_FULL)),
     st.sampled_from(("make_dirs", "open_write", "write", "fsync", "rename", "fsync_dir")),
     st.sampled_from(("*/chk-*", "*/chk-2*", "*_metadata*", "*savepoint*")),
     st.integers(1, 6),

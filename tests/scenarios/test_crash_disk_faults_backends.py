@@ -16,7 +16,7 @@ import pytest
 
 from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.execution import ExecutionResult
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import Call
 from tests.scenarios.recorded_runs import INCREMENTAL, JOB_DIR, check_files, committed, expected, run, storage_on
 
@@ -25,11 +25,11 @@ OUTAGE = 25
 """So many calls in a row fail while a disk is full or read-only."""
 
 FAULTS = {
-    FaultKind.ERROR_BEFORE: 1,
-    FaultKind.ERROR_AFTER: 1,
-    FaultKind.TORN_WRITE: 1,
-    FaultKind.DISK_FULL: OUTAGE,
-    FaultKind.READ_ONLY: OUTAGE,
+    FileFault.ERROR_BEFORE: 1,
+    FileFault.ERROR_AFTER: 1,
+    FileFault.TORN_WRITE: 1,
+    FileFault.DISK_FULL: OUTAGE,
+    FileFault.READ_ONLY: OUTAGE,
 }
 """Kinds of faults, and how many calls in a row they strike."""
 
@@ -50,7 +50,7 @@ undisturbed = functools.cache(expected)
 class Recorder(FaultInjectingFileSystem):
     """Fails as many calls in a row as its kind of fault does, from the ``first``-th that it applies to; 0 = none."""
 
-    def __init__(self, kind: FaultKind, first: int = 0) -> None:
+    def __init__(self, kind: FileFault, first: int = 0) -> None:
         self.memory = MemoryFileSystem()
         last = first + FAULTS[kind] if first else 0
         never = FaultRule(kind, at_call=10**9)
@@ -66,7 +66,7 @@ class Recorder(FaultInjectingFileSystem):
 class Applicable(Recorder):
     """Fails nothing, and keeps the calls that its kind of fault applies to."""
 
-    def __init__(self, kind: FaultKind) -> None:
+    def __init__(self, kind: FileFault) -> None:
         super().__init__(kind)
         self.kept: list[Call] = []
 
@@ -79,7 +79,7 @@ class Applicable(Recorder):
 
 
 @functools.cache
-def calls_of(backend: str, kind: FaultKind) -> tuple[Call, ...]:
+def calls_of(backend: str, kind: FileFault) -> tuple[Call, ...]:
     """The calls of a run with a killed task that a fault of this kind applies to."""
     files = Applicable(kind)
     result = run(files, backend, kills=KILLS)
@@ -98,7 +98,7 @@ def one_of_each(calls: tuple[Call, ...]) -> Iterable[int]:
     return sorted(numbers[len(numbers) // 2] for numbers in kinds.values())
 
 
-def fail(backend: str, kind: FaultKind, first: int) -> str:
+def fail(backend: str, kind: FileFault, first: int) -> str:
     """One run; what came of it."""
     files = Recorder(kind, first)
     where = (backend, kind, first)
@@ -145,9 +145,9 @@ def _check_notes(files: Recorder, result: ExecutionResult) -> None:
 @pytest.mark.parametrize("backend", ["lsm", pytest.param("changelog:lsm", marks=pytest.mark.slow)])
 def test_one_call_of_each_kind_fails(backend: str) -> None:
     """Opening, writing, syncing, renaming, linking and deleting, in each place that a run uses."""
-    calls = calls_of(backend, FaultKind.ERROR_BEFORE)
+    calls = calls_of(backend, FileFault.ERROR_BEFORE)
     numbers = list(one_of_each(calls))
-    outcomes = Counter(fail(backend, FaultKind.ERROR_BEFORE, number) for number in numbers)
+    outcomes = Counter(fail(backend, FileFault.ERROR_BEFORE, number) for number in numbers)
 
     assert any(is_write_of_checkpoint(calls[number - 1]) for number in numbers)
     assert outcomes["finished"] > 3 * outcomes["resumed"]
@@ -156,11 +156,11 @@ def test_one_call_of_each_kind_fails(backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("backend", INCREMENTAL)
-def test_every_single_call_fails(backend: str, kind: FaultKind) -> None:
+def test_every_single_call_fails(backend: str, kind: FileFault) -> None:
     """Before it is carried out, afterwards, half way through, or for a while; outages begin at every fifth call."""
     calls = calls_of(backend, kind)
     assert len(calls) > 100
-    every = {FaultKind.ERROR_AFTER: 3, FaultKind.DISK_FULL: 5, FaultKind.READ_ONLY: 5}.get(kind, 1)
+    every = {FileFault.ERROR_AFTER: 3, FileFault.DISK_FULL: 5, FileFault.READ_ONLY: 5}.get(kind, 1)
     outcomes = Counter(fail(backend, kind, number) for number in range(1, len(calls) + 1, every))
 
     assert outcomes["finished"] > 3 * outcomes["resumed"]
@@ -170,10 +170,10 @@ def test_every_single_call_fails(backend: str, kind: FaultKind) -> None:
 def test_a_checkpoint_that_cannot_be_read_in_a_restart_is_passed_over(backend: str) -> None:
     """A task dies; the first read of the newest checkpoint fails: the attempt says so and starts from the older one."""
     kills = [("everything[0]", 1_400_000)]
-    before = Recorder(FaultKind.ERROR_BEFORE)
+    before = Recorder(FileFault.ERROR_BEFORE)
     run(before, backend, kills=kills)
     newest = next(one for one in before.calls if one.operation == "open_read" and METADATA.fullmatch(one.path))
-    rule = FaultRule(FaultKind.ERROR_BEFORE, "open_read", newest.path, 1)
+    rule = FaultRule(FileFault.ERROR_BEFORE, "open_read", newest.path, 1)
     files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     result = run(files, backend, kills=kills)
 

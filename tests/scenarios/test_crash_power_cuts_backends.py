@@ -17,7 +17,7 @@ import pytest
 
 from engine.observe.events import CheckpointCompleted, TraceEvent
 from engine.runtime.execution import ExecutionResult
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.scenarios.recorded_runs import INCREMENTAL, check_files, committed, expected, run, storage_on
 
@@ -52,7 +52,7 @@ def survivors(kept: str, seed: object) -> Survives | None:
 def cut(files: MemoryFileSystem, backend: str, call: int, survives: Survives | None, **how: Any) -> int:
     """Run until the power is cut right before a call; the newest checkpoint that was announced by then."""
     announced = Announced()
-    faulty = FaultInjectingFileSystem(files, [FaultRule(FaultKind.CRASH_BEFORE, at_call=call)])
+    faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.CRASH_BEFORE, at_call=call)])
     with pytest.raises(SimulatedCrashError):
         run(faulty, backend, instruments=[announced], **how)
     files.crash(survives)

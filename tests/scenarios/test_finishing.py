@@ -17,7 +17,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import ExecutionResult
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.runtime.support import US, Trace, execution
 
 MODES = ("aligned", "unaligned", "at-least-once")
@@ -83,7 +83,7 @@ def test_a_write_that_fails_lets_it_close_as_well() -> None:
     """The checkpoint is declined; the task has nothing to wait for any more."""
     _, trace, _ = ran("aligned")
     last = max(event.checkpoint_id for event in trace.of(SnapshotAcknowledged) if event.task == "short out[0]")
-    rule = FaultRule(FaultKind.ERROR_BEFORE, "open_write", f"*/chk-{last}/short-out-*")
+    rule = FaultRule(FileFault.ERROR_BEFORE, "open_write", f"*/chk-{last}/short-out-*")
 
     result, _, records = ran("aligned", rule)
 

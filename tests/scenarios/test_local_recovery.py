@@ -10,7 +10,7 @@ import pytest
 
 from engine.runtime.execution import ExecutionResult
 from operators.sinks import CollectedResults
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
@@ -78,10 +78,10 @@ def test_nothing_is_copied_and_counted_when_it_is_off() -> None:
 @pytest.mark.parametrize(
     ("rule", "told_of"),
     [
-        (FaultRule(FaultKind.BIT_FLIP, "open_read", path="*/local/*/_local_state", flip_bit=100), "cannot be read"),
-        (FaultRule(FaultKind.BIT_FLIP, "open_read", path="*/local/*/chk-*/[0-9]*", flip_bit=300), "cannot be used"),
-        (FaultRule(FaultKind.MISSING, "open_read", path=LOCAL), "was never finished, or was deleted"),
-        (FaultRule(FaultKind.MISSING, "open_read", path="*/local/*/chk-*/[0-9]*"), "cannot be used"),
+        (FaultRule(FileFault.BIT_FLIP, "open_read", path="*/local/*/_local_state", flip_bit=100), "cannot be read"),
+        (FaultRule(FileFault.BIT_FLIP, "open_read", path="*/local/*/chk-*/[0-9]*", flip_bit=300), "cannot be used"),
+        (FaultRule(FileFault.MISSING, "open_read", path=LOCAL), "was never finished, or was deleted"),
+        (FaultRule(FileFault.MISSING, "open_read", path="*/local/*/chk-*/[0-9]*"), "cannot be used"),
     ],
     ids=["metadata damaged", "state damaged", "metadata missing", "state missing"],
 )
@@ -107,7 +107,7 @@ def test_damaged_and_missing_copies_are_told_and_fetched(form: tuple[str, str], 
 @pytest.mark.parametrize("operation", ["make_dirs", "write", "fsync", "rename", "link", "delete", "delete_tree"])
 def test_a_local_disk_that_refuses_costs_nothing_but_copies(operation: str) -> None:
     """No checkpoint fails over it, as many complete as otherwise, and the output is right."""
-    rule = FaultRule(FaultKind.ERROR_BEFORE, operation, path=LOCAL)
+    rule = FaultRule(FileFault.ERROR_BEFORE, operation, path=LOCAL)
     files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     ran, result = local_run(("heap", "incremental"), files=files)
     _, otherwise = local_run(("heap", "incremental"))
@@ -121,7 +121,7 @@ def test_a_local_disk_that_refuses_costs_nothing_but_copies(operation: str) -> N
 def crashed(form: tuple[str, str], *, power_is_cut: bool = False) -> tuple[FileSystem, CollectedResults]:
     """Storage and output of a run whose process died in the middle; what it has written stays, unless power is cut."""
     memory = MemoryFileSystem()
-    rule = FaultRule(FaultKind.CRASH_BEFORE, "rename", path="*/_metadata*", at_call=6)
+    rule = FaultRule(FileFault.CRASH_BEFORE, "rename", path="*/_metadata*", at_call=6)
     ran = Ran(settings(*form, local_recovery=True), files=FaultInjectingFileSystem(memory, [rule]))
     with pytest.raises(SimulatedCrashError):
         ran.run()

@@ -13,7 +13,7 @@ from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.elements.errors import JobFailedError
 from engine.runtime.checkpoint_files import SavepointRestore
 from operators.sinks import CollectedResults
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import FORMS, Ran, settings
 from tests.scenarios.test_state_backends import expected
@@ -183,7 +183,7 @@ def spoil(files: FileSystem, path: str, damage: str) -> None:
 @pytest.mark.parametrize("name", INCREMENTAL)
 def test_a_disk_that_refuses_costs_checkpoints_and_nothing_else(name: str, pattern: str, operation: str) -> None:
     """A checkpoint fails, or something is not deleted; those that complete are whole, and the output is right."""
-    rules = [FaultRule(FaultKind.ERROR_BEFORE, operation, pattern, at) for at in (2, 3, 7, 11)]
+    rules = [FaultRule(FileFault.ERROR_BEFORE, operation, pattern, at) for at in (2, 3, 7, 11)]
     files = MemoryFileSystem()
     faulty = FaultInjectingFileSystem(files, rules)
     ran = Ran(settings(name, "incremental"), files=faulty, kills=[("count[0]", 4_000_000)])
@@ -197,7 +197,7 @@ def test_a_disk_that_refuses_costs_checkpoints_and_nothing_else(name: str, patte
 def test_shared_files_stay_while_a_subsumed_checkpoint_could_not_be_deleted() -> None:
     """Otherwise a later start would find a checkpoint without its files. The sweep at the end counts it in."""
     files = MemoryFileSystem()
-    rules = [FaultRule(FaultKind.ERROR_BEFORE, "delete", "*/chk-2/_metadata", 1)]
+    rules = [FaultRule(FileFault.ERROR_BEFORE, "delete", "*/chk-2/_metadata", 1)]
     ran = Ran(settings("lsm", "incremental", retained=1), files=FaultInjectingFileSystem(files, rules))
     result = ran.run()
 
@@ -221,7 +221,7 @@ def test_a_shared_file_goes_with_the_last_checkpoint_that_used_it(name: str, mon
 def test_uploads_of_a_snapshot_that_is_given_up_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """One operator's part was finished, and nobody has heard of its files, when another part failed."""
     files = MemoryFileSystem()
-    rules = [FaultRule(FaultKind.ERROR_BEFORE, "open_write", "*/chk-3/windows-0-operator*", 1)]
+    rules = [FaultRule(FileFault.ERROR_BEFORE, "open_write", "*/chk-3/windows-0-operator*", 1)]
     ran = Ran(settings("lsm", "incremental"), files=FaultInjectingFileSystem(files, rules))
     monkeypatch.setattr(type(ran.storage), "sweep_shared", lambda storage: [])
     result = ran.run()

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from engine.explore.opinion.cells import Timers
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
-from engine.explore.opinion.state import Timers
 
 MOST_RECORDS = 400
 """Of one key: looking for every sequence takes long."""

@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.explore.opinion.cells import Cells, CellStates, ListCell, ReducingCell, Timers, copied
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec, is_a, own_copy
-from engine.explore.opinion.state import Cells, CellStates, ListCell, ReducingCell, Timers, copied
 from engine.explore.opinion.triggers import FIRES, PURGES, AtTheEnd, evictor_of, trigger_of
 from operators.evictors import TimestampedValue
 from operators.windows import GlobalWindow, TimeWindow, TumblingEventTimeWindows

@@ -7,7 +7,7 @@ from typing import Any
 
 from state_backends.base import INT, LONG, KeyGroupRange, SnapshotCancelledError, StateKind, ValueStateDescriptor
 from state_backends.codec import default_codec
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.snapshots import (
     CheckpointStorage,
@@ -21,7 +21,7 @@ from state_backends.snapshots import (
     StreamFactory,
     run_to_completion,
 )
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.coordinator.states import keyed_snapshot, location
 
@@ -66,7 +66,7 @@ class _Life:
 
     def __init__(self, *, fails: bool) -> None:
         # The first write creates the file, the third one is in the middle of the work.
-        rules = [FaultRule(FaultKind.DISK_FULL, "write", at_call=2)] if fails else []
+        rules = [FaultRule(FileFault.DISK_FULL, "write", at_call=2)] if fails else []
         fs = FaultInjectingFileSystem(MemoryFileSystem(), rules)
         where = CheckpointStorage(fs, "/storage", "job", inline_threshold_bytes=0).initialize_location(1)
         backend = HeapKeyedStateBackend(INT, 8, KeyGroupRange(0, 7))
@@ -83,9 +83,9 @@ class _Life:
 
         def released() -> None:
             # What has come to pass by the time the pinned view is let go.
-            if self.task.status is TaskStatus.COMPLETED:
+            if self.task.status is SnapshotStatus.COMPLETED:
                 self.order.append("log")
-            elif self.task.status is TaskStatus.CANCELLED and not self.streams.open:
+            elif self.task.status is SnapshotStatus.CANCELLED and not self.streams.open:
                 self.order.append("cancel")
             self.order.append("cleanup")
             self.released += 1
@@ -108,7 +108,7 @@ class _Life:
                 result = "io_exception"
             except SnapshotCancelledError:
                 result = "cancelled"
-        return "cancelled" if self.task.status is TaskStatus.CANCELLED else result
+        return "cancelled" if self.task.status is SnapshotStatus.CANCELLED else result
 
 
 def async_snapshot_lifecycle(vector: Vector) -> list[str]:

@@ -17,7 +17,7 @@ from operators.log.disk_transaction_log import DiskTransactionLog
 from operators.log.log_reader import PartitionReader
 from operators.log.log_sink import LogSink
 from operators.log.transaction_log import Producer, TransactionLogError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.explore.invariants.support import healthy, texts, told, usual
 
 SEGMENT = "/out/events/topics/rows/0/00000000000000000000.log"
@@ -162,7 +162,7 @@ def test_a_request_that_broke_off_may_have_happened(kept: bool) -> None:
     there or not."""
     watched = Watched()
     watched.log.abandon()
-    rule = FaultRule(FaultKind.ERROR_AFTER if kept else FaultKind.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=2)
+    rule = FaultRule(FileFault.ERROR_AFTER if kept else FileFault.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=2)
     watched.log = watched.open(FaultInjectingFileSystem(watched.fs, [rule]))
     producer = watched.write("1.1", 1)
     with pytest.raises(TransactionLogError):

@@ -24,8 +24,7 @@ from engine.runtime.restored_state import RestoredJob
 from state_backends.base import KeyGroupRange
 from state_backends.files import TEMPORARY_SUFFIX
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, storage
-from state_backends.snapshots import streams as checkpoint_streams
+from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, checkpoint_streams, storage
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
 

@@ -24,7 +24,7 @@ from engine.graph.job import Job
 from operators.files.bucketing_names import FINISHED, BucketingNames
 from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import Decide, SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import every, execution
@@ -168,13 +168,13 @@ def read_part(disk: MemoryFileSystem, directory: str, name: str) -> list[str]:
 
 
 DISKS = {"truncate": MemoryFileSystem, "valid length": Untruncatable}
-KINDS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER)
+KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch_size_bytes", [5, 1_000])
 @pytest.mark.parametrize("disk", DISKS)
-def test_one_fault_at_every_call(disk: str, batch_size_bytes: int, kind: FaultKind) -> None:
+def test_one_fault_at_every_call(disk: str, batch_size_bytes: int, kind: FileFault) -> None:
     """Whichever call fails or is the last one before a power failure, all records are there once in the end."""
     undisturbed = Numbers(DISKS[disk](), batch_size_bytes)
     assert undisturbed.run(())
@@ -192,7 +192,7 @@ def test_one_fault_at_every_call(disk: str, batch_size_bytes: int, kind: FaultKi
 )
 @settings(max_examples=150)
 def test_faults_in_attempt_after_attempt(
-    disk: str, batch_size_bytes: int, faults: list[tuple[FaultKind, int, int]]
+    disk: str, batch_size_bytes: int, faults: list[tuple[FileFault, int, int]]
 ) -> None:
     """Crashes and errors during recovery from crashes and errors change nothing either; nor does it that the newest
     checkpoints cannot be read."""
@@ -209,7 +209,7 @@ def test_a_torn_write_is_not_seen(disk: str) -> None:
     """A write of which only a prefix got through leaves nothing visible, and no valid length that is half there."""
     for call in range(1, 15):
         job = Numbers(DISKS[disk](), 5)
-        job.run([FaultRule(FaultKind.TORN_WRITE, "write", at_call=call, keep_bytes=1)])
+        job.run([FaultRule(FileFault.TORN_WRITE, "write", at_call=call, keep_bytes=1)])
         job.run_to_the_end()
 
 
@@ -247,7 +247,7 @@ def test_a_reader_looks_at_every_moment(disk: str, batch_size_bytes: int) -> Non
             job.check_visible()
             left[0] -= 1
             # An error, and not a power failure: what was written and never fsynced is still there.
-            return None if left[0] else FaultRule(FaultKind.ERROR_BEFORE)
+            return None if left[0] else FaultRule(FileFault.ERROR_BEFORE)
 
         if not job.run((), look):
             assert job.run((), look)

@@ -21,7 +21,7 @@ from operators.files.bulk_formats import BulkTextFormat
 from operators.files.row_formats import JsonLinesRowFormat, TextRowFormat
 from operators.files.valid_length import decode_valid_length, encode_valid_length, write_valid_length
 from operators.sources import SequenceSource
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import run
 
@@ -450,7 +450,7 @@ def test_a_valid_length_is_there_whole_or_not_at_all() -> None:
     task.process([1])
     n = task.snapshot(1)
     task.process([2])
-    torn = FaultInjectingFileSystem(fs, [FaultRule(FaultKind.TORN_WRITE, "write", path="*valid-length*", keep_bytes=1)])
+    torn = FaultInjectingFileSystem(fs, [FaultRule(FileFault.TORN_WRITE, "write", path="*valid-length*", keep_bytes=1)])
     for goes_back in (True, False):
         with pytest.raises(StorageError):
             start(torn, n, attempt=2, goes_back=goes_back)  # type: ignore[arg-type]

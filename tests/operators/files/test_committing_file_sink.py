@@ -31,7 +31,7 @@ from operators.files.row_formats import JsonLinesRowFormat
 from operators.sources import SequenceSource
 from operators.transactions.committables import messages
 from operators.transactions.committer import CommitterOperator
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import US, every, execution
@@ -210,12 +210,12 @@ def undisturbed_calls(sink: CommittingFileSink) -> int:
 
 
 # Each call is struck in one of these ways.
-KINDS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER)
+KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sink", SINKS.values(), ids=SINKS)
-def test_one_fault_at_any_call(sink: CommittingFileSink, kind: FaultKind) -> None:
+def test_one_fault_at_any_call(sink: CommittingFileSink, kind: FileFault) -> None:
     """Whichever call fails or is the last one before a crash, all records are visible once in the end; no hidden file
     is left, unless it was its deletion that failed."""
     calls = undisturbed_calls(sink)
@@ -224,7 +224,7 @@ def test_one_fault_at_any_call(sink: CommittingFileSink, kind: FaultKind) -> Non
         run = Run(sink)
         run.run([FaultRule(kind, at_call=at_call)])
         run.run_to_the_end()
-        left_by_deletion = run.struck == "delete" and kind is not FaultKind.CRASH_BEFORE
+        left_by_deletion = run.struck == "delete" and kind is not FileFault.CRASH_BEFORE
         assert len(run.hidden()) <= left_by_deletion, at_call
 
 
@@ -234,7 +234,7 @@ def test_crashes_during_recoveries(name: str, calls: list[int]) -> None:
     """A crash in every attempt but the last."""
     run = Run(SINKS[name])
     for at_call in calls:
-        run.run([FaultRule(FaultKind.CRASH_AFTER, at_call=at_call)])
+        run.run([FaultRule(FileFault.CRASH_AFTER, at_call=at_call)])
     run.run_to_the_end()
 
 
@@ -247,7 +247,7 @@ def test_older_checkpoints_take_back_what_newer_ones_have_committed(name: str, f
     """The newest cannot be read: visible files of later ones are hidden, and their records come again."""
     run = Run(SINKS[name])
     for at_call, back in faults:
-        run.run([FaultRule(FaultKind.CRASH_BEFORE, at_call=at_call)])
+        run.run([FaultRule(FileFault.CRASH_BEFORE, at_call=at_call)])
         run.go_back(back)
     run.run_to_the_end()
 
@@ -267,7 +267,7 @@ def test_a_visible_file_is_never_cut() -> None:
         first.complete(2)
         assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4"]}
 
-        fs = FaultInjectingFileSystem(disk, [FaultRule(FaultKind.CRASH_AFTER, at_call=call)])
+        fs = FaultInjectingFileSystem(disk, [FaultRule(FileFault.CRASH_AFTER, at_call=call)])
         try:
             Pipeline(sink, fs, older, incarnation=2).close()
         except SimulatedCrashError:

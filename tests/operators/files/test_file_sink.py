@@ -15,7 +15,7 @@ from operators.files.rolling_policies import PartFileInfo, RollingPolicy
 from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
 from operators.files.unique_names import unique_name
 from operators.table.staged_sink import StagedFileSink
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 
@@ -386,7 +386,7 @@ def test_errors_name_the_record(spec: FileSink, record: object, what: str) -> No
 
 def test_storage_failures_are_explained() -> None:
     """A full disk is an error of ours with the path and what to do."""
-    rule = FaultRule(FaultKind.DISK_FULL, "write")
+    rule = FaultRule(FileFault.DISK_FULL, "write")
     harness = sink(FaultInjectingFileSystem(MemoryFileSystem(), [rule]))
 
     with pytest.raises(StorageError, match=r"^sink 'op' cannot write /out/rows/\.part-0-0.*No space left"):

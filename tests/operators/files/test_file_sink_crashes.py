@@ -23,7 +23,7 @@ from operators.files.bulk_formats import BulkTextFormat
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.files.row_formats import JsonLinesRowFormat
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 
@@ -159,12 +159,12 @@ def undisturbed_calls(sink: FileSink) -> int:
 
 
 CALLS = undisturbed_calls(SINKS["on checkpoints"])
-KINDS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER)
+KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sink", SINKS.values(), ids=SINKS)
-def test_one_fault_at_every_call(sink: FileSink, kind: FaultKind) -> None:
+def test_one_fault_at_every_call(sink: FileSink, kind: FileFault) -> None:
     """Whichever call fails or is the last one before a crash, all records are committed once in the end."""
     calls = undisturbed_calls(sink)
     assert calls > 40
@@ -179,7 +179,7 @@ def test_one_fault_at_every_call(sink: FileSink, kind: FaultKind) -> None:
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 60)), min_size=2, max_size=6),
 )
 @settings(max_examples=250)
-def test_faults_in_attempt_after_attempt(sink: str, faults: list[tuple[FaultKind, int]]) -> None:
+def test_faults_in_attempt_after_attempt(sink: str, faults: list[tuple[FileFault, int]]) -> None:
     """Crashes and errors during recovery from crashes and errors change nothing either."""
     job = Job(SINKS[sink])
     for kind, call in faults:
@@ -198,9 +198,9 @@ def test_going_back_to_older_checkpoints(sink: str, attempts: list[tuple[int, in
     records are there once in the end."""
     job = Job(SINKS[sink])
     for call, back, call_of_the_restore in attempts:
-        job.run([FaultRule(FaultKind.CRASH_BEFORE, at_call=call)])
+        job.run([FaultRule(FileFault.CRASH_BEFORE, at_call=call)])
         job.go_back(back)
-        fs = FaultInjectingFileSystem(job.disk, [FaultRule(FaultKind.CRASH_AFTER, at_call=call_of_the_restore)])
+        fs = FaultInjectingFileSystem(job.disk, [FaultRule(FileFault.CRASH_AFTER, at_call=call_of_the_restore)])
         job.incarnation += 1
         try:
             restored = Harness(job.sink.create_operator(), fs=fs, restored=job.checkpoint, incarnation=job.incarnation)
@@ -229,7 +229,7 @@ def test_a_visible_file_is_never_cut(resumes: bool) -> None:
         harness.complete(2)
         assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4"]}
 
-        fs = FaultInjectingFileSystem(disk, [FaultRule(FaultKind.CRASH_AFTER, at_call=call)])
+        fs = FaultInjectingFileSystem(disk, [FaultRule(FileFault.CRASH_AFTER, at_call=call)])
         try:
             Harness(sink.create_operator(), fs=fs, restored=older, incarnation=2).operator.abandon()
         except SimulatedCrashError:
@@ -252,7 +252,7 @@ def test_a_torn_write_is_not_seen(sink: str) -> None:
     """A write of which only a prefix got through leaves nothing visible."""
     for call in range(1, 15):
         job = Job(SINKS[sink])
-        job.run([FaultRule(FaultKind.TORN_WRITE, "write", at_call=call, keep_bytes=1)])
+        job.run([FaultRule(FileFault.TORN_WRITE, "write", at_call=call, keep_bytes=1)])
         job.run_to_the_end()
 
 
@@ -270,7 +270,7 @@ def test_the_directory_fsync_is_needed() -> None:
         job = Job()
         job.disk = NoDirectorySync()
         try:
-            job.run([FaultRule(FaultKind.CRASH_BEFORE, at_call=call)])
+            job.run([FaultRule(FileFault.CRASH_BEFORE, at_call=call)])
             job.run_to_the_end()
         except AssertionError:
             losses += 1

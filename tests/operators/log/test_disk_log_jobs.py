@@ -18,7 +18,7 @@ from engine.faults.fault import FaultMix, parse_fault
 from operators.log.disk_log import DiskLog
 from operators.log.log_reader import committed_records, entries_of
 from operators.log.log_sink import LogSink
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, LocalFileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem, MemoryFileSystem
 from tests.crash.processes import KilledRun
 from tests.operators.harness import Checkpoint, Harness
 from tests.operators.log.log_job import job
@@ -147,7 +147,7 @@ def test_a_task_of_a_dead_process_that_lets_go_late_does_not_let_go_for_its_succ
 def test_a_log_that_has_failed_is_opened_again_by_the_next_attempt() -> None:
     """Its tasks start again in the same process; what was not known to be on disk is found out."""
     inner = MemoryFileSystem()
-    fs = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=1)])
+    fs = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=1)])
     sink = LogSink("rows", log=DiskLog("events"))
     failed = Harness(sink.create_operator(), fs=fs)
     failed.process([1])

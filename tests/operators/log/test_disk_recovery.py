@@ -31,8 +31,8 @@ from operators.log.transaction_log import (
 )
 from state_backends.files import (
     FaultInjectingFileSystem,
-    FaultKind,
     FaultRule,
+    FileFault,
     FileSystem,
     LocalFileSystem,
     MemoryFileSystem,
@@ -95,7 +95,7 @@ def test_what_is_committed_survives_a_power_cut_without_help_of_its_markers() ->
     log.append(producer, "t", 0, [1], 0, 0)
     log.append(producer, "t", 1, [2], 0, 0)
     log.prepare(producer, 0)
-    lost = FaultInjectingFileSystem(fs, [FaultRule(FaultKind.CRASH_BEFORE, "write", "*/topics/t/*")])
+    lost = FaultInjectingFileSystem(fs, [FaultRule(FileFault.CRASH_BEFORE, "write", "*/topics/t/*")])
     log.abandon()
     dying = DiskTransactionLog(lost, "/log", SMALL)
     with pytest.raises(SimulatedCrashError):
@@ -321,12 +321,12 @@ def test_a_prepared_transaction_whose_records_are_gone_is_an_error() -> None:
 # --- any crash ----------------------------------------------------------------------------------------------------
 
 FAILURES = (
-    FaultKind.ERROR_BEFORE,
-    FaultKind.ERROR_AFTER,
-    FaultKind.TORN_WRITE,
-    FaultKind.DISK_FULL,
-    FaultKind.CRASH_BEFORE,
-    FaultKind.CRASH_AFTER,
+    FileFault.ERROR_BEFORE,
+    FileFault.ERROR_AFTER,
+    FileFault.TORN_WRITE,
+    FileFault.DISK_FULL,
+    FileFault.CRASH_BEFORE,
+    FileFault.CRASH_AFTER,
 )
 steps = st.lists(
     st.tuples(
@@ -429,7 +429,7 @@ class Promises:
 def test_whatever_fails_promises_are_kept(
     script: list[tuple[str, str, int, int]],
     at_call: int,
-    kind: FaultKind,
+    kind: FileFault,
     keep_bytes: int,
     mask: int,
     is_power_cut: bool,
@@ -459,7 +459,7 @@ def test_recovery_that_dies_begins_again(script: list[tuple[str, str, int, int]]
     for step in script:
         promises.carry_out(log, step)
     inner.crash()
-    dying = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.CRASH_AFTER, at_call=at_call)])
+    dying = FaultInjectingFileSystem(inner, [FaultRule(FileFault.CRASH_AFTER, at_call=at_call)])
     with suppress(SimulatedCrashError):
         opened(dying, partitions=2)
     inner.crash()
@@ -473,7 +473,7 @@ def test_after_an_error_the_log_is_not_used_any_more() -> None:
     """Nobody knows what a failed fsync has written; opening the log again finds out."""
     inner = MemoryFileSystem()
     opened(inner).close()
-    fs = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.ERROR_BEFORE, "fsync", "*/topics/*", at_call=1)])
+    fs = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, "fsync", "*/topics/*", at_call=1)])
     log = opened(fs)
     producer = begun(log)
     log.append(producer, "t", 0, [1], 0, 0)

@@ -19,7 +19,7 @@ from operators.log.partition_log import Retention
 from operators.log.topics import partition_directory
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError, Producer
 from operators.source_operator import SourceOperator
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 SMALL = LogSettings(segment_bytes=300)
@@ -381,7 +381,7 @@ def test_a_segment_that_cannot_be_opened_is_no_end() -> None:
     for number in range(20):
         put(log, f"{number:030}")
     last = f"/log/topics/t/0/{fs.list_dir('/log/topics/t/0')[-1]}"
-    rule = FaultRule(FaultKind.MISSING, "open_random", last, at_call=1)
+    rule = FaultRule(FileFault.MISSING, "open_random", last, at_call=1)
     faulty = FaultInjectingFileSystem(fs, [rule])
     with pytest.raises(FileNotFoundError):
         next_values(source_of(faulty))

@@ -33,7 +33,7 @@ from operators.table.partition_triggers import (
     ProcessTimeTrigger,
     TriggerSettings,
 )
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 DAY_MS = 86_400_000
@@ -385,7 +385,7 @@ def test_a_success_file_survives_a_power_cut() -> None:
 
 def test_a_success_file_that_cannot_be_written() -> None:
     """The error says where and what to do."""
-    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(kind=FaultKind.READ_ONLY, operation="open_write")])
+    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(kind=FileFault.READ_ONLY, operation="open_write")])
     with pytest.raises(StorageError, match=r"partition 'd=a' cannot be committed: /table/d=a/_SUCCESS cannot be"):
         SuccessFilePolicy().commit(context(fs))
 

@@ -13,13 +13,13 @@ from engine.graph.job import Job
 from operators.sources import SequenceSource
 from operators.table.commit_policies import SuccessFilePolicy
 from operators.table.staged_sink import StagedFileSink
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.runtime.support import every, execution
 
 RECORDS = 60
 TABLE = "/out/t"
-KINDS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER)
+KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
 
 
 def row_of(number: int) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_nothing_is_visible_before_the_job_has_succeeded(overwrite: bool) -> Non
     check_end(disk, overwrite)
 
 
-def strike(overwrite: bool, kind: FaultKind, first: int, step: int) -> None:
+def strike(overwrite: bool, kind: FileFault, first: int, step: int) -> None:
     """One run for each ``step``-th call, which fails."""
     calls = run(table_with_rows(), overwrite, [])
     assert calls > 60
@@ -130,7 +130,7 @@ def strike(overwrite: bool, kind: FaultKind, first: int, step: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_a_fault_at_some_calls(overwrite: bool, kind: FaultKind) -> None:
+def test_a_fault_at_some_calls(overwrite: bool, kind: FileFault) -> None:
     """Whichever call to the table fails or is the last one before a power failure: all rows are there once."""
     strike(overwrite, kind, KINDS.index(kind) + 1, 11)
 
@@ -138,7 +138,7 @@ def test_a_fault_at_some_calls(overwrite: bool, kind: FaultKind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_a_fault_at_every_call(overwrite: bool, kind: FaultKind) -> None:
+def test_a_fault_at_every_call(overwrite: bool, kind: FileFault) -> None:
     """The same, for every call."""
     strike(overwrite, kind, 1, 1)
 

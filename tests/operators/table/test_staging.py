@@ -32,7 +32,7 @@ from operators.table.staging import (
     task_directory_name,
 )
 from operators.table.staging_writers import PartitionColumns, StagingWriter
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 TABLE, STAGING = "/out/t", "/staging"
@@ -143,7 +143,7 @@ FILES = st.lists(
     max_size=8,
     unique=True,
 )
-CRASHES = st.sampled_from([FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
+CRASHES = st.sampled_from([FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
 
 
 @given(FILES, FILES, st.booleans(), st.integers(1, 40), CRASHES)
@@ -153,7 +153,7 @@ def test_a_plan_is_carried_out_once(
     before: list[tuple[int, str, str]],
     overwrite: bool,
     dies_at: int,
-    kind: FaultKind,
+    kind: FileFault,
 ) -> None:
     """Whenever whoever carries it out dies, and with any number of power failures, doing it again does the rest."""
     fs = MemoryFileSystem()
@@ -513,7 +513,7 @@ def test_a_commit_that_nobody_resumed_is_taken_back() -> None:
     job.write(2)
     job.finish()
     last = job.checkpoint(2)
-    faulty = FaultInjectingFileSystem(fs, [FaultRule(FaultKind.ERROR_BEFORE, "rename", path="*/part-*", at_call=2)])
+    faulty = FaultInjectingFileSystem(fs, [FaultRule(FileFault.ERROR_BEFORE, "rename", path="*/part-*", at_call=2)])
     job.finalizer.operator._fs = faulty  # type: ignore[attr-defined]
     job.finalizer.operator._committer._fs = faulty  # type: ignore[attr-defined]
     with pytest.raises(StorageError):

@@ -18,7 +18,7 @@ from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import announcement, end_marker, end_of_checkpoint, unit, written_file
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.table_compaction import CompactCoordinator, CompactedCheckpoint, WrittenFile
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
 
@@ -225,7 +225,7 @@ def test_a_unit_of_which_a_part_is_gone_is_lost_data() -> None:
 def test_a_disk_that_is_full() -> None:
     """The error says where; after the restore the unit is compacted."""
     table = Table()
-    broken = FaultInjectingFileSystem(table.disk, [FaultRule(kind=FaultKind.DISK_FULL, operation="write")])
+    broken = FaultInjectingFileSystem(table.disk, [FaultRule(kind=FileFault.DISK_FULL, operation="write")])
     message = table.add(0, "d=a", "1", "2")
     with pytest.raises(StorageError, match=r"cannot compact files at .*compacted-1"):
         table.start(fs=broken).process([message])
@@ -280,13 +280,13 @@ def compact_under(rules: list[FaultRule], table: Table, restored: Checkpoint | N
 
 CALLS = st.integers(1, 40)
 FAULTS = st.sampled_from(
-    [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.DISK_FULL]
+    [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER, FileFault.DISK_FULL]
 )
 
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(FAULTS, CALLS), max_size=3))
-def test_whatever_strikes_rows_are_seen_once_and_all_in_the_end(faults: list[tuple[FaultKind, int]]) -> None:
+def test_whatever_strikes_rows_are_seen_once_and_all_in_the_end(faults: list[tuple[FileFault, int]]) -> None:
     """A crash with a power cut or an error at any call, several times: a reader never sees a row twice, a visible file
     never changes, and afterwards only the compacted files are there."""
     table = Table()

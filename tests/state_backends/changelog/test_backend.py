@@ -32,7 +32,7 @@ from state_backends.snapshots import (
     SnapshotType,
     run_to_completion,
 )
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from state_backends.snapshots.keyed_handles import keyed_handle_from_state
 from tests.state_backends.changelog.support import ALL, FULL, MAX_PARALLELISM, Queue, World, again, filled, own_keys
 from tests.state_backends.differential import backends as differential
@@ -166,7 +166,7 @@ def test_a_lost_change_fails_every_checkpoint_until_one_materialises() -> None:
         task = world.begin(backend, number)
         with pytest.raises(StateSerializationError, match="state 'set' under 3"):
             run_to_completion(task)
-        assert task.status is TaskStatus.FAILED
+        assert task.status is SnapshotStatus.FAILED
     state.clear_many([3])
     with pytest.raises(StateSerializationError):
         run_to_completion(world.begin(backend, 3))
@@ -245,9 +245,9 @@ def test_a_checkpoint_cancelled_at_any_step_leaves_no_file(options: SnapshotOpti
         backend = filled(world)
         task = world.begin(backend, 1, options)
         for _ in range(steps):
-            if task.status is not TaskStatus.COMPLETED:
+            if task.status is not SnapshotStatus.COMPLETED:
                 task.step()
-        if task.status is TaskStatus.COMPLETED:
+        if task.status is SnapshotStatus.COMPLETED:
             break
         task.cancel()
         backend.notify_checkpoint_aborted(1)

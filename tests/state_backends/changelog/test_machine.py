@@ -18,7 +18,7 @@ from state_backends.base.key_groups import key_group_ranges
 from state_backends.heap import HeapStateBackend
 from state_backends.lsm import LsmStateBackend
 from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotTask, SnapshotType, run_to_completion
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.changelog.support import ALL, MAX_PARALLELISM, Queue, World
 from tests.state_backends.differential.backends import World as PlainWorld
 from tests.state_backends.differential.model import Model, States
@@ -48,7 +48,7 @@ class Attempted:
 
     def step(self, machine: ChangelogMachine) -> None:
         """One step, if there is one left."""
-        if self.task.status in (TaskStatus.CREATED, TaskStatus.RUNNING):
+        if self.task.status in (SnapshotStatus.CREATED, SnapshotStatus.RUNNING):
             result = self.task.step()
             if result is not None:
                 handle = result.job_manager_state

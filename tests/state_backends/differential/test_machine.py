@@ -13,7 +13,7 @@ from state_backends.api import KeyedStateBackend
 from state_backends.base import KeyGroupRange
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotType, StateScope, run_to_completion
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.differential.backends import (
     SCENARIOS,
     DeferredExecutor,
@@ -41,7 +41,7 @@ class Checkpoint:
 
     def step(self) -> None:
         """Do a step, if there is one left."""
-        if self.pinned.task.status in (TaskStatus.CREATED, TaskStatus.RUNNING):
+        if self.pinned.task.status in (SnapshotStatus.CREATED, SnapshotStatus.RUNNING):
             result = self.pinned.task.step()
             if result is not None:
                 handle = result.job_manager_state

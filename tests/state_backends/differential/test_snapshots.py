@@ -31,7 +31,7 @@ from state_backends.base import (
     tuple_of,
 )
 from state_backends.base.key_groups import key_group_ranges
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
     FullKeyedStateHandle,
@@ -39,7 +39,7 @@ from state_backends.snapshots import (
     SnapshotResult,
     run_to_completion,
 )
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.differential.backends import (
     BACKENDS,
     CANONICAL,
@@ -216,7 +216,7 @@ def test_cancelling_leaves_nothing_behind(name: str, kind: Any) -> None:
     while True:
         pinned = Pinned(backend, world.next_location(), options)
         results = [pinned.task.step() for _ in range(steps)]
-        if pinned.task.status is TaskStatus.COMPLETED:
+        if pinned.task.status is SnapshotStatus.COMPLETED:
             break
         assert results == [None] * steps
         pinned.task.cancel()
@@ -235,7 +235,7 @@ def test_a_failing_disk_leaves_nothing_behind(name: str) -> None:
     """Whichever write of a snapshot fails, the error is raised, the view is released and no file is left."""
     at_call = 1
     while True:
-        rule = FaultRule(FaultKind.DISK_FULL, "write", "/storage/*", at_call=at_call)
+        rule = FaultRule(FileFault.DISK_FULL, "write", "/storage/*", at_call=at_call)
         fs = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
         world = World(fs)
         backend = fill(world.backend(name))

@@ -8,8 +8,8 @@ import pytest
 
 from state_backends.files import (
     FaultInjectingFileSystem,
-    FaultKind,
     FaultRule,
+    FileFault,
     FileSystem,
     MemoryFileSystem,
     write_atomically,
@@ -33,7 +33,7 @@ def put(fs: FileSystem, path: str, data: bytes) -> None:
 
 def test_an_error_before_leaves_everything_as_it_was() -> None:
     """ERROR_BEFORE raises an I/O error and does nothing."""
-    fs = faulty(FaultRule(FaultKind.ERROR_BEFORE, "rename"))
+    fs = faulty(FaultRule(FileFault.ERROR_BEFORE, "rename"))
     with pytest.raises(OSError, match="Input/output error") as info:
         fs.rename("/d/a", "/d/b")
 
@@ -43,7 +43,7 @@ def test_an_error_before_leaves_everything_as_it_was() -> None:
 
 def test_an_error_after_has_happened_all_the_same() -> None:
     """ERROR_AFTER carries the call out and raises."""
-    fs = faulty(FaultRule(FaultKind.ERROR_AFTER, "rename"))
+    fs = faulty(FaultRule(FileFault.ERROR_AFTER, "rename"))
     with pytest.raises(OSError, match="Input/output error"):
         fs.rename("/d/a", "/d/b")
 
@@ -52,7 +52,7 @@ def test_an_error_after_has_happened_all_the_same() -> None:
 
 def test_only_the_counted_call_on_the_matching_path_fails() -> None:
     """at_call counts matching calls from 1; other paths and operations are not counted."""
-    fs = faulty(FaultRule(FaultKind.ERROR_BEFORE, "open_write", "*/x*", at_call=2))
+    fs = faulty(FaultRule(FileFault.ERROR_BEFORE, "open_write", "*/x*", at_call=2))
     put(fs, "/d/x1", b"")
     put(fs, "/d/y", b"")
     with pytest.raises(OSError, match="x2"):
@@ -65,7 +65,7 @@ def test_only_the_counted_call_on_the_matching_path_fails() -> None:
 
 def test_without_a_number_every_matching_call_fails() -> None:
     """at_call=None strikes each time."""
-    fs = faulty(FaultRule(FaultKind.ERROR_BEFORE, "delete"))
+    fs = faulty(FaultRule(FileFault.ERROR_BEFORE, "delete"))
     for _ in range(2):
         with pytest.raises(OSError, match="Input/output"):
             fs.delete("/d/a")
@@ -75,7 +75,7 @@ def test_without_a_number_every_matching_call_fails() -> None:
 
 def test_a_torn_write_leaves_a_prefix() -> None:
     """TORN_WRITE lets some bytes through and fails."""
-    fs = faulty(FaultRule(FaultKind.TORN_WRITE, "write", keep_bytes=2))
+    fs = faulty(FaultRule(FileFault.TORN_WRITE, "write", keep_bytes=2))
     with pytest.raises(OSError, match="Input/output"):
         put(fs, "/d/b", b"abcd")
 
@@ -84,7 +84,7 @@ def test_a_torn_write_leaves_a_prefix() -> None:
 
 def test_a_full_disk_fails_writes_but_not_deletions() -> None:
     """DISK_FULL strikes what needs space; deleting and reading still work."""
-    fs = faulty(FaultRule(FaultKind.DISK_FULL))
+    fs = faulty(FaultRule(FileFault.DISK_FULL))
     with pytest.raises(OSError, match="No space left") as info:
         put(fs, "/d/b", b"abcd")
     assert info.value.errno == errno.ENOSPC
@@ -97,7 +97,7 @@ def test_a_full_disk_fails_writes_but_not_deletions() -> None:
 @pytest.mark.parametrize("operation", ["open_write", "delete", "make_dirs", "fsync_dir", "lock_directory"])
 def test_a_read_only_file_system_refuses_changes(operation: str) -> None:
     """READ_ONLY strikes every change and no reading."""
-    fs = faulty(FaultRule(FaultKind.READ_ONLY))
+    fs = faulty(FaultRule(FileFault.READ_ONLY))
     with pytest.raises(OSError, match="Read-only file system"):
         getattr(fs, operation)("/d")
 
@@ -106,7 +106,7 @@ def test_a_read_only_file_system_refuses_changes(operation: str) -> None:
 
 def test_a_bit_flip_changes_what_is_read_and_not_what_is_stored() -> None:
     """BIT_FLIP flips one bit of what a reader gets, wrapping around the file's size."""
-    fs = faulty(FaultRule(FaultKind.BIT_FLIP, "open_read", at_call=1, flip_bit=8 * 3 + 9))
+    fs = faulty(FaultRule(FileFault.BIT_FLIP, "open_read", at_call=1, flip_bit=8 * 3 + 9))
 
     assert fs.read_bytes("/d/a") == b"o" + bytes([ord("l") ^ 2]) + b"d"
     assert fs.read_bytes("/d/a") == b"old"
@@ -114,7 +114,7 @@ def test_a_bit_flip_changes_what_is_read_and_not_what_is_stored() -> None:
 
 def test_a_missing_file_is_there_for_others() -> None:
     """MISSING hides a file from reading and sizing."""
-    fs = faulty(FaultRule(FaultKind.MISSING, path="/d/a"))
+    fs = faulty(FaultRule(FileFault.MISSING, path="/d/a"))
     with pytest.raises(FileNotFoundError):
         fs.open_read("/d/a")
     with pytest.raises(FileNotFoundError):
@@ -123,8 +123,8 @@ def test_a_missing_file_is_there_for_others() -> None:
     assert fs.inner.exists("/d/a")
 
 
-@pytest.mark.parametrize(("kind", "names"), [(FaultKind.CRASH_BEFORE, ["a"]), (FaultKind.CRASH_AFTER, ["b"])])
-def test_nothing_happens_after_a_crash(kind: FaultKind, names: list[str]) -> None:
+@pytest.mark.parametrize(("kind", "names"), [(FileFault.CRASH_BEFORE, ["a"]), (FileFault.CRASH_AFTER, ["b"])])
+def test_nothing_happens_after_a_crash(kind: FileFault, names: list[str]) -> None:
     """After a crash no call does anything, so clean-up code cannot tidy up what a dead process left."""
     fs = faulty(FaultRule(kind, "rename"))
     with pytest.raises(SimulatedCrashError):
@@ -152,7 +152,7 @@ def test_atomic_writing_survives_a_crash_at_every_call() -> None:
     write_atomically(undisturbed, "/d/a", b"new")
     outcomes = []
     for at_call in range(1, len(undisturbed.calls) + 1):
-        for kind in (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER):
+        for kind in (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER):
             for survives in (None, lambda path: True):
                 fs = faulty(FaultRule(kind, at_call=at_call))
                 with pytest.raises(SimulatedCrashError):
@@ -167,12 +167,12 @@ def test_atomic_writing_survives_a_crash_at_every_call() -> None:
 @pytest.mark.parametrize(
     ("kind", "operation"),
     [
-        (FaultKind.TORN_WRITE, "write"),
-        *((FaultKind.ERROR_BEFORE, operation) for operation in ("write", "fsync", "rename")),
-        *((FaultKind.DISK_FULL, operation) for operation in ("write", "fsync", "rename")),
+        (FileFault.TORN_WRITE, "write"),
+        *((FileFault.ERROR_BEFORE, operation) for operation in ("write", "fsync", "rename")),
+        *((FileFault.DISK_FULL, operation) for operation in ("write", "fsync", "rename")),
     ],
 )
-def test_atomic_writing_that_fails_leaves_no_temporary_file(kind: FaultKind, operation: str) -> None:
+def test_atomic_writing_that_fails_leaves_no_temporary_file(kind: FileFault, operation: str) -> None:
     """The old file is as it was; the job may go on, and no later start comes that deletes the other one."""
     fs = faulty(FaultRule(kind, operation, at_call=1))
     with pytest.raises(OSError, match="/d/a"):
@@ -185,8 +185,8 @@ def test_atomic_writing_that_fails_leaves_no_temporary_file(kind: FaultKind, ope
 def test_a_truncated_file_is_read_without_its_end() -> None:
     """However it is read, once; its size is that of what is left, and the file itself is whole."""
     fs = faulty(
-        FaultRule(FaultKind.TRUNCATED, "open_read", at_call=1, keep_bytes=2),
-        FaultRule(FaultKind.TRUNCATED, "open_random", at_call=1, keep_bytes=1),
+        FaultRule(FileFault.TRUNCATED, "open_read", at_call=1, keep_bytes=2),
+        FaultRule(FileFault.TRUNCATED, "open_random", at_call=1, keep_bytes=1),
     )
 
     assert fs.read_bytes("/d/a") == b"ol"
@@ -197,7 +197,7 @@ def test_a_truncated_file_is_read_without_its_end() -> None:
 
 def test_a_stale_listing_hides_the_names_that_were_made_last() -> None:
     """Those made through this file system, newest first; a name that was renamed away or never made here is not one."""
-    fs = faulty(FaultRule(FaultKind.STALE_LISTING, hide_names=2))
+    fs = faulty(FaultRule(FileFault.STALE_LISTING, hide_names=2))
     for name in ("c", "b"):
         put(fs, f"/d/{name}.inprogress", b"")
         fs.rename(f"/d/{name}.inprogress", f"/d/{name}")
@@ -213,9 +213,9 @@ def test_a_function_may_decide_call_by_call() -> None:
 
     def decide(operation: str, paths: tuple[str, ...]) -> FaultRule | None:
         asked.append((operation, paths))
-        return FaultRule(FaultKind.MISSING) if operation == "size" else None
+        return FaultRule(FileFault.MISSING) if operation == "size" else None
 
-    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.READ_ONLY, "make_dirs")], decide=decide)
+    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.READ_ONLY, "make_dirs")], decide=decide)
     put(fs, "/a", b"x")
     fs.rename("/a", "/b")
 

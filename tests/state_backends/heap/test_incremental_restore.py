@@ -9,7 +9,7 @@ import pytest
 
 from state_backends.base import LONG, CorruptStateError, KeyGroupRange, MissingStateError, StateSchemaError
 from state_backends.codec import StateCodec, TypeRegistry, register_record_type
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.lsm import LsmStateBackend
 from state_backends.snapshots import (
@@ -22,7 +22,7 @@ from state_backends.snapshots import (
     StateScope,
     run_to_completion,
 )
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.heap.incremental_support import (
     GROUPS,
     MAP,
@@ -259,7 +259,7 @@ def test_cancelled_at_any_step_it_leaves_no_file(snapshot_type: SnapshotType) ->
         if any(task.step() is not None for _ in range(steps)):
             break
         task.cancel()
-        assert task.status is TaskStatus.CANCELLED
+        assert task.status is SnapshotStatus.CANCELLED
         assert task._resources.released
         assert [one for one in files_below(file_system, "/") if one not in before] == []
         assert len(groups_of(job.checkpoint(4), uploaded=True)) == 1
@@ -277,7 +277,7 @@ def test_failing_at_any_call_it_leaves_no_file(operation: str) -> None:
         backend, job, _ = checkpointed(file_system)
         job.storage.initialize_location(3)
         before = files_below(file_system, "/")
-        faulty = FaultInjectingFileSystem(file_system, [FaultRule(FaultKind.ERROR_AFTER, operation, at_call=at_call)])
+        faulty = FaultInjectingFileSystem(file_system, [FaultRule(FileFault.ERROR_AFTER, operation, at_call=at_call)])
         streams = CheckpointStorage(faulty, "/storage", "job", inline_threshold_bytes=0).location(3)
         strategy = strategy_of(backend)
         task = strategy.async_snapshot(
@@ -287,7 +287,7 @@ def test_failing_at_any_call_it_leaves_no_file(operation: str) -> None:
             run_to_completion(task)
         except OSError:
             failures += 1
-            assert task.status is TaskStatus.FAILED
+            assert task.status is SnapshotStatus.FAILED
             assert task._resources.released
             assert files_below(file_system, "/") == before
             assert groups_of(job.checkpoint(4), uploaded=True) == []

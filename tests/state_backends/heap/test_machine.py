@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.snapshots import CheckpointLocation, FullSnapshotTask, SnapshotOptions, run_to_completion
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, heap, location
 
 KEYS = st.integers(-3, 6)
@@ -157,7 +157,7 @@ class HeapMachine(RuleBasedStateMachine):
         """Do some steps of a snapshot; a finished one is read back and compared."""
         pinned = self.open[which % len(self.open)]
         for _ in range(steps):
-            if pinned.task.status not in (TaskStatus.COMPLETED, TaskStatus.CANCELLED):
+            if pinned.task.status not in (SnapshotStatus.COMPLETED, SnapshotStatus.CANCELLED):
                 result = pinned.task.step()
                 if result is not None:
                     self.check(pinned, result.job_manager_state)

@@ -29,7 +29,7 @@ from state_backends.base import (
 )
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.codec import StateCodec, TypeRegistry
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.snapshots import (
     CheckpointStorage,
@@ -42,7 +42,7 @@ from state_backends.snapshots import (
     SnapshotTask,
     run_to_completion,
 )
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.support import (
     COLLECT,
     LIST,
@@ -277,7 +277,7 @@ def test_an_empty_backend_gives_no_file() -> None:
     task = start(backend, where)
 
     assert task.step() == SnapshotResult(None)
-    assert task.status is TaskStatus.COMPLETED
+    assert task.status is SnapshotStatus.COMPLETED
     assert list(where._fs.walk_files("/")) == []
 
 
@@ -351,7 +351,7 @@ def test_the_life_cycle_of_a_snapshot_task(vector: Vector) -> None:
                 task.step()
             else:
                 run_to_completion(task)
-        if task.status is TaskStatus.CANCELLED:
+        if task.status is SnapshotStatus.CANCELLED:
             task.step()
     except SnapshotCancelledError:
         outcome = "cancelled"
@@ -378,7 +378,7 @@ def test_resources_are_released_exactly_once(path: str) -> None:
     """On every path the view is unpinned once, the fast path of the tables returns, and no file is left
     behind unless the snapshot succeeded."""
     fail = path == "failure"
-    rules = [FaultRule(FaultKind.DISK_FULL, "write", at_call=3)] if fail else []
+    rules = [FaultRule(FileFault.DISK_FULL, "write", at_call=3)] if fail else []
     fs = FaultInjectingFileSystem(MemoryFileSystem(), rules)
     where = CheckpointStorage(fs, "/s", "j", inline_threshold_bytes=0).initialize_location(1)
     backend = filled()
@@ -414,7 +414,7 @@ def _tables(backend: HeapKeyedStateBackend) -> Any:
 
 def test_a_failed_deletion_does_not_hide_why_the_snapshot_failed() -> None:
     """When the partial file cannot be deleted either, the first error is raised, with a note, and released."""
-    rules = [FaultRule(FaultKind.DISK_FULL, "write", at_call=2), FaultRule(FaultKind.ERROR_BEFORE, "delete")]
+    rules = [FaultRule(FileFault.DISK_FULL, "write", at_call=2), FaultRule(FileFault.ERROR_BEFORE, "delete")]
     fs = FaultInjectingFileSystem(MemoryFileSystem(), rules)
     where = CheckpointStorage(fs, "/s", "j", inline_threshold_bytes=0).initialize_location(1)
     backend = filled()
@@ -452,7 +452,7 @@ def test_a_value_that_cannot_be_written_fails_the_snapshot_and_names_it(touched:
     with pytest.raises(StateSerializationError, match=r"value of state 'value' under 3\['a'\]\[1\] cannot be"):
         run_to_completion(task)
 
-    assert task.status is TaskStatus.FAILED
+    assert task.status is SnapshotStatus.FAILED
     if touched:
         assert backend.value_state(VALUE).get() == "fine"
 

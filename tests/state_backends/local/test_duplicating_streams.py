@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_backends.base import SnapshotCancelledError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.local.duplicating_streams import DuplicatingStreamFactory
 from state_backends.snapshots import (
@@ -107,7 +107,7 @@ def test_nothing_written_is_no_handle_and_no_copy() -> None:
 @pytest.mark.parametrize(("operation", "at_call"), [("open_write", 1), ("write", 1), ("write", 2), ("fsync", 1)])
 def test_a_secondary_failure_is_only_reported(operation: str, at_call: int) -> None:
     """Wherever the copy fails: one report, the primary is whole, and no half copy is left."""
-    both = Both(secondary=[FaultRule(FaultKind.DISK_FULL, operation, at_call=at_call)])
+    both = Both(secondary=[FaultRule(FileFault.DISK_FULL, operation, at_call=at_call)])
     handle = finished(both.stream())
 
     assert both.remote.reader().open(handle).read() == b"hello world"
@@ -135,7 +135,7 @@ def test_a_secondary_that_cannot_be_opened_is_only_reported() -> None:
 @pytest.mark.parametrize(("operation", "at_call"), [("open_write", 1), ("write", 1), ("write", 2), ("fsync", 1)])
 def test_a_primary_failure_fails_the_stream_and_deletes_both(operation: str, at_call: int) -> None:
     """The error comes through; after the snapshot's task has closed the stream nothing is left on either side."""
-    both = Both(primary=[FaultRule(FaultKind.DISK_FULL, operation, at_call=at_call)])
+    both = Both(primary=[FaultRule(FileFault.DISK_FULL, operation, at_call=at_call)])
     stream = both.factory.create_stream()
     with pytest.raises(OSError, match="No space left"):
         written_and_finished(stream)
@@ -147,7 +147,7 @@ def test_a_primary_failure_fails_the_stream_and_deletes_both(operation: str, at_
 
 def test_a_primary_that_cannot_be_finished_takes_the_copy_with_it() -> None:
     """At once, not only when the stream is closed."""
-    both = Both(primary=[FaultRule(FaultKind.DISK_FULL, "fsync", at_call=1)])
+    both = Both(primary=[FaultRule(FileFault.DISK_FULL, "fsync", at_call=1)])
     stream = both.stream()
     with pytest.raises(OSError, match="No space left"):
         stream.close_and_get_handle()
@@ -193,7 +193,7 @@ def test_discarding_a_finished_stream_deletes_both() -> None:
 @pytest.mark.parametrize("operation", ["close", "discard"])
 def test_the_copy_goes_though_the_primary_cannot_be_deleted(operation: str) -> None:
     """The primary's error comes through, and the secondary is not forgotten over it."""
-    both = Both(primary=[FaultRule(FaultKind.ERROR_BEFORE, "delete", at_call=1)])
+    both = Both(primary=[FaultRule(FileFault.ERROR_BEFORE, "delete", at_call=1)])
     stream = both.stream()
     with pytest.raises(OSError, match="error"):
         getattr(stream, operation)()
@@ -203,7 +203,7 @@ def test_the_copy_goes_though_the_primary_cannot_be_deleted(operation: str) -> N
 
 def test_a_copy_that_cannot_be_deleted_is_reported() -> None:
     """It costs space, not the error that is under way."""
-    both = Both(secondary=[FaultRule(FaultKind.ERROR_BEFORE, "delete", at_call=1)])
+    both = Both(secondary=[FaultRule(FileFault.ERROR_BEFORE, "delete", at_call=1)])
     both.stream().close()
 
     assert both.files()[0] == []
@@ -212,7 +212,7 @@ def test_a_copy_that_cannot_be_deleted_is_reported() -> None:
 
 def test_the_end_of_the_process_is_no_secondary_failure() -> None:
     """A crash while the copy is written is a crash."""
-    both = Both(secondary=[FaultRule(FaultKind.CRASH_BEFORE, "write", at_call=1)])
+    both = Both(secondary=[FaultRule(FileFault.CRASH_BEFORE, "write", at_call=1)])
     with pytest.raises(SimulatedCrashError):
         both.stream()
 

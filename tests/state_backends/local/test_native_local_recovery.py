@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import pytest
 
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import (
     FileStateHandle,
     IncrementalKeyedStateHandle,
@@ -108,7 +108,7 @@ def test_a_store_on_another_file_system_is_copied() -> None:
 @pytest.mark.parametrize("operation", ["make_dirs", "open_write", "write", "rename"])
 def test_files_that_cannot_be_kept_are_fetched(operation: str) -> None:
     """The checkpoint does not notice; what was half copied is gone; the failure is counted."""
-    rule = FaultRule(FaultKind.ERROR_BEFORE, operation, at_call=1)
+    rule = FaultRule(FileFault.ERROR_BEFORE, operation, at_call=1)
     machine = Machine("lsm", incremental=True, local=FaultInjectingFileSystem(MemoryFileSystem(), [rule]))
     task = machine.start()
     task.run(1, *range(20))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from state_backends.base import LONG, KeyGroupRange, key_group_for, key_group_range_for_index
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import (
     FileStateHandle,
     FullKeyedStateHandle,
@@ -200,7 +200,7 @@ CALLS = ["make_dirs", "open_write", "write", "fsync", "rename", "fsync_dir"]
 @pytest.mark.parametrize("at_call", [1, 2, 3])
 def test_no_refusal_of_the_local_disk_fails_a_checkpoint(operation: str, at_call: int) -> None:
     """The checkpoint is whole in checkpoint storage; the failure is counted, and the next restore is right."""
-    rule = FaultRule(FaultKind.ERROR_BEFORE, operation, at_call=at_call)
+    rule = FaultRule(FileFault.ERROR_BEFORE, operation, at_call=at_call)
     machine = Machine(local=FaultInjectingFileSystem(MemoryFileSystem(), [rule]))
     task = machine.start()
     task.operator.list_state(SPLITS).update([BIG])
@@ -217,7 +217,7 @@ def test_no_refusal_of_the_local_disk_fails_a_checkpoint(operation: str, at_call
 
 def test_state_that_was_lost_is_not_taken_for_none() -> None:
     """When no copy could be made, the local snapshot does not say that there is no state."""
-    rule = FaultRule(FaultKind.ERROR_BEFORE, "write", path="*op-0/chk-1/1-*")
+    rule = FaultRule(FileFault.ERROR_BEFORE, "write", path="*op-0/chk-1/1-*")
     machine = Machine(local=FaultInjectingFileSystem(MemoryFileSystem(), [rule]))
     machine.start().run(1, 1, value=BIG)
     again = machine.start(1)
@@ -247,7 +247,7 @@ def test_tasks_that_are_gone_leave_nothing() -> None:
 @pytest.mark.parametrize("operation", ["list_dir", "delete_tree"])
 def test_cleaning_up_never_fails(operation: str) -> None:
     """What the disk refuses is counted."""
-    rule = FaultRule(FaultKind.ERROR_BEFORE, operation)
+    rule = FaultRule(FileFault.ERROR_BEFORE, operation)
     local = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     machine = Machine(local=local)
     local.inner.make_dirs("/s/job/local/op-9")

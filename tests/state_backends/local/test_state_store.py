@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from state_backends.base import KeyGroupRange
 from state_backends.codec import seal
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.local.state_store import (
     FORMAT_VERSION,
@@ -231,7 +231,7 @@ OPERATIONS = ["make_dirs", "open_write", "write", "fsync", "rename", "fsync_dir"
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_cannot_be_stored_is_absent_and_told(operation: str) -> None:
     """Whichever call the disk refuses: no error, no half snapshot, and the next checkpoint is stored."""
-    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, operation, at_call=1)])
+    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, operation, at_call=1)])
     here = Store(fs)
 
     assert not here.store.store(1, state())
@@ -244,7 +244,7 @@ def test_what_cannot_be_stored_is_absent_and_told(operation: str) -> None:
 @pytest.mark.parametrize("operation", ["exists", "delete", "delete_tree"])
 def test_what_cannot_be_deleted_is_told_and_tried_again(operation: str) -> None:
     """Removing never fails; what has stayed is found and deleted when the task starts again."""
-    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, operation, at_call=1)])
+    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, operation, at_call=1)])
     here = Store(fs)
     here.store.store(1, state())
 
@@ -261,7 +261,7 @@ def test_a_directory_that_cannot_be_listed_is_empty(operation: str) -> None:
     """What an earlier process has left is out of reach then; that is all."""
     here = Store()
     here.store.store(1, state())
-    here.fs = FaultInjectingFileSystem(here.fs, [FaultRule(FaultKind.ERROR_BEFORE, operation, at_call=1)])
+    here.fs = FaultInjectingFileSystem(here.fs, [FaultRule(FileFault.ERROR_BEFORE, operation, at_call=1)])
 
     assert here.again().kept == ()
     assert len(here.problems) == 1
@@ -274,7 +274,7 @@ def test_a_crash_at_any_call_leaves_all_or_nothing() -> None:
         calls += 1
         memory = MemoryFileSystem()
         Store(memory).store.store(1, state(b"old"))
-        dying = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.CRASH_AFTER, "*", at_call=calls)])
+        dying = FaultInjectingFileSystem(memory, [FaultRule(FileFault.CRASH_AFTER, "*", at_call=calls)])
         try:
             Store(dying).store.store(2, state())
         except SimulatedCrashError:

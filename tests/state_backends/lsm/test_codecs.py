@@ -14,7 +14,7 @@ from state_backends.codec import preamble
 from state_backends.files import MemoryFileSystem
 from state_backends.lsm.block import cumulative_bytes, cuts, decode_block, encode_block
 from state_backends.lsm.bloom import MASKS, build_filter, filter_from_bytes, filter_to_bytes, may_contain
-from state_backends.lsm.records import RecordReader, RecordWriter, record
+from state_backends.lsm.records import LogRecordReader, LogRecordWriter, record
 
 MAGIC = b"WEIRTEST"
 some_keys = st.sets(st.binary(max_size=6), min_size=1, max_size=40).map(sorted)
@@ -88,14 +88,14 @@ def test_cuts_fill_blocks_but_not_more(entries: list[tuple[bytes, bytes | None]]
 
 def read_all(data: bytes, whole_bytes: int = 0) -> tuple[list[bytes], int]:
     """The records of a file, and the bytes of its torn end."""
-    reader = RecordReader(data, "file", MAGIC, 1)
+    reader = LogRecordReader(data, "file", MAGIC, 1)
     return list(reader.records(whole_bytes)), reader.torn_bytes
 
 
 def record_file(payloads: list[bytes]) -> bytes:
     """A file as the writer makes it."""
     fs = MemoryFileSystem()
-    writer = RecordWriter(fs.open_write("/file"), sync=True)
+    writer = LogRecordWriter(fs.open_write("/file"), sync=True)
     writer.begin(MAGIC, 1)
     for payload in payloads:
         assert writer.append(payload) == len(record(payload))
@@ -149,8 +149,8 @@ def test_every_flipped_byte_of_records_is_found(payloads: list[bytes], flip: int
 def test_records_of_a_newer_program_are_refused() -> None:
     """A newer format version is told from damage."""
     with pytest.raises(StateSchemaError, match="format version 2, this program reads up to 1"):
-        RecordReader(preamble(MAGIC, 2), "file", MAGIC, 1)
+        LogRecordReader(preamble(MAGIC, 2), "file", MAGIC, 1)
     with pytest.raises(CorruptStateError, match="no WEIRTEST file"):
-        RecordReader(preamble(b"WEIRLESS", 1), "file", MAGIC, 1)
+        LogRecordReader(preamble(b"WEIRLESS", 1), "file", MAGIC, 1)
     with pytest.raises(CorruptStateError, match="less than a preamble"):
-        RecordReader(preamble(MAGIC, 1)[:-1], "file", MAGIC, 1)
+        LogRecordReader(preamble(MAGIC, 1)[:-1], "file", MAGIC, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from state_backends.base import StateBackendError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.lsm import LsmStore
 from tests.state_backends.lsm.support import content, key, open_store
@@ -84,7 +84,7 @@ def _count_calls() -> int:
 CALLS = _count_calls()
 
 
-def _crash_at(call: int, kind: FaultKind, survives: Callable[[str], bool] | None) -> None:
+def _crash_at(call: int, kind: FileFault, survives: Callable[[str], bool] | None) -> None:
     memory = MemoryFileSystem()
     fs = FaultInjectingFileSystem(memory, [FaultRule(kind, at_call=call, keep_bytes=7)])
     before: Model = {}
@@ -130,17 +130,17 @@ def test_the_history_makes_many_calls() -> None:
     assert CALLS > 200
 
 
-@pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
-def test_acknowledged_writes_survive_a_crash_at_some_calls(kind: FaultKind) -> None:
+@pytest.mark.parametrize("kind", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
+def test_acknowledged_writes_survive_a_crash_at_some_calls(kind: FileFault) -> None:
     """Every seventh call, nothing that was not made durable survives."""
     for call in _calls(7):
         _crash_at(call, kind, None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
+@pytest.mark.parametrize("kind", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
 @pytest.mark.parametrize("survivors", ["none", "all", "every other"])
-def test_acknowledged_writes_survive_a_crash_at_any_call(kind: FaultKind, survivors: str) -> None:
+def test_acknowledged_writes_survive_a_crash_at_any_call(kind: FileFault, survivors: str) -> None:
     """Every call; of what was not made durable nothing survives, or all, or every other change."""
     for call in _calls(1):
         survives = {"none": None, "all": lambda _: True, "every other": _every_other()}[survivors]
@@ -158,7 +158,7 @@ def _checked(store: LsmStore, model: Model, what: object) -> None:
     assert found == model, what
 
 
-def _fail_at(call: int, kind: FaultKind, crashes: bool) -> None:
+def _fail_at(call: int, kind: FileFault, crashes: bool) -> None:
     """A call fails once; whatever was refused is done again."""
     memory = MemoryFileSystem()
     fs = FaultInjectingFileSystem(memory, [FaultRule(kind, at_call=call, keep_bytes=7)])
@@ -192,9 +192,9 @@ def _fail_at(call: int, kind: FaultKind, crashes: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.TORN_WRITE, FaultKind.DISK_FULL]
+    "kind", [FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER, FileFault.TORN_WRITE, FileFault.DISK_FULL]
 )
-def test_a_failed_call_can_be_done_again(kind: FaultKind) -> None:
+def test_a_failed_call_can_be_done_again(kind: FileFault) -> None:
     """Every eleventh call fails: nothing has happened, the second attempt succeeds, all is there after a crash."""
     for call in _calls(11):
         _fail_at(call, kind, crashes=True)
@@ -202,9 +202,9 @@ def test_a_failed_call_can_be_done_again(kind: FaultKind) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", [FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.TORN_WRITE, FaultKind.DISK_FULL]
+    "kind", [FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER, FileFault.TORN_WRITE, FileFault.DISK_FULL]
 )
-def test_any_failed_call_can_be_done_again(kind: FaultKind) -> None:
+def test_any_failed_call_can_be_done_again(kind: FileFault) -> None:
     """Every call, with a crash afterwards and without."""
     for call in _calls(1):
         _fail_at(call, kind, crashes=bool(call % 2))
@@ -220,7 +220,7 @@ def test_a_disk_that_stays_full_loses_nothing(call: int) -> None:
     for act, change in steps[: len(steps) // 2]:
         act(store, 0)
         change(model)
-    memory_is_full = [FaultRule(FaultKind.DISK_FULL, keep_bytes=call)]
+    memory_is_full = [FaultRule(FileFault.DISK_FULL, keep_bytes=call)]
     store.close()
     faulty = FaultInjectingFileSystem(memory, memory_is_full)
     with pytest.raises(OSError, match="No space left"):
@@ -234,7 +234,7 @@ def test_errors_are_of_the_expected_kinds() -> None:
     """Whatever fails while opening is the disk's own error or one that says what is wrong."""
     for call in _calls(3):
         memory = MemoryFileSystem()
-        fs = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.MISSING, at_call=call)])
+        fs = FaultInjectingFileSystem(memory, [FaultRule(FileFault.MISSING, at_call=call)])
         try:
             store = _open(fs)
             for act, _ in _history():

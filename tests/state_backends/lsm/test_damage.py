@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from state_backends.base import CorruptStateError, StateSchemaError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.lsm import LsmStore
 from state_backends.lsm.sst import _CRC, _FIELDS, SST_MAGIC
 from tests.state_backends.lsm.support import content, fill, key, mixed, names, open_store
@@ -145,7 +145,7 @@ def test_a_bit_that_flips_while_reading_is_found() -> None:
     """A disk that gives back another bit than it holds is found when the block is read."""
     files = checkpoint_files("none")
     name = name_of("level 1", files)
-    rules = [FaultRule(FaultKind.BIT_FLIP, "open_random", f"*/{name}", flip_bit=100)]
+    rules = [FaultRule(FileFault.BIT_FLIP, "open_random", f"*/{name}", flip_bit=100)]
     store = open_store(FaultInjectingFileSystem(directory_of(files), rules), unique="b")
     with pytest.raises(CorruptStateError, match=f"{name}: damaged: block 0 does not match its checksum"):
         read_everything(store)

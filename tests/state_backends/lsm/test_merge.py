@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends.lsm.merge import Source, merged
-from state_backends.lsm.ranges import RangeSet
+from state_backends.lsm.merge import MergeSource, merged
+from state_backends.lsm.ranges import DeletedRanges
 
 keys = st.integers(0, 25).map(lambda number: b"%02d" % number)
 sources = st.lists(
@@ -25,13 +25,13 @@ def test_a_merge_is_what_a_dict_would_hold(given_sources: list[tuple[dict, list,
     model: dict[bytes, bytes | None] = {}
     to_merge = []
     for entries, ranges, _ in reversed(given_sources):
-        model = {key: value for key, value in model.items() if not RangeSet(ranges).covers(key)}
+        model = {key: value for key, value in model.items() if not DeletedRanges(ranges).covers(key)}
         model.update(entries)
     for entries, ranges, piece in given_sources:
         ascending = sorted(entries)
         pieces = [ascending[start : start + piece] for start in range(0, len(ascending), piece)]
         columns = [(part, [entries[key] for key in part]) for part in pieces]
-        to_merge.append(Source(iter(columns), RangeSet(ranges)))
+        to_merge.append(MergeSource(iter(columns), DeletedRanges(ranges)))
     rows: list[tuple[bytes, bytes | None]] = []
     for part, values in merged(to_merge):
         assert part

@@ -8,8 +8,8 @@ import pytest
 
 from state_backends.files import (
     FaultInjectingFileSystem,
-    FaultKind,
     FaultRule,
+    FileFault,
     FileSystem,
     LocalFileSystem,
     MemoryFileSystem,
@@ -89,7 +89,7 @@ def test_faults_strike_random_reads() -> None:
     memory = MemoryFileSystem()
     with memory.open_write("/file") as file:
         file.write(bytes(10))
-    flipping = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.BIT_FLIP, "open_random", flip_bit=8 * 4 + 1)])
+    flipping = FaultInjectingFileSystem(memory, [FaultRule(FileFault.BIT_FLIP, "open_random", flip_bit=8 * 4 + 1)])
     reader = flipping.open_random("/file")
     assert reader.read_at(0, 10) == b"\0\0\0\0\2\0\0\0\0\0"
     assert reader.read_at(4, 1) == b"\2"
@@ -97,11 +97,11 @@ def test_faults_strike_random_reads() -> None:
     reader.close()
     assert [call.operation for call in flipping.calls] == ["open_random", "read_at", "read_at", "read_at", "close"]
 
-    failing = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.ERROR_BEFORE, "read_at", at_call=2)])
+    failing = FaultInjectingFileSystem(memory, [FaultRule(FileFault.ERROR_BEFORE, "read_at", at_call=2)])
     reader = failing.open_random("/file")
     assert reader.read_at(0, 1) == b"\0"
     with pytest.raises(OSError, match="Input/output error"):
         reader.read_at(0, 1)
-    missing = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.MISSING, "open_random")])
+    missing = FaultInjectingFileSystem(memory, [FaultRule(FileFault.MISSING, "open_random")])
     with pytest.raises(FileNotFoundError):
         missing.open_random("/file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_backends.base import CorruptStateError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.state_backends.lsm.support import content, fill, key, names, open_store
 
 
@@ -125,9 +125,9 @@ def test_damage_before_the_end_of_a_log_is_found() -> None:
             open_store(fs, unique="b")
 
 
-@pytest.mark.parametrize("kind", [FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.TORN_WRITE])
+@pytest.mark.parametrize("kind", [FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER, FileFault.TORN_WRITE])
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_write_that_failed_never_comes_back(kind: FaultKind, before: int) -> None:
+def test_a_write_that_failed_never_comes_back(kind: FileFault, before: int) -> None:
     """It did not happen: not now, and not after a crash either, once something else was written."""
     memory = MemoryFileSystem()
     fs = FaultInjectingFileSystem(
@@ -148,7 +148,7 @@ def test_a_write_that_failed_never_comes_back(kind: FaultKind, before: int) -> N
 def test_bulk_loading_that_failed_never_comes_back() -> None:
     """Its edit may be in the manifest; the next write makes sure that it does not count, whatever happens then."""
     memory = MemoryFileSystem()
-    fs = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.ERROR_AFTER, "fsync", "*/MANIFEST*-a", at_call=2)])
+    fs = FaultInjectingFileSystem(memory, [FaultRule(FileFault.ERROR_AFTER, "fsync", "*/MANIFEST*-a", at_call=2)])
     store = open_store(fs, wal=True, sync=True)
     with pytest.raises(OSError, match="Input/output error"):
         store.ingest(iter([(key(1), b"failed")]))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.rows.incremental import UPLOAD_CHUNK_BYTES, NativeSnapshotTask
 from state_backends.snapshots import (
@@ -21,7 +21,7 @@ from state_backends.snapshots import (
     StateScope,
     run_to_completion,
 )
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.rows.support import (
     CHECKPOINT,
     FULL,
@@ -283,7 +283,7 @@ def test_cancelled_at_any_step_it_leaves_no_file(snapshot_type: SnapshotType) ->
         if any(task.step() is not None for _ in range(steps)):
             break
         task.cancel()
-        assert task.status is TaskStatus.CANCELLED
+        assert task.status is SnapshotStatus.CANCELLED
         assert task._resources.released
         assert files_below(file_system, "/") == before
         task.cancel()
@@ -297,9 +297,9 @@ def base_paths(job: Job) -> tuple[tuple[str, str], ...]:
     return tuple((name, file.path) for name, file in sorted(job.strategy.history.base().items()))
 
 
-@pytest.mark.parametrize("kind", [FaultKind.DISK_FULL, FaultKind.ERROR_AFTER, FaultKind.MISSING])
+@pytest.mark.parametrize("kind", [FileFault.DISK_FULL, FileFault.ERROR_AFTER, FileFault.MISSING])
 @pytest.mark.parametrize("operation", ["open_write", "write", "fsync", "close", "open_read", "size"])
-def test_failing_at_any_call_it_leaves_no_file(kind: FaultKind, operation: str) -> None:
+def test_failing_at_any_call_it_leaves_no_file(kind: FileFault, operation: str) -> None:
     """I7: an upload that fails deletes everything the attempt has uploaded, and nothing of the base."""
     failures = 0
     for at_call in range(1, 30):
@@ -315,15 +315,15 @@ def test_failing_at_any_call_it_leaves_no_file(kind: FaultKind, operation: str) 
             run_to_completion(task)
         except OSError:
             failures += 1
-            assert task.status is TaskStatus.FAILED
+            assert task.status is SnapshotStatus.FAILED
             assert task._resources.released
             assert files_below(inner, "/") == before
             assert job.strategy.history.tracked == (1,)
             job.verify()
         else:
             break
-    applies = kind is not FaultKind.MISSING or operation in ("open_read", "size")
-    applies = applies and (kind is not FaultKind.DISK_FULL or operation in ("open_write", "write", "fsync"))
+    applies = kind is not FileFault.MISSING or operation in ("open_read", "size")
+    applies = applies and (kind is not FileFault.DISK_FULL or operation in ("open_write", "write", "fsync"))
     assert bool(failures) is applies
 
 
@@ -333,7 +333,7 @@ def test_a_file_that_cannot_be_deleted_does_not_keep_the_others() -> None:
     job, start = second_checkpoint(inner)
     before = files_below(inner, "/")
     task = start()
-    faulty = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.READ_ONLY, "delete", at_call=1)])
+    faulty = FaultInjectingFileSystem(inner, [FaultRule(FileFault.READ_ONLY, "delete", at_call=1)])
     task._stream_factory = CheckpointStorage(faulty, "/storage", "job").location(2).stream_factory("subtask-0-2")
     task.step()
     task.step()
@@ -347,7 +347,7 @@ def test_a_failing_synchronous_part_leaves_nothing() -> None:
     """A store that cannot make its directory of links leaves no half of it, and the history as it was."""
     inner = MemoryFileSystem()
     for at_call in range(1, 4):
-        faulty = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.DISK_FULL, "open_write", at_call=at_call)])
+        faulty = FaultInjectingFileSystem(inner, [FaultRule(FileFault.DISK_FULL, "open_write", at_call=at_call)])
         strategy = strategy_over(ScriptedStore(faulty, "1.sst", "2.sst", "CURRENT"), faulty)
         with pytest.raises(OSError, match="No space"):
             strategy.sync_prepare_resources(1)
@@ -360,7 +360,7 @@ def test_a_crash_is_not_tidied_up() -> None:
     inner = MemoryFileSystem()
     job, start = second_checkpoint(inner)
     task = start()
-    faulty = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.CRASH_AFTER, "fsync", at_call=2)])
+    faulty = FaultInjectingFileSystem(inner, [FaultRule(FileFault.CRASH_AFTER, "fsync", at_call=2)])
     task._stream_factory = CheckpointStorage(faulty, "/storage", "job").location(2).stream_factory("subtask-0-2")
     with pytest.raises(SimulatedCrashError):
         run_to_completion(task)
@@ -373,7 +373,7 @@ def test_a_left_over_directory_does_not_cost_the_snapshot() -> None:
     inner = MemoryFileSystem()
     _, start = second_checkpoint(inner)
     task = start()
-    task._pinned.file_system = FaultInjectingFileSystem(inner, [FaultRule(FaultKind.READ_ONLY, "delete_tree")])
+    task._pinned.file_system = FaultInjectingFileSystem(inner, [FaultRule(FileFault.READ_ONLY, "delete_tree")])
     assert run_to_completion(task).job_manager_state is not None
 
 

@@ -31,7 +31,7 @@ from state_backends.snapshots import (
     run_to_completion,
 )
 from state_backends.snapshots.channel_state import joined
-from state_backends.snapshots.contract import TaskStatus
+from state_backends.snapshots.contract import SnapshotStatus
 from state_backends.snapshots.handles import ChannelStatePiece
 from tests.state_backends.support import location, same, values
 
@@ -191,7 +191,7 @@ def test_one_step_writes_one_channel() -> None:
 
     assert result is not None
     assert result.job_manager_state is not None
-    assert task.status is TaskStatus.COMPLETED
+    assert task.status is SnapshotStatus.COMPLETED
     assert resources.released
     assert resources.channels == []
 
@@ -218,7 +218,7 @@ def test_a_record_that_cannot_be_written_is_named() -> None:
 
     with pytest.raises(StateSerializationError, match=r"records in flight on map>sum#0 from subtask 0 to 1.*tags.*set"):
         run_to_completion(task)
-    assert task.status is TaskStatus.FAILED
+    assert task.status is SnapshotStatus.FAILED
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

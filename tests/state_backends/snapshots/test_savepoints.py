@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from state_backends.base import CorruptStateError, KeyGroupRange, MissingStateError, StateArgumentError
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import (
     ByteStreamStateHandle,
     ChangelogKeyedStateHandle,
@@ -148,7 +148,7 @@ def test_a_full_disk_makes_no_savepoint(operation: str, call: int) -> None:
     fs = MemoryFileSystem()
     _, metadata = checkpoint(fs)
     target = new_savepoint(fs, "/sp", "job", 4, 1).directory
-    faulty = FaultInjectingFileSystem(fs, [FaultRule(FaultKind.DISK_FULL, operation, at_call=call)])
+    faulty = FaultInjectingFileSystem(fs, [FaultRule(FileFault.DISK_FULL, operation, at_call=call)])
     source, into = storage(faulty).location(4), CheckpointLocation(faulty, 4, target, None)
     try:
         copy_as_savepoint(faulty, source, metadata, into, {})

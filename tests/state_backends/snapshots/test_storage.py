@@ -22,8 +22,8 @@ from state_backends.base import (
 )
 from state_backends.files import (
     FaultInjectingFileSystem,
-    FaultKind,
     FaultRule,
+    FileFault,
     FileSystem,
     LocalFileSystem,
     MemoryFileSystem,
@@ -178,8 +178,8 @@ def test_closing_a_finished_stream_keeps_its_file() -> None:
 
 
 @pytest.mark.parametrize("operation", ["open_write", "write", "fsync", "close"])
-@pytest.mark.parametrize("kind", [FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER])
-def test_a_stream_that_fails_leaves_no_file(operation: str, kind: FaultKind) -> None:
+@pytest.mark.parametrize("kind", [FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER])
+def test_a_stream_that_fails_leaves_no_file(operation: str, kind: FileFault) -> None:
     """Whichever call fails, before or after its effect, closing the stream removes the file."""
     fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(kind, operation, at_call=1)])
     stream = storage(fs).initialize_location(1).stream_factory("x").create_stream()
@@ -322,7 +322,7 @@ def test_a_read_error_on_the_newest_falls_back_too() -> None:
     memory = MemoryFileSystem()
     older = complete(storage(memory), 1)
     complete(storage(memory), 2)
-    fs = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.ERROR_BEFORE, "open_read", "*chk-2/*")])
+    fs = FaultInjectingFileSystem(memory, [FaultRule(FileFault.ERROR_BEFORE, "open_read", "*chk-2/*")])
     usable = storage(fs).latest_usable()
 
     assert usable.metadata == older
@@ -335,7 +335,7 @@ def test_bit_flips_while_reading_are_found(bit: int) -> None:
     memory = MemoryFileSystem()
     complete(storage(memory), 1)
     for path in ("*_metadata", "*op-0*"):
-        fs = FaultInjectingFileSystem(memory, [FaultRule(FaultKind.BIT_FLIP, "open_read", path, flip_bit=bit)])
+        fs = FaultInjectingFileSystem(memory, [FaultRule(FileFault.BIT_FLIP, "open_read", path, flip_bit=bit)])
         with pytest.raises(CorruptStateError):
             storage(fs).verify(1)
 
@@ -409,7 +409,7 @@ def test_a_half_discarded_checkpoint_does_not_exist(survives: Callable[[str], bo
 
     exists = []
     for at_call in range(1, len(discard()[0].calls) + 1):
-        _, memory = discard(FaultRule(FaultKind.CRASH_AFTER, at_call=at_call))
+        _, memory = discard(FaultRule(FileFault.CRASH_AFTER, at_call=at_call))
         memory.crash(survives)
         exists.append(bool(storage(memory).list_checkpoints()))
         if exists[-1]:
@@ -502,8 +502,8 @@ def test_an_incarnation_can_be_one_behind_another_directory() -> None:
     assert storage(fs).incarnation() == 10
 
 
-@pytest.mark.parametrize("kind", [FaultKind.READ_ONLY, FaultKind.DISK_FULL])
-def test_a_directory_that_cannot_be_written_is_a_clear_error(kind: FaultKind) -> None:
+@pytest.mark.parametrize("kind", [FileFault.READ_ONLY, FileFault.DISK_FULL])
+def test_a_directory_that_cannot_be_written_is_a_clear_error(kind: FileFault) -> None:
     """Read-only or full: the error names the directory and the reason."""
     fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(kind)])
     of = storage(fs)
@@ -518,7 +518,7 @@ def test_a_directory_that_cannot_be_written_is_a_clear_error(kind: FaultKind) ->
 
 def test_a_failing_disk_stays_an_io_error() -> None:
     """Other errors are not dressed up as a permission problem."""
-    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FaultKind.ERROR_BEFORE, "make_dirs")])
+    fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, "make_dirs")])
     with pytest.raises(OSError, match="Input/output error"):
         storage(fs).initialize_location(1)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends.base import KeyGroupRange
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem, MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.snapshots import (
     CheckpointMetadata,
@@ -46,21 +46,21 @@ def run_once(fs: FileSystem) -> CheckpointStorage:
     return of
 
 
-def all_crash_points() -> list[tuple[int, FaultKind]]:
+def all_crash_points() -> list[tuple[int, FileFault]]:
     """Before and after every call of the second of two runs."""
     memory = MemoryFileSystem()
     run_once(memory)
     undisturbed = FaultInjectingFileSystem(memory)
     run_once(undisturbed)
     calls = range(1, len(undisturbed.calls) + 1)
-    return [(at_call, kind) for at_call in calls for kind in (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER)]
+    return [(at_call, kind) for at_call in calls for kind in (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER)]
 
 
 CRASH_POINTS = all_crash_points()
 
 
 def crash_in_second_run(
-    at_call: int, kind: FaultKind, survives: Callable[[str], bool] | None
+    at_call: int, kind: FileFault, survives: Callable[[str], bool] | None
 ) -> tuple[MemoryFileSystem, int]:
     """Two runs, the second of which dies; how many checkpoints are there afterwards."""
     memory = MemoryFileSystem()
@@ -93,13 +93,13 @@ def test_a_checkpoint_is_whole_or_absent(survives: Callable[[str], bool] | None)
 
 
 @given(st.sampled_from(CRASH_POINTS), st.randoms(use_true_random=False))
-def test_a_checkpoint_is_whole_or_absent_whatever_the_disk_kept(point: tuple[int, FaultKind], random: object) -> None:
+def test_a_checkpoint_is_whole_or_absent_whatever_the_disk_kept(point: tuple[int, FileFault], random: object) -> None:
     """The disk may keep any subset of what was not made durable."""
     crash_in_second_run(*point, lambda path: random.random() < 0.5)  # type: ignore[attr-defined]
 
 
 @given(st.sampled_from(CRASH_POINTS), st.booleans())
-def test_after_a_crash_the_next_run_goes_on(point: tuple[int, FaultKind], everything_survives: bool) -> None:
+def test_after_a_crash_the_next_run_goes_on(point: tuple[int, FileFault], everything_survives: bool) -> None:
     """The next run gets a fresh incarnation, uses no name twice, and completes its checkpoint."""
     memory, before = crash_in_second_run(*point, (lambda path: True) if everything_survives else None)
     seen = storage(memory).incarnation()
@@ -114,8 +114,8 @@ def test_after_a_crash_the_next_run_goes_on(point: tuple[int, FaultKind], everyt
     assert orphans == []
 
 
-@pytest.mark.parametrize("kind", [FaultKind.ERROR_BEFORE, FaultKind.ERROR_AFTER, FaultKind.DISK_FULL])
-def test_an_io_error_at_any_call_never_leaves_a_broken_checkpoint(kind: FaultKind) -> None:
+@pytest.mark.parametrize("kind", [FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER, FileFault.DISK_FULL])
+def test_an_io_error_at_any_call_never_leaves_a_broken_checkpoint(kind: FileFault) -> None:
     """When any one call fails, what is listed afterwards can be verified."""
     calls = max(at_call for at_call, _ in CRASH_POINTS)
     failures = 0

@@ -10,7 +10,7 @@ from state_backends.api import BackendEnvironment
 from state_backends.base import STRING, CorruptStateError, KeyGroupRange, MissingStateError, StateSchemaError
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.codec import default_codec
-from state_backends.files import FaultInjectingFileSystem, FaultKind, FaultRule, FileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem
 from state_backends.heap import HeapKeyedStateBackend
 from state_backends.lsm import LsmOptions, LsmStore, LsmStoreKind
 from state_backends.snapshots import (
@@ -517,7 +517,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind() -> None:
     wanted = KeyGroupRange(2, 9)
     failures = 0
     for at_call in range(1, 400, 3):
-        faulty = FaultInjectingFileSystem(world.file_system, [FaultRule(FaultKind.DISK_FULL, "*", at_call=at_call)])
+        faulty = FaultInjectingFileSystem(world.file_system, [FaultRule(FileFault.DISK_FULL, "*", at_call=at_call)])
         environment = BackendEnvironment(STRING, MAX_PARALLELISM, wanted, faulty, "/restore", f"r{at_call}")
         backend = small("lsm").create_keyed_backend(environment)
         try:
@@ -541,7 +541,7 @@ def test_what_is_not_deleted_is_told() -> None:
     handle = world.native(backend, 1)
     path = paths_of(world, handle, 1)[-1]
     rewrite(world, path, content_of("other", world.file_system.size(path)))
-    faulty = FaultInjectingFileSystem(world.file_system, [FaultRule(FaultKind.READ_ONLY, "delete_tree")])
+    faulty = FaultInjectingFileSystem(world.file_system, [FaultRule(FileFault.READ_ONLY, "delete_tree")])
     environment = BackendEnvironment(STRING, MAX_PARALLELISM, ALL, faulty, "/restore", "r")
     with pytest.raises(CorruptStateError) as caught:
         small("lsm").create_keyed_backend(environment).restore([handle], world.storage.reader(1))
