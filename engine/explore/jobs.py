@@ -22,7 +22,7 @@ from engine.explore.settings import run_config
 from engine.explore.subject import CHECKPOINTS_DIR
 from engine.observe.events import CheckpointCompleted
 from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.interference import PROCESS
+from engine.runtime.faulted.interference import PROCESS
 from engine.runtime.kernel import START_NS
 from engine.runtime.savepoints import SavepointOrder, SavepointReport
 from state_backends.snapshots import CheckpointStorage

@@ -29,7 +29,7 @@ from engine.explore.subject import OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
 from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
 from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
-from engine.runtime.interference import ProcessDiedError
+from engine.runtime.faulted.interference import ProcessDiedError
 from engine.runtime.job_state import ENDED, FAILED, STOPPED
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage_directory import open_storage
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from engine.observe.events import TraceEvent
     from engine.observe.provenance import Provenance
     from engine.runtime.config import RunConfig
-    from engine.runtime.interference import Interference
+    from engine.runtime.faulted.interference import Interference
     from engine.runtime.job_manager import JobManager
     from state_backends.files import FileSystem
 

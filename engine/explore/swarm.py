@@ -30,7 +30,7 @@ from engine.observe.points import POINTS, TORN
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
-from engine.runtime.interference import JOB_MANAGER, PROCESS
+from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS
 from operators.table.staged_sink import StagedFileSink
 
 if TYPE_CHECKING:

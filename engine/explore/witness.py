@@ -208,7 +208,7 @@ class Witness(Invariant):
     def _look_at_faults(self) -> None:
         """What has struck since is noted: most faults leave no other trace than what does not happen."""
         assert self._view is not None
-        struck = getattr(self._view.execution.manager.interference, "struck", ())
+        struck = getattr(self._view.execution.interference, "struck", ())
         for fault in struck[self._struck :]:
             self.entries.append(FaultStruck(self._now_ns, fault))
         self._struck = len(struck)

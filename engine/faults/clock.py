@@ -63,7 +63,7 @@ class ClockFaults:
         return self._turns.is_armed or self._starts.is_armed or self._windows.is_armed
 
     def clock_skew_ns(self, task: str) -> int:
-        """See :meth:`engine.runtime.interference.Interference.clock_skew_ns`."""
+        """See :meth:`engine.runtime.faulted.interference.Interference.clock_skew_ns`."""
         skew_ns = 0
         if self._starts.is_armed:
             known = self._skews_ns.get(task)
@@ -76,7 +76,7 @@ class ClockFaults:
         return skew_ns
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """See :meth:`engine.runtime.interference.Interference.hold_ns`."""
+        """See :meth:`engine.runtime.faulted.interference.Interference.hold_ns`."""
         if self._turns.is_armed:
             fault = self._turns.strike(task, _TURN_KINDS if is_source else _WITHOUT_IDLE)
             if fault is not None:
@@ -98,7 +98,7 @@ class ClockFaults:
         return 0
 
     def watermark_delay_ns(self, task: str) -> int:
-        """See :meth:`engine.runtime.interference.Interference.watermark_delay_ns`."""
+        """See :meth:`engine.runtime.faulted.interference.Interference.watermark_delay_ns`."""
         if not self._windows.is_armed:
             return 0
         stall = self._windows.in_force("watermark-stall", self._names.of_task(task), self._now_ns)

@@ -26,7 +26,7 @@ from engine.faults.process import ProcessFaults
 from engine.faults.storage import MAY_END_THE_JOB, StorageFaults
 from engine.observe.points import BEFORE
 from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.interference import ZOMBIE, StruckDown
+from engine.runtime.faulted.interference import ZOMBIE, StruckDown
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
@@ -51,7 +51,7 @@ class FaultyWorld(Protocol):
 
 
 class FaultInjector:
-    """Implements :class:`engine.runtime.interference.Interference` for one case.
+    """Implements :class:`engine.runtime.faulted.interference.Interference` for one case.
 
     ``network``, ``clock``, ``storage``, ``errors``, ``external``, ``processes``: the families of faults.
     """
@@ -138,7 +138,7 @@ class FaultInjector:
     # -- what the runtime asks --------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """See :class:`engine.runtime.interference.Interference`."""
+        """See :class:`engine.runtime.faulted.interference.Interference`."""
         if actor.startswith(ZOMBIE):
             # It is dead to everybody; what it does is watched by the fences alone.
             self._actor = None
@@ -168,23 +168,23 @@ class FaultInjector:
         return self._passed_ns + execution.kernel.now_ns - execution.manager.started_ns
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See :class:`engine.runtime.interference.Interference`."""
+        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.network.fates(message, task)
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        """See :class:`engine.runtime.interference.Interference`."""
+        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.network.element_delay_ns(channel, kind)
 
     def clock_skew_ns(self, task: str) -> int:
-        """See :class:`engine.runtime.interference.Interference`."""
+        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.clock.clock_skew_ns(task)
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """See :class:`engine.runtime.interference.Interference`."""
+        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.clock.hold_ns(task, is_source)
 
     def watermark_delay_ns(self, task: str) -> int:
-        """See :class:`engine.runtime.interference.Interference`."""
+        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.clock.watermark_delay_ns(task)
 
     def _request(self) -> None:

@@ -31,7 +31,7 @@ from engine.faults.opportunities import (
     hits_any,
     plain_target,
 )
-from engine.runtime.interference import DELIVERED, DROPPED, OVERTAKES
+from engine.runtime.faulted.interference import DELIVERED, DROPPED, OVERTAKES
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class NetworkFaults:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See :meth:`engine.runtime.interference.Interference.fates`."""
+        """See :meth:`engine.runtime.faulted.interference.Interference.fates`."""
         if self._windows.is_armed:
             cut = self._windows.in_force("partition", self._names.of_task(task), self._now_ns)
             if cut is not None:
@@ -118,7 +118,7 @@ class NetworkFaults:
     # -- elements -----------------------------------------------------------------------------------------------
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        """See :meth:`engine.runtime.interference.Interference.element_delay_ns`."""
+        """See :meth:`engine.runtime.faulted.interference.Interference.element_delay_ns`."""
         delay_ns = 0
         if self._windows.is_armed:
             clog = self._windows.in_force("clog", self._names.of_channel(channel), self._now_ns)

@@ -25,7 +25,7 @@ from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
 from engine.observe.points import FILES, MASTER, POINTS, TORN
-from engine.runtime.interference import JOB_MANAGER, PROCESS, WORKER, StruckDown
+from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, WORKER, StruckDown
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class ProcessFaults:
     # -- points ---------------------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """See :meth:`engine.runtime.interference.Interference.at`."""
+        """See :meth:`engine.runtime.faulted.interference.Interference.at`."""
         key = (point, phase, actor)
         visits = self.visits
         visits[key] = visits.get(key, 0) + 1

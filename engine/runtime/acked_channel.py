@@ -12,7 +12,7 @@ Rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.events import EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
@@ -86,11 +86,12 @@ class AckedChannel(Channel):
             self.outgoing.clear()
         self._transfer = None
         self._transfer_number += 1
-        self._under_way = self._free_at_ns = 0
+        if self.hook is not None:
+            self.hook.cut()
         self.priority_events = self.incoming_records = 0
         self.priority_listed = self.listed = self.is_awaited = False
         self._direct = True
-        self._forget(lost)
+        self.lose(lost)
         return lost
 
     def receiver_replaced(self) -> int:
@@ -119,7 +120,7 @@ class AckedChannel(Channel):
         if self.outgoing:
             self.outgoing.clear()
         self._direct = self._link_is_free()
-        self._forget(lost)
+        self.lose(lost)
         for event in promises:
             assert not isinstance(event, Batch)
             super().put_event(event)
@@ -133,13 +134,6 @@ class AckedChannel(Channel):
         if not self._ends:
             self.put_event(WatermarkStatus(False))
 
-    def _forget(self, lost: int) -> None:
-        self.lost_records += lost
-        self.queued_records -= lost
-        if self.full and self.queued_records < self.capacity:
-            self.full = False
-            self.sender.credit_returned()
-
     # -- arriving -----------------------------------------------------------------------------------------------
 
     def arrive(self, numbered: Numbered) -> None:
@@ -147,15 +141,10 @@ class AckedChannel(Channel):
         if numbered[0] > self._void_up_to:
             super().arrive(numbered)
 
-    def arrive_late(self, numbered: Numbered) -> None:
-        """The same, of one that was held up (kernel event)."""
-        if numbered[0] > self._void_up_to:
-            super().arrive_late(numbered)
-
-    def arrive_ahead(self, numbered: Numbered) -> None:
-        """The same, of one that has overtaken another (kernel event)."""
-        if numbered[0] > self._void_up_to:
-            super().arrive_ahead(numbered)
+    def happens(self, event: tuple[str, Any]) -> None:
+        """The same, of one that was held up, or has overtaken another (kernel event)."""
+        if event[1][0] > self._void_up_to:
+            super().happens(event)
 
     def fingerprint(self) -> object:
         """What is queued, and what was promised."""

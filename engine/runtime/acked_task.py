@@ -22,14 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.elements.batch import Batch
 from engine.observe.events import RecordReplayed
-from engine.observe.points import AFTER, BEFORE
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of
 from engine.protocols.acking.ids import IdStream
 from engine.protocols.acking.progress import SplitProgress
 from engine.protocols.acking.spout import ACKED, FAILED, Outcome, SpoutBook
 from engine.runtime.acked_channel import AckedChannel
 from engine.runtime.acking import AckingRun, ReplayLimitError
-from engine.runtime.interfered_task import InterferedSourceTask, InterferedTask
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.source_task import SourceTask
 from engine.runtime.task import CANCELED, Task
@@ -219,8 +217,13 @@ class SpoutTask(AckedTask, SourceTask):
     def advance(self, records: int) -> None:
         """Send one record: one again, if there is any that has to be. (Storm: ``nextTuple``.)"""
         assert records == 1, records
+        with self.around("source.emit"):
+            self._send_one()
+
+    def _send_one(self) -> None:
         if self._replays:
-            self.emit_again()
+            with self.around("spout.replay"):
+                self._emit_again()
         elif self._has_something_to_send():
             count = self.source.emit_next(1)
             if count is None:
@@ -231,8 +234,7 @@ class SpoutTask(AckedTask, SourceTask):
                 self._count(count)
         self.wake()
 
-    def emit_again(self) -> None:
-        """Send the first of the records again that have to be."""
+    def _emit_again(self) -> None:
         self.acking.statistics.replayed += 1
         self._emit(self._replays.popleft())
 
@@ -315,6 +317,10 @@ class SpoutTask(AckedTask, SourceTask):
 
     def commit_offsets(self) -> None:
         """Commit, per split, the position before the lowest record that is not acknowledged (mail)."""
+        with self.around("offsets.commit"):
+            self._commit_offsets()
+
+    def _commit_offsets(self) -> None:
         self._commit_is_due = False
         self._acked_since_commit = 0
         self._committed_records = sum(progress.covered_records for progress in self._progress.values())
@@ -347,41 +353,3 @@ class SpoutTask(AckedTask, SourceTask):
             self._has_read_all,
             max(0, self._paused_until_ns - self.kernel.now_ns),
         )
-
-
-class InterferedAckedTask(InterferedTask, AckedTask):
-    """A bolt that may be struck down and paused."""
-
-    def cancel(self) -> None:
-        """It goes on in no case: its successor takes over its channels, and a zombie has none."""
-        self.pause = None
-        AckedTask.cancel(self)
-
-
-class InterferedSpoutTask(InterferedSourceTask, SpoutTask):
-    """A spout that may be struck down and paused."""
-
-    def emit_again(self) -> None:
-        """See the base class."""
-        self.visit("spout.replay", BEFORE)
-        super().emit_again()
-        self.visit("spout.replay", AFTER)
-
-    def commit_offsets(self) -> None:
-        """See the base class."""
-        self.visit("offsets.commit", BEFORE)
-        super().commit_offsets()
-        self.visit("offsets.commit", AFTER)
-
-    def cancel(self) -> None:
-        """It goes on in no case, as above."""
-        self.pause = None
-        SpoutTask.cancel(self)
-
-
-def acked_task_class(*, is_source: bool, is_interfered: bool) -> type[AckedTask]:
-    """What a subtask is built as."""
-    if is_interfered:
-        return InterferedSpoutTask if is_source else InterferedAckedTask
-    return SpoutTask if is_source else AckedTask
-

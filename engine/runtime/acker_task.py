@@ -14,10 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.observe.events import TaskState
-from engine.observe.points import AFTER, BEFORE
 from engine.protocols.acking.acker import Acker
 from engine.protocols.acking.messages import Init
-from engine.runtime.interference import WORKER
+from engine.runtime.hook import WORKER, around_of
 
 if TYPE_CHECKING:
     from engine.protocols.acking.messages import AckerMessage
@@ -33,6 +32,7 @@ class AckerTask:
         self.name = f"{ACKER}[{index}]"
         self.is_up = True
         self._run = run
+        self._around = around_of(run.hook, self.name)
         self._latency_ns = latency_ns
         self._machine = Acker()
         self._life = 0
@@ -52,12 +52,8 @@ class AckerTask:
         if run.kernel.now_ns < self._paused_until_ns:
             run.kernel.schedule(self._paused_until_ns, "receive", self, message)
             return
-        if run.interference is None:
+        with self._around("acker.receive"):
             self._take(message)
-        else:
-            run.interference.at("acker.receive", BEFORE, self.name)
-            self._take(message)
-            run.interference.at("acker.receive", AFTER, self.name)
 
     def _take(self, message: AckerMessage) -> None:
         run, statistics = self._run, self._run.statistics

@@ -28,7 +28,7 @@ from engine.protocols.acking.acker import acker_for
 from engine.protocols.acking.messages import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acker_task import ACKER, AckerTask
-from engine.runtime.interference import DELIVERED
+from engine.runtime.post import DELIVERED
 from state_backends.base import StateBackendError, anything, check_shape, flag, map_of, row, text
 from state_backends.codec import default_codec, seal, unseal
 from state_backends.files import write_atomically
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import Instrument
     from engine.runtime.config import RunConfig
-    from engine.runtime.interference import Interference
+    from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
     from engine.runtime.task import Task
     from state_backends.snapshots import CheckpointStorage
@@ -75,12 +75,12 @@ class AckingRun:
         instrument: Instrument | None,
         note: Callable[[str], None],
         tasks: Callable[[str], Task | None],
-        interference: Interference | None = None,
+        hook: RunHook | None = None,
     ) -> None:
         self.settings = settings = config.acking
         self.kernel = kernel
         self.instrument = instrument
-        self.interference = interference
+        self.hook = hook
         self.note = note
         self.statistics = AckingStatistics()
         self.seed = config.seed
@@ -112,19 +112,15 @@ class AckingRun:
         kind = KIND_NAMES[type(message)]
         self._count(kind, sender, acker.name, message.root)
         now_ns = self.kernel.now_ns
-        if self.interference is None:
-            self.kernel.schedule(now_ns + latency_ns, "receive", acker, message)
-        else:
-            for delay_ns in self.interference.fates(f"acker_{kind}", sender):
-                self.kernel.schedule(now_ns + latency_ns + delay_ns, "receive", acker, message)
+        for delay_ns in DELIVERED if self.hook is None else self.hook.delays_ns(f"acker_{kind}", sender):
+            self.kernel.schedule(now_ns + latency_ns + delay_ns, "receive", acker, message)
 
     def answer(self, acker: str, latency_ns: int, reply: Reply) -> None:
         """An acker tells a source what has become of a root. Who is dead by then never hears of it."""
         self._count("reply", acker, reply.task, reply.root)
         task = self._tasks(reply.task)
         if task is not None:
-            delays_ns = DELIVERED if self.interference is None else self.interference.fates("acker_reply", task.name)
-            for delay_ns in delays_ns:
+            for delay_ns in DELIVERED if self.hook is None else self.hook.delays_ns("acker_reply", task.name):
                 at_ns = self.kernel.now_ns + latency_ns + delay_ns
                 self.kernel.schedule(at_ns, "receive_mail", task, ("acker_reply", (reply,)))
 

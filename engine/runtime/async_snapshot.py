@@ -19,8 +19,6 @@ from engine.checkpoint.messages import Acknowledge, SubtaskCheckpointMetrics
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
 from engine.observe import provenance
-from engine.observe.points import AFTER, BEFORE
-from engine.runtime.interference import StruckDown
 from engine.runtime.shared_files import shared_state
 from state_backends.base import StateBackendError, StateSerializationError
 from state_backends.snapshots import (
@@ -132,12 +130,11 @@ class AsyncSnapshot:
         self.read = self.task.records_out
         try:
             for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
-                self.task.snapshot_operator(operator, self.barrier.checkpoint_id)
+                with self.task.around("user.snapshot", operator):
+                    operator.snapshot_state(self.barrier.checkpoint_id)
                 self._prepare(context.uid, context.name)
-        except StruckDown:
-            # A dead process cleans up nothing.
-            raise
-        except BaseException:
+        except Exception:
+            # Of errors alone: what is no error is a death, and a dead process cleans up nothing.
             self.cancel()
             raise
         if self.task.watched is not None:
@@ -232,14 +229,11 @@ class AsyncSnapshot:
         task = self.task
         if self.cancelled:
             return
-        if task.pause is not None:
-            task.pause.hold(self, "step", None)
-        elif task.environment.interference is None:
+        if task.hook is None:
             self._step()
-        else:
-            task.visit("snapshot.async.step", BEFORE)
-            self._step()
-            task.visit("snapshot.async.step", AFTER)
+        elif task.hook.may("step", target=self):
+            with task.around("snapshot.async.step"):
+                self._step()
 
     def _step(self) -> None:
         if self.position == len(self.pieces) and self.channel_state is not None:

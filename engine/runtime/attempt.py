@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.messages import TaskId
 from engine.graph.partitioner import RouterContext
-from engine.observe.points import AFTER, BEFORE
 from engine.runtime.acked_channel import AckedChannel
-from engine.runtime.acked_task import AckedRouter, AckedTask, acked_task_class
+from engine.runtime.acked_task import AckedRouter, AckedTask, SpoutTask
 from engine.runtime.channel import Channel
-from engine.runtime.interfered_task import InterferedSourceTask, InterferedTask
-from engine.runtime.interference import StruckDown
 from engine.runtime.loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.outputs import RecordWriter
 from engine.runtime.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.source_task import SourceTask
-from engine.runtime.task import CREATED, Task
+from engine.runtime.task import Task
 from engine.runtime.watched import WatchedRouter
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def build_tasks(
             output_capacity=output_capacity,
             attempt=environment.attempt,
             instrument=environment.instrument,
-            interference=environment.interference,
+            hook=environment.hook,
         )
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
@@ -111,9 +109,7 @@ def replace_tasks(
 def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan, environment: TaskEnvironment) -> type[Task]:
     is_source = plan.vertices[subtask.vertex].is_source
     if environment.acking is not None:
-        return acked_task_class(is_source=is_source, is_interfered=environment.interference is not None)
-    if environment.interference is not None:
-        return InterferedSourceTask if is_source else InterferedTask
+        return SpoutTask if is_source else AckedTask
     return SourceTask if is_source else Task
 
 
@@ -129,26 +125,15 @@ def _restore_channels(
     receivers = {channel.index: task for task in tasks for channel in task.inputs}
     for channel in channels.values():
         in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
-        receiver = receivers[channel.index]
-        is_watched = isinstance(receiver, InterferedTask) and in_flight is not NOTHING_IN_FLIGHT
-        if is_watched:
-            _visit_replay(receiver, BEFORE)
-        channel.restore(in_flight.inputs, in_flight.outputs)
-        if is_watched:
-            _visit_replay(receiver, AFTER)
+        hook = receivers[channel.index].hook
+        if hook is None or in_flight is NOTHING_IN_FLIGHT:
+            channel.restore(in_flight.inputs, in_flight.outputs)
+        else:
+            replay = partial(channel.restore, in_flight.inputs, in_flight.outputs)
+            hook.in_deployment("restore.replay-channel", replay)
     for task in tasks:
         if task.inputs:
             task.gate.recover()
-
-
-def _visit_replay(receiver: Task, phase: str) -> None:
-    assert isinstance(receiver, InterferedTask), receiver
-    if receiver.state == CREATED:
-        try:
-            receiver.visit("restore.replay-channel", phase)
-        except StruckDown as struck:
-            # The others are deployed nevertheless: each in a process of its own.
-            receiver.struck_down(struck)
 
 
 def _writers(

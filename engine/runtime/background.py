@@ -12,7 +12,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from engine.observe.events import BackgroundWorkDone
-from engine.observe.points import AFTER, BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,14 +70,11 @@ class TaskExecutor:
         if self._is_closed:
             return
         task = self._task
-        if task.pause is not None:
-            task.pause.hold(self, "step", None)
-        elif task.environment.interference is None:
+        if task.hook is None:
             self._step()
-        else:
-            task.visit("background.step", BEFORE)
-            self._step()
-            task.visit("background.step", AFTER)
+        elif task.hook.may("step", target=self):
+            with task.around("background.step"):
+                self._step()
 
     def _step(self) -> None:
         work = self._queue[0]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.barrier_handler import barrier_fingerprint
 from engine.elements.batch import Batch
@@ -38,7 +38,6 @@ from engine.observe.events import (
     RecordsCaptured,
     Send,
 )
-from engine.runtime.interference import DROPPED, OVERTAKES
 from engine.runtime.output_queue import Element, Numbered, OutputQueue
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan
     from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
     from engine.runtime.cost import CostModel
-    from engine.runtime.interference import Interference
+    from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
     from engine.runtime.task import Task
 
@@ -63,16 +62,13 @@ class Channel(OutputQueue):
         "_at_once",
         "_barrier_mark",
         "_cost",
-        "_free_at_ns",
         "_full_credit",
         "_instrument",
-        "_interference",
         "_kernel",
         "_limited",
         "_output_capacity",
         "_transfer",
         "_transfer_number",
-        "_under_way",
         "attempt",
         "blocked",
         "capacity",
@@ -80,6 +76,7 @@ class Channel(OutputQueue):
         "capturing",
         "full",
         "gate",
+        "hook",
         "index",
         "input_index",
         "is_awaited",
@@ -112,7 +109,7 @@ class Channel(OutputQueue):
         attempt: int,
         instrument: Instrument | None,
         output_capacity: int = 0,
-        interference: Interference | None = None,
+        hook: RunHook | None = None,
     ) -> None:
         super().__init__(input_credit=capacity)
         self.plan = plan
@@ -152,14 +149,10 @@ class Channel(OutputQueue):
         self._barrier_mark = 0
         """``_arrived`` when the barrier that ``capture`` has recognised last came."""
         self._instrument = instrument
-        self._interference = interference
-        self._under_way = 0
-        """Elements whose arrival a fault has put off, and those behind them."""
-        self._free_at_ns = 0
-        """When the last of them arrives."""
         self.lost_records = 0
-        """Dropped by a network that breaks what channels promise."""
-        self._at_once = instrument is None and not self._limited and not latency_ns and interference is None
+        """Sent, and never to arrive."""
+        self.hook = None if hook is None else hook.for_channel(self)
+        self._at_once = instrument is None and not self._limited and not latency_ns and hook is None
 
     @property
     def name(self) -> str:
@@ -263,58 +256,28 @@ class Channel(OutputQueue):
             self._propagate(numbered)
 
     def _propagate(self, numbered: Numbered) -> None:
-        if self._interference is not None:
-            self._propagate_disturbed(self._interference, numbered)
+        if self.hook is not None:
+            self.hook.propagate(numbered)
         elif self.latency_ns:
             self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
         else:
             self.arrive(numbered)
 
-    def _propagate_disturbed(self, interference: Interference, numbered: Numbered) -> None:
-        now = self._kernel.now_ns
-        extra_ns = interference.element_delay_ns(self.name, kind_of(numbered[1]))
-        if extra_ns == DROPPED:
-            self._lose(numbered[1])
-            return
-        arrives_ns = now + self.latency_ns
-        if extra_ns == OVERTAKES:
-            self._kernel.schedule(arrives_ns, "arrive_ahead", self, numbered)
-            return
-        if self._under_way:
-            # What is in front of it arrives first, whatever held that up.
-            arrives_ns = max(arrives_ns + extra_ns, self._free_at_ns)
-        else:
-            arrives_ns += extra_ns
-            if arrives_ns == now:
-                self.arrive(numbered)
-                return
-        self._under_way += 1
-        self._free_at_ns = arrives_ns
-        self._kernel.schedule(arrives_ns, "arrive_late", self, numbered)
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged (kernel event)."""
+        assert self.hook is not None, event
+        self.hook.happens(event)
 
-    def arrive_late(self, numbered: Numbered) -> None:
-        """An element has arrived whose way took time (kernel event)."""
-        self._under_way -= 1
-        self.arrive(numbered)
-
-    def arrive_ahead(self, numbered: Numbered) -> None:
-        """An element has arrived in front of the one that was sent before it (kernel event)."""
-        self.arrive(numbered)
-        if len(self.queue) - self.priority_events >= 2 and self.queue[-1] is numbered:
-            self.queue[-2], self.queue[-1] = self.queue[-1], self.queue[-2]
-
-    def _lose(self, element: Element) -> None:
-        if isinstance(element, Batch):
-            count = len(element)
-            self.lost_records += count
-            self.queued_records -= count
-            self.incoming_records -= count
-            if self.full and self.queued_records < self.capacity:
-                self.full = False
-                self.sender.credit_returned()
-            if self.is_awaited and not self.queued_records:
-                self.is_awaited = False
-                self.sender.output_consumed()
+    def lose(self, records: int) -> None:
+        """So many records of those that were sent will never arrive."""
+        self.lost_records += records
+        self.queued_records -= records
+        if self.full and self.queued_records < self.capacity:
+            self.full = False
+            self.sender.credit_returned()
+        if self.is_awaited and not self.queued_records:
+            self.is_awaited = False
+            self.sender.output_consumed()
 
     def _link_is_free(self) -> bool:
         return self._transfer is None
@@ -563,7 +526,7 @@ class Channel(OutputQueue):
             self.restored_records,
             None if self.capture is None else self.capture.fingerprint(),
             self._arrived - self._barrier_mark,
-            self._under_way and self._free_at_ns - self._kernel.now_ns,
+            None if self.hook is None else self.hook.fingerprint(),
             None if self._slot is None else self._slot[0],
             None if self._transfer is None else (_plain(self._transfer[0]), self._kernel.now_ns - self._transfer[1]),
             tuple(map(_plain, self.outgoing or ())),

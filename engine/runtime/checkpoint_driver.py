@@ -48,9 +48,7 @@ from engine.observe.events import (
     ReportIgnored,
     TraceEvent,
 )
-from engine.observe.points import AFTER, BEFORE
 from engine.runtime.async_snapshot import TaskSnapshot
-from engine.runtime.interference import JOB_MANAGER
 from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
@@ -148,13 +146,11 @@ class CheckpointDriver:
         reason = CheckpointFailureReason.IO_EXCEPTION
         self.execute(coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
 
-    def _visit(self, point: str, phase: str) -> None:
-        interference = self._manager.interference
-        if interference is not None:
-            interference.at(point, phase, JOB_MANAGER)
-
     def _write_metadata(self, instruction: WriteMetadata) -> None:
-        self._visit("complete.decide", BEFORE)
+        with self._manager.around("complete.decide"):
+            self._make_durable(instruction)
+
+    def _make_durable(self, instruction: WriteMetadata) -> None:
         manager, now, checkpoint_id = self._manager, self._kernel.now_ns, instruction.checkpoint_id
         snapshots: dict[TaskId, TaskSnapshot] = {}
         for acknowledgement in instruction.acknowledgements:
@@ -171,7 +167,6 @@ class CheckpointDriver:
             # fails too, the job manager settles it before the next attempt.
             manager.failover.unsettled[checkpoint_id] = None
         self._answer("metadata_answered", checkpoint_id, error)
-        self._visit("complete.decide", AFTER)
 
     def metadata_answered(self, answer: tuple[int, Exception | None]) -> None:
         """A snapshot is durable, or could not be made so (kernel event)."""
@@ -203,9 +198,8 @@ class CheckpointDriver:
         self.execute(manager.coordinator.on_discarded(checkpoint_id, self._kernel.now_ns))
 
     def _delete_subsumed(self, instruction: DiscardCheckpoint) -> None:
-        self._visit("subsume.delete", BEFORE)
-        self._discard(instruction)
-        self._visit("subsume.delete", AFTER)
+        with self._manager.around("subsume.delete"):
+            self._discard(instruction)
 
     def _discard_shared(self, instruction: DiscardSharedState) -> None:
         error = _try_io(lambda: self._manager.files.delete_shared(instruction.handles))
@@ -280,13 +274,14 @@ class CheckpointDriver:
         self._mail_to(instruction.tasks, "trigger_checkpoint", barrier)
 
     def _notify_complete(self, instruction: NotifyComplete) -> None:
-        self._visit("notify.send", BEFORE)
-        arguments = (instruction.checkpoint_id, instruction.last_subsumed_id)
-        # A task that has stopped with a savepoint hears of no later one: this message must not be lost.
-        message = "notify_stop_complete" if self._manager.savepoints.is_stopping else "notify_checkpoint_complete"
-        self._mail_to(instruction.tasks, message, *arguments)
-        self._manager.checkpoint_completed(instruction.checkpoint_id)
-        self._visit("notify.send", AFTER)
+        with self._manager.around("notify.send"):
+            arguments = (instruction.checkpoint_id, instruction.last_subsumed_id)
+            if self._manager.savepoints.is_stopping:
+                # A task that has stopped hears of no later checkpoint: this message must not be lost.
+                self._mail_to(instruction.tasks, "notify_stop_complete", *arguments)
+            else:
+                self._mail_to(instruction.tasks, "notify_checkpoint_complete", *arguments)
+                self._manager.checkpoint_completed(instruction.checkpoint_id)
 
     def _notify_aborted(self, instruction: NotifyAborted) -> None:
         now, attempt = self._kernel.now_ns, self._manager.attempt
@@ -302,7 +297,7 @@ class CheckpointDriver:
 
     def _mail_to(self, tasks: Iterable[TaskId], operation: str, *arguments: object) -> None:
         for task_id in tasks:
-            self._manager.mail(self._manager.tasks[task_id], operation, *arguments)
+            self._manager.post.to_task(self._manager.tasks[task_id], operation, *arguments)
 
     # -- the job ------------------------------------------------------------------------------------------------
 

@@ -19,10 +19,9 @@ from engine.checkpoint.messages import FinishedState, TaskId, WriteMetadata
 from engine.checkpoint.shared_state_registry import RestoreMode, SharedState
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
-from engine.observe.points import AFTER, BEFORE
 from engine.runtime.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files
 from engine.runtime.async_snapshot import TaskSnapshot
-from engine.runtime.interference import JOB_MANAGER
+from engine.runtime.hook import nothing_around
 from engine.runtime.restored_channels import check_channels
 from engine.runtime.restored_state import RestoredJob
 from engine.runtime.shared_files import recovered_shared_state, with_files_of_another_job
@@ -43,7 +42,7 @@ from state_backends.snapshots import (
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
-    from engine.runtime.interference import Interference
+    from engine.runtime.hook import Around
     from state_backends.files import FileSystem
 
 KIND, FORMAT, STOP = "kind", "format", "stop"
@@ -74,6 +73,8 @@ class CheckpointFiles:
         file_system: FileSystem,
         state_backend: str = "heap",
         provenance: Provenance | None = None,
+        *,
+        around: Around = nothing_around,
     ) -> None:
         """``file_system``: where savepoints are written and read; a storage in memory is none for the user.
         ``state_backend``: the name of what is to read keyed state. ``provenance``: who knows what caused the records in
@@ -87,8 +88,7 @@ class CheckpointFiles:
         self._file_system = file_system
         self._state_backend = state_backend
         self._provenance = provenance
-        self.interference: Interference | None = None
-        """Who is asked what goes wrong while state is read and assigned, if anybody is."""
+        self._around = around
         self._adopted: dict[int, AdoptedSnapshot] = {}
         self._undeleted: dict[int, None] = {}
         """Checkpoints whose deletion has failed: while they may still exist, what they refer to stays."""
@@ -323,33 +323,25 @@ class CheckpointFiles:
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state, and
         :class:`StorageError` when the directory cannot be read.
         """
-        self._visit("restore.read", BEFORE)
-        try:
-            metadata, problems = self._newest_usable(known)
-        except OSError as error:
-            raise unusable_storage(self.storage.job_dir, error) from error
-        self._visit("restore.read", AFTER)
+        with self._around("restore.read"):
+            try:
+                metadata, problems = self._newest_usable(known)
+            except OSError as error:
+                raise unusable_storage(self.storage.job_dir, error) from error
         if metadata is None:
             return None, tuple(problems)
-        points = ("restore.assign-keys", "rescale.split") if self._rescales(metadata) else ("restore.assign-keys",)
-        for point in points:
-            self._visit(point, BEFORE)
-        restored = RestoredJob.assign(
-            metadata,
-            self.plan,
-            self.location(metadata.checkpoint_id),
-            allow_non_restored_state=self._allow_non_restored_state,
-            state_backend=self._state_backend,
-            provenance=self._provenance,
-        )
-        for point in reversed(points):
-            self._visit(point, AFTER)
+        splits = "rescale.split" if self._rescales(metadata) else None
+        with self._around("restore.assign-keys"), self._around(splits):
+            restored = RestoredJob.assign(
+                metadata,
+                self.plan,
+                self.location(metadata.checkpoint_id),
+                allow_non_restored_state=self._allow_non_restored_state,
+                state_backend=self._state_backend,
+                provenance=self._provenance,
+            )
         self.plan = self.plan if restored.plan is None else restored.plan
         return restored, tuple(problems)
-
-    def _visit(self, point: str, phase: str) -> None:
-        if self.interference is not None:
-            self.interference.at(point, phase, JOB_MANAGER)
 
     def _rescales(self, metadata: CheckpointMetadata) -> bool:
         parallelism = {operator.uid: vertex.parallelism for vertex, operator in self.plan.operators()}

@@ -1,7 +1,7 @@
 """The input side of a task: its channels, which of them is read next, and everything about barriers on them.
 
 The gate spans all inputs of a task (Flink: ``CheckpointedInputGate`` over a ``UnionInputGate``). It carries out what
-the barrier handler says as far as channels are concerned and hands the rest to its owner, the task.
+the barrier handler says as far as channels are concerned, and hands the rest to the checkpoints of the task.
 
 Rules.
 1. Channels that hold priority events are read before all others; the others take turns, one element each.
@@ -45,17 +45,17 @@ from engine.elements.events import (
     EndOfChannelState,
     EndOfPartition,
 )
-from engine.observe.points import AFTER, BEFORE
 from engine.runtime.channel import Channel
-from engine.runtime.interference import StruckDown
+from engine.runtime.hook import nothing_around
 from engine.runtime.output_queue import Element
 
 if TYPE_CHECKING:
     from engine.runtime.debloating import TaskDebloater
+    from engine.runtime.hook import TaskHook
 
 
-class GateOwner(Protocol):
-    """What a gate tells its task."""
+class GateReader(Protocol):
+    """What reads from a gate."""
 
     def wake(self) -> None:
         """There may be something to read."""
@@ -63,10 +63,20 @@ class GateOwner(Protocol):
     def priority_event_arrived(self) -> None:
         """There is something that must be read before the next record."""
 
-    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+    def input_recovered(self) -> None:
+        """All restored records in flight are behind us."""
+
+    def debloat_later(self) -> None:
+        """Come back when the next period of buffer debloating is over: there is something to measure again."""
+
+
+class GateCheckpoints(Protocol):
+    """What takes the snapshots that the barriers on a gate ask for."""
+
+    def snapshot_due(self, due: TriggerSnapshot) -> None:
         """Take the snapshot, now."""
 
-    def abort_checkpoint(self, abort: AbortCheckpoint) -> None:
+    def barrier_aborted(self, abort: AbortCheckpoint) -> None:
         """The handler gave up on a checkpoint."""
 
     def alignment_finished(self, finished: AlignmentFinished) -> None:
@@ -81,15 +91,6 @@ class GateOwner(Protocol):
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
         """Call :meth:`CheckpointedInputGate.on_timeout` at ``at_ns``."""
 
-    def input_recovered(self) -> None:
-        """All restored records in flight are behind us."""
-
-    def debloat_later(self) -> None:
-        """Come back when the next period of buffer debloating is over: there is something to measure again."""
-
-    def struck_down(self, struck: StruckDown) -> None:
-        """The task dies while a record arrives, in a step of whoever sent it."""
-
 
 HandlerFactory = Callable[[int, InputCapture], BarrierHandler]
 """Makes the handler for a number of channels and their capture."""
@@ -100,7 +101,8 @@ class CheckpointedInputGate:
 
     def __init__(
         self,
-        owner: GateOwner,
+        reader: GateReader,
+        checkpoints: GateCheckpoints,
         channels: Iterable[Channel],
         handler: HandlerFactory,
         state: ChannelStateWriter,
@@ -108,6 +110,7 @@ class CheckpointedInputGate:
         captures: bool,
         local_channels: Collection[int] = (),
         back_edges: Collection[int] = (),
+        hook: TaskHook | None = None,
     ) -> None:
         """``state``: where captured records go. ``captures``: whether checkpoints of this job may have channel state.
         ``local_channels``: input indices of channels that announce no barriers. ``back_edges``: those of channels that
@@ -116,15 +119,16 @@ class CheckpointedInputGate:
         self.state = state
         capture = InputCapture(len(self.channels))
         self.handler = handler(len(self.channels), capture)
-        self._owner = owner
+        self._reader = reader
+        self._checkpoints = checkpoints
         self._local = frozenset(local_channels)
         self._captures = captures
         self._readable: deque[Channel] = deque()
         self._priority: deque[Channel] = deque()
         self._recovery: UpstreamRecoveryTracker | None = None
         self._undrained = 0
-        self.visit: Callable[[str, str], None] | None = None
-        """Told at which named point the task is, and in which phase of it, where something may go wrong."""
+        self._hook = hook
+        self._around = nothing_around if hook is None else hook.around
         self.debloater: TaskDebloater | None = None
         """Learns when there is nothing to read."""
         self._back_edges = [self.channels[index] for index in sorted(back_edges)]
@@ -145,15 +149,15 @@ class CheckpointedInputGate:
         if self.debloater is not None:
             self.debloater.input_available()
             if self.debloater.rests:
-                self._owner.debloat_later()
-        self._owner.wake()
+                self._reader.debloat_later()
+        self._reader.wake()
 
     def priority_arrived(self, channel: Channel) -> None:
         """``channel`` holds a priority event."""
         if not channel.priority_listed:
             channel.priority_listed = True
             self._priority.append(channel)
-        self._owner.priority_event_arrived()
+        self._reader.priority_event_arrived()
 
     def announces(self, channel: Channel) -> bool:
         """Whether timeoutable barriers in the queue of ``channel`` are announced: not on a channel that has no queue
@@ -163,22 +167,19 @@ class CheckpointedInputGate:
     def capture(self, channel: Channel, batches: Sequence[Batch]) -> None:
         """Records arrived on ``channel`` while it captures."""
         assert channel.capture is not None
-        try:
+        if self._hook is None:
             self._add_input(channel.capture.last, channel, batches)
-        except StruckDown as struck:
+        else:
             # The sender's step goes on.
-            self._owner.struck_down(struck)
+            with self._hook.alone():
+                self._add_input(channel.capture.last, channel, batches)
 
     def _add_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
         is_open = self.state.is_open(checkpoint_id)
-        visit = self.visit if is_open and batches else None
-        if visit is not None:
-            visit("channel-state.append", BEFORE)
-        self.state.add_input(checkpoint_id, channel.index, batches)
-        if is_open:
-            channel.trace_captured(checkpoint_id, "input", batches)
-        if visit is not None:
-            visit("channel-state.append", AFTER)
+        with self._around("channel-state.append" if is_open and batches else None):
+            self.state.add_input(checkpoint_id, channel.index, batches)
+            if is_open:
+                channel.trace_captured(checkpoint_id, "input", batches)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -246,9 +247,9 @@ class CheckpointedInputGate:
                 else:
                     channel.listed = False
                     readable.popleft()
-            self._owner.wake()
+            self._reader.wake()
         elif self._priority:
-            self._owner.wake()
+            self._reader.wake()
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class CheckpointedInputGate:
 
     def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
         """Do what the barrier handler says, in its order."""
-        channels, owner = self.channels, self._owner
+        channels, checkpoints = self.channels, self._checkpoints
         resumed: dict[int, None] = {}
         for instruction in instructions:
             match instruction:
@@ -292,9 +293,9 @@ class CheckpointedInputGate:
                 case ResumeChannels(indices):
                     resumed.update(dict.fromkeys(indices))
                 case TriggerSnapshot():
-                    owner.trigger_snapshot(instruction)
+                    checkpoints.snapshot_due(instruction)
                 case AbortCheckpoint():
-                    owner.abort_checkpoint(instruction)
+                    checkpoints.barrier_aborted(instruction)
                 case StartCapture(checkpoint_id):
                     self._start_capture(checkpoint_id)
                 case StopCapture(checkpoint_id, failed):
@@ -302,28 +303,22 @@ class CheckpointedInputGate:
                 case PromoteBarrier(index):
                     channels[index].promote_barrier(self.handler.latest_checkpoint_id)
                 case ArmAlignmentTimer(checkpoint_id, at_ns):
-                    owner.arm_alignment_timer(checkpoint_id, at_ns)
+                    checkpoints.arm_alignment_timer(checkpoint_id, at_ns)
                 case AlignmentFinished():
-                    owner.alignment_finished(instruction)
+                    checkpoints.alignment_finished(instruction)
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
         if resumed:
             self._resume([channels[index] for index in resumed])
 
     def _block(self, channel: Channel) -> None:
-        if self.visit is not None:
-            self.visit("align.block", BEFORE)
-        channel.block()
-        if self.visit is not None:
-            self.visit("align.block", AFTER)
+        with self._around("align.block"):
+            channel.block()
 
     def _resume(self, channels: Iterable[Channel]) -> None:
-        if self.visit is not None:
-            self.visit("align.release", BEFORE)
-        for channel in channels:
-            channel.resume()
-        if self.visit is not None:
-            self.visit("align.release", AFTER)
+        with self._around("align.release"):
+            for channel in channels:
+                channel.resume()
 
     def _start_capture(self, checkpoint_id: int) -> None:
         self.state.open(checkpoint_id)
@@ -335,10 +330,10 @@ class CheckpointedInputGate:
         for channel in self.channels:
             channel.stop_capture(checkpoint_id)
         if failed:
-            self._owner.capture_failed(checkpoint_id)
+            self._checkpoints.capture_failed(checkpoint_id)
         else:
             self.state.finish_input(checkpoint_id)
-            self._owner.channel_state_changed(checkpoint_id)
+            self._checkpoints.channel_state_changed(checkpoint_id)
 
     # -- restored records in flight -----------------------------------------------------------------------------------
 
@@ -376,7 +371,7 @@ class CheckpointedInputGate:
         if resumed:
             self._recovery = None
             # Before the first of them is resumed: nothing new may be taken for restored.
-            self._owner.input_recovered()
+            self._reader.input_recovered()
             for channel in resumed:
                 self.channels[channel].resume_sender()
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from engine.checkpoint.messages import Acknowledge, Decline, TaskId
+from engine.checkpoint.messages import Acknowledge, Decline
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.events import Instrument
 from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.cost import CostModel
 from engine.runtime.debloating import DebloatSettings
-from engine.runtime.interference import DELIVERED, MESSAGES
 from engine.runtime.kernel import Kernel
 from state_backends.api import StateBackend
 from state_backends.files import FileSystem
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.acking import AckingRun
-    from engine.runtime.interfered_task import InterferedTask, Pause
-    from engine.runtime.interference import Interference, StruckDown
+    from engine.runtime.hook import RunHook
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
+    from engine.runtime.post import Post
     from engine.runtime.task import Task
     from state_backends.local import LocalStateStores
     from state_backends.snapshots import CheckpointLocation, CheckpointStorage
@@ -69,15 +68,6 @@ class Master(Protocol):
     def note(self, text: str) -> None:
         """Something a user should know that is no error."""
 
-    def task_struck(self, task: Task, struck: StruckDown) -> None:
-        """The task dies in the middle of somebody else's step."""
-
-    def task_paused(self, task: InterferedTask, pause: Pause) -> None:
-        """The task does nothing for a while."""
-
-    def condemn(self, target: str, cause: str) -> None:
-        """Somebody dies as soon as the present event is over."""
-
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
@@ -91,6 +81,7 @@ class TaskEnvironment:
     incarnation: int
     kernel: Kernel
     master: Master
+    post: Post
     protocol: CheckpointProtocol
     cost: CostModel
     storage: CheckpointStorage
@@ -113,12 +104,10 @@ class TaskEnvironment:
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
     debloating: DebloatSettings | None = None
-    interference: Interference | None = None
-    """Who is asked what goes wrong, if anybody is."""
+    hook: RunHook | None = None
+    """Absent when nobody interferes."""
     provenance: Provenance | None = None
     """Who is told what caused what, if anybody is."""
-    messages: dict[str, int] = field(default_factory=dict)
-    """How many of :data:`MESSAGES` were sent in this run, by name."""
     acking: AckingRun | None = None
     """Who tracks records, if anybody does."""
     local_state: LocalStateStores | None = None
@@ -146,17 +135,3 @@ class TaskEnvironment:
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""
         return path if path.startswith("/") else f"{self.output_dir}/{path}"
-
-    def _name_of(self, task: TaskId) -> str:
-        vertex, subtask = task
-        return self.plan.vertices[vertex].names_of(subtask)[0]
-
-    def send_to_master(self, operation: str, message: Any) -> None:
-        """A message to the job manager, delivered by the kernel."""
-        delays_ns = DELIVERED
-        if operation in MESSAGES:
-            self.messages[operation] = self.messages.get(operation, 0) + 1
-            if self.interference is not None:
-                delays_ns = self.interference.fates(operation, self._name_of(message.task))
-        for delay_ns in delays_ns:
-            self.kernel.schedule(self.kernel.now_ns + delay_ns, operation, self.master, message)

@@ -16,7 +16,9 @@ from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import check_acking
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
-from engine.runtime.interference import JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
+from engine.runtime.faulted.deaths import Deaths
+from engine.runtime.faulted.run_faults import RunFaults
+from engine.runtime.hook import JOB_MANAGER
 from engine.runtime.job_manager import JobManager, Restore
 from engine.runtime.job_state import ENDED, RUNNING
 from engine.runtime.kernel import START_NS, Kernel
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.checkpoint_files import SavepointRestore
-    from engine.runtime.interference import Interference
+    from engine.runtime.faulted.interference import Interference
     from engine.runtime.restored_state import RestoredJob
     from state_backends.files import FileSystem
 
@@ -142,6 +144,7 @@ class Execution:
             raise ConfigurationError(f"mode {config.mode} {what}; leave that out, or use mode at-least-once")
         self.plan = plan
         self.config = config
+        self.interference = interference
         self.choices = ChoiceRecorder(config.seed) if choices is None else choices
         self._restore = restore
         self._progress_every = _PROGRESS_EVERY_EVENTS
@@ -152,6 +155,7 @@ class Execution:
                 MemoryFileSystem(), "/checkpoints", plan.job_name, inline_threshold_bytes=config.inline_state_bytes
             )
         file_system = LocalFileSystem() if file_system is None else file_system
+        self.deaths = Deaths(self.kernel)
         self.manager = JobManager(
             plan,
             config,
@@ -163,9 +167,10 @@ class Execution:
             incarnation=incarnation,
             instrument=self._instrument,
             choices=self.choices,
-            interference=interference,
+            hook=None if interference is None else RunFaults(interference, self.kernel, self.deaths),
             provenance=provenance,
         )
+        self.deaths.manager = self.manager
         self._restore_from = restore_from
         self._orders: list[tuple[int, str, object]] = []
         """What is to happen to the job manager: when, which operation, with what payload."""
@@ -232,15 +237,12 @@ class Execution:
 
     def condemn(self, target: str, cause: str) -> None:
         """Have ``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) die as soon as the present event is
-        over, before anything else happens. For faults; see :mod:`engine.runtime.interference`."""
-        self.manager.condemn(target, cause)
+        over, before anything else happens. For faults; see :mod:`engine.runtime.faulted`."""
+        self.deaths.condemn(target, cause)
 
     def pause(self, target: str, for_ns: int) -> None:
         """Have tasks, those of a name or of ``worker[i]``, do nothing from the end of the present step on."""
-        for task in self.manager.interfered_tasks(target):
-            task.begin_pause(for_ns)
-        for acker in () if self.manager.acking is None else self.manager.acking.named(target):
-            acker.pause(for_ns)
+        self.deaths.pause(target, for_ns)
 
     def run(
         self, progress: Callable[[Progress], None] | None = None, progress_every: int = _PROGRESS_EVERY_EVENTS
@@ -291,21 +293,11 @@ class Execution:
                 kernel.schedule(time_ns, operation, target, payload)
         if manager.acking is not None:
             manager.acking.begin(self._restore)
-        try:
-            manager.start(restored, problems)
-        except StruckDown as struck:
-            self.settle(struck)
+        self.deaths.survived(lambda: manager.start(restored, problems))
         return started_ns
 
     def _starting_point(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
-        while True:
-            try:
-                return self._newest_state()
-            except StruckDown as struck:
-                struck.is_over = True
-                if struck.target != JOB_MANAGER:
-                    raise ProcessDiedError(struck.cause, self.kernel.now_ns) from struck
-                # Nothing was begun: its successor begins like it.
+        return self.deaths.begun(self._newest_state)
 
     def _newest_state(self) -> tuple[RestoredJob | None, tuple[str, ...]]:
         files, gone = self.manager.files, []
@@ -340,43 +332,7 @@ class Execution:
 
         Raises :class:`ProcessDiedError` when that is the whole process.
         """
-        kernel, manager = self.kernel, self.manager
-        before = kernel.executed
-        self.settle()
-        while True:
-            try:
-                kernel.run(None if max_events is None else max_events - (kernel.executed - before))
-            except StruckDown as struck:
-                self.settle(struck)
-            else:
-                if not manager.condemned:
-                    break
-                self.settle()
-            if manager.is_over:
-                break
-        return kernel.executed - before
-
-    def settle(self, struck: StruckDown | None = None) -> None:
-        """Between two events: let those die whom the last one struck down or condemned.
-
-        Raises :class:`ProcessDiedError` when that is the whole process.
-        """
-        manager, now = self.manager, self.kernel.now_ns
-        if struck is not None:
-            struck.is_over = True
-            manager.condemned.insert(0, (struck.target, struck.cause))
-        while manager.condemned:
-            target, cause = manager.condemned.pop(0)
-            if target == PROCESS:
-                manager.perish()
-                raise ProcessDiedError(cause, now) from struck
-            try:
-                manager.strike(target, cause)
-            except StruckDown as another:
-                # Only the whole process dies while somebody else does; see InterferedTask.
-                another.is_over = True
-                manager.perish()
-                raise ProcessDiedError(another.cause, now) from another
+        return self.deaths.run(max_events)
 
     def _result(self, started_ns: int) -> ExecutionResult:
         manager = self.manager
@@ -400,7 +356,7 @@ class Execution:
             events_executed=self.kernel.executed,
             savepoints=tuple(manager.savepoints.reports),
             local_recovery=manager.local.report(),
-            messages=dict(manager.messages),
+            messages=dict(manager.post.sent),
             acking=None if manager.acking is None else manager.acking.statistics.copy(),
         )
 

@@ -323,7 +323,7 @@ class Failover:
         died = manager.coordinator
         for task in manager.tasks.values():
             # Who does nothing hears of nothing.
-            task.disowned = task.disowned or task.pause is not None
+            task.disowned = task.disowned or task.is_silent
         manager.cancel_tasks()
         manager.state = RECOVERING
         self._failures += 1

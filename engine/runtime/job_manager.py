@@ -14,7 +14,7 @@ Theory of operation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.completed_store import JobStatus
 from engine.checkpoint.coordinator import CheckpointCoordinator
@@ -31,11 +31,11 @@ from engine.runtime.config import RunConfig
 from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
 from engine.runtime.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
-from engine.runtime.interfered_task import InterferedTask, Pause
-from engine.runtime.interference import DELIVERED, JOB_MANAGER, MESSAGES, PROCESS, WORKER, StruckDown
+from engine.runtime.hook import JOB_MANAGER, around_of
 from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
 from engine.runtime.local_files import LocalFiles
 from engine.runtime.operator_coordinators import OperatorCoordinators
+from engine.runtime.post import Post
 from engine.runtime.record_counts import RecordCounts
 from engine.runtime.regions import Region
 from engine.runtime.savepoints import Savepoints
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.choices import ChoiceRecorder
-    from engine.runtime.interference import Interference
+    from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.restored_state import RestoredJob
@@ -72,7 +72,7 @@ class Restore:
 class JobManager:
     """Runs one job on one kernel until it has finished, stopped or failed."""
 
-    name = "job manager"
+    name = JOB_MANAGER
 
     def __init__(
         self,
@@ -87,11 +87,12 @@ class JobManager:
         incarnation: int,
         instrument: Instrument | None,
         choices: ChoiceRecorder,
-        interference: Interference | None = None,
+        hook: RunHook | None = None,
         provenance: Provenance | None = None,
     ) -> None:
         self.config = config
-        self.interference = interference
+        self.hook = hook
+        self.around = around_of(hook, JOB_MANAGER)
         self._provenance = provenance
         self._state_backend = config.backend()
         self.kernel = kernel
@@ -103,8 +104,8 @@ class JobManager:
             savepoint_files,
             self._state_backend.name,
             provenance,
+            around=self.around,
         )
-        self.files.interference = interference
         self.incarnation = incarnation
         self.instrument = instrument
         self.attempt = 0
@@ -120,8 +121,7 @@ class JobManager:
         self.counts = RecordCounts()
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
         self.losses: dict[str, None] = {}
-        self.messages: dict[str, int] = {}
-        """How many messages went between job manager and tasks, by name."""
+        self.post = Post(kernel, hook, self)
         self.tasks: dict[TaskId, Task] = {}
         self.acking: AckingRun | None = None
         if config.protocol.tracks_records:
@@ -133,7 +133,7 @@ class JobManager:
                 instrument=instrument,
                 note=self.note,
                 tasks=self._task_named,
-                interference=interference,
+                hook=hook,
             )
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
@@ -147,8 +147,6 @@ class JobManager:
         self.failover = Failover(self)
         self.is_over = False
         """Whether nothing more can come of the job."""
-        self.condemned: list[tuple[str, str]] = []
-        """Who dies as soon as the present event is over, and why."""
         self.swept: tuple[str, ...] = ()
         """Files in the shared scope that the last sweep has deleted: no checkpoint referred to them."""
         interval = config.checkpoint_interval
@@ -277,11 +275,13 @@ class JobManager:
     def _start(self, task: Task, restored: RestoredJob | None) -> None:
         uids = {context.uid for context in task.contexts}
         checkpoint_id = None if restored is None else restored.checkpoint_id
-        try:
-            task.start({} if restored is None else restored.for_task(task.plan.subtask, uids), checkpoint_id)
-        except StruckDown as struck:
+        state = {} if restored is None else restored.for_task(task.plan.subtask, uids)
+        if task.hook is None:
+            task.start(state, checkpoint_id)
+        else:
             # The others are deployed nevertheless: each in a process of its own.
-            self.task_struck(task, struck)
+            with task.hook.alone():
+                task.start(state, checkpoint_id)
 
     def tasks_down(self, ids: Region) -> None:
         """These tasks are to be deployed anew."""
@@ -301,6 +301,7 @@ class JobManager:
             incarnation=self.incarnation,
             kernel=self.kernel,
             master=self,
+            post=self.post,
             protocol=self.config.protocol,
             cost=self.config.cost,
             storage=self.files.storage,
@@ -318,9 +319,8 @@ class JobManager:
             starts_from_another_run=restored is not None and self.files.is_adopted(restored.checkpoint_id),
             allow_non_restored_state=self.config.allow_non_restored_state,
             debloating=self.config.debloating,
-            interference=self.interference,
+            hook=self.hook,
             provenance=self._provenance,
-            messages=self.messages,
             acking=self.acking,
         )
 
@@ -423,7 +423,7 @@ class JobManager:
         confirmed_id = self.coordinator.retained.latest_id or None
         self.end.all_leave()
         for task in self.tasks.values():
-            self.mail(task, "may_finish", confirmed_id)
+            self.post.to_task(task, "may_finish", confirmed_id)
 
     def task_finished(self, task: Task) -> None:
         """A task is closed; when all are, the job has finished."""
@@ -448,11 +448,10 @@ class JobManager:
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Tasks are being told that a checkpoint is complete: vertices whose end it holds may finish."""
-        if not self.savepoints.is_stopping:
-            for task_id in self.end.checkpoint_completed(checkpoint_id):
-                self.mail(self.tasks[task_id], "may_finish", checkpoint_id)
-            if self.end.replaces_final(checkpoint_id):
-                self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.deployment)
+        for task_id in self.end.checkpoint_completed(checkpoint_id):
+            self.post.to_task(self.tasks[task_id], "may_finish", checkpoint_id)
+        if self.end.replaces_final(checkpoint_id):
+            self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.deployment)
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
@@ -510,7 +509,7 @@ class JobManager:
             elif task.state != "running":
                 self.note(f"nothing to kill at {self.elapsed}: {task.name} is {task.state}")
             else:
-                self.mail(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
+                self.post.to_task(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 
     def kill_acker(self, order: tuple[str, str]) -> None:
         """Kill an acker, or all of them (kernel event of a fault plan)."""
@@ -522,60 +521,10 @@ class JobManager:
         """Kill the job manager itself (kernel event of a fault plan)."""
         self.failover.kill_master(cause)
 
-    # -- deaths and silences -----------------------------------------------------------------------------------------
-
-    def condemn(self, target: str, cause: str) -> None:
-        """``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) dies as soon as the present event is over,
-        before anything else happens: it was not the one who was at work."""
-        self.condemned.append((target, cause))
-        self.kernel.stop()
-
-    def strike(self, target: str, cause: str) -> None:
-        """The job manager, a task or all tasks of a worker are dead."""
-        if target == JOB_MANAGER:
-            self.failover.kill_master(cause)
-            return
-        for acker in () if self.acking is None else self.acking.named(target):
-            acker.die(cause)
-        for task in self.interfered_tasks(target):
-            task.die(TaskKilledError(f"{task.name} was {cause}"))
-
-    def perish(self) -> None:
-        """The whole process is dead."""
-        for task in self.tasks.values():
-            if isinstance(task, InterferedTask) and task.state == "running":
-                task.perish()
-
-    def interfered_tasks(self, target: str) -> list[InterferedTask]:
-        """The tasks that go by a name, or that a worker holds, of those that the job manager still counts upon."""
-        found = []
-        for task in self.tasks.values():
-            names = (f"{WORKER}[{task.plan.subtask}]", task.name, *task.vertex.names_of(task.plan.subtask))
-            if target in names and isinstance(task, InterferedTask) and not task.disowned:
-                found.append(task)
-        return found
-
-    def task_struck(self, task: Task, struck: StruckDown) -> None:
-        """A task dies in the middle of a step of somebody else, who goes on, unless the whole process dies."""
-        if struck.target == PROCESS:
-            raise struck
-        assert isinstance(task, InterferedTask), task.name
-        struck.is_over = True
-        task.die(TaskKilledError(f"{task.name} was {struck.cause}"))
-        if struck.target != task.name:
-            self.condemn(struck.target, struck.cause)
-
-    def task_paused(self, task: InterferedTask, pause: Pause) -> None:
-        """A task has fallen silent: its heartbeat is missed if that lasts too long."""
-        timeout_ns = self.config.heartbeat_timeout_ns
-        if pause.until_ns - self.kernel.now_ns > timeout_ns:
-            self.kernel.schedule(self.kernel.now_ns + timeout_ns, "heartbeat_missed", self, (task, pause))
-
-    def heartbeat_missed(self, silence: tuple[InterferedTask, Pause]) -> None:
-        """A task has been silent for too long (kernel event), if it still is."""
-        task, pause = silence
-        if task.pause is pause:
-            self.declare_dead(task, f"nothing was heard of it for {self.config.heartbeat_timeout_ns} ns")
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged (kernel event)."""
+        assert self.hook is not None, event
+        self.hook.happens(event)
 
     def declare_dead(self, task: Task, why: str) -> None:
         """Give up on a task that cannot be reached. If it lives on nevertheless, nobody listens to it any more."""
@@ -619,17 +568,6 @@ class JobManager:
             " checkpoint table and the notes for what is wrong, then resume from that checkpoint"
         )
         self.kernel.schedule(now, "checkpoints_failed", self, (self.deployment, error))
-
-    def mail(self, task: Task, operation: str, *arguments: object) -> None:
-        """Send a message to a task."""
-        now = self.kernel.now_ns
-        delays_ns = DELIVERED
-        if operation in MESSAGES:
-            self.messages[operation] = self.messages.get(operation, 0) + 1
-            if self.interference is not None:
-                delays_ns = self.interference.fates(operation, task.name)
-        for delay_ns in delays_ns:
-            self.kernel.schedule(now + delay_ns, "receive_mail", task, (operation, arguments))
 
     # -- inspection -----------------------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class CoordinatorHolder:
         task = self._manager.tasks.get((self._vertex, subtask))
         if task is not None and task.state == "running":
             for event in events:
-                self._manager.mail(task, "coordinator_event", self._position, event)
+                self._manager.post.to_task(task, "coordinator_event", self._position, event)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -14,13 +14,14 @@ from engine.checkpoint.restore import (
     check_finished_markers,
     plan_restore,
 )
-from engine.elements.errors import JobChangedError
+from engine.elements.errors import JobChangedError, MalformedStateError, WeirError
 from engine.runtime.restored_channels import InFlight, restore_channels
 from engine.runtime.shared_files import check_forms
-from state_backends.base import KeyType
+from state_backends.base import CorruptStateError, KeyType, StateBackendError
 from state_backends.snapshots import KeyedStateHandle, OperatorStateHandle, StateReader
 
 if TYPE_CHECKING:
+    from engine.elements.operator import Operator
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
     from state_backends.snapshots import CheckpointLocation, CheckpointMetadata
@@ -149,3 +150,22 @@ def _finished_vertices(metadata: CheckpointMetadata, plan: ExecutionPlan) -> fro
         RestoreVertex(vertex.name, tuple(operator.uid for operator in vertex.operators)) for vertex in plan.vertices
     ]
     return frozenset(check_finished_markers(metadata.operators, vertices, CheckpointGraph.of(plan).edges))
+
+
+def take_over_state(operator: Operator) -> None:
+    """Have an operator take over its state.
+
+    Raises :class:`engine.elements.errors.MalformedStateError` when it is not what the operator writes.
+    """
+    try:
+        operator.initialize_state()
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, CorruptStateError) as error:
+        checkpoint_id = operator.context.restored_checkpoint_id()
+        if checkpoint_id is None or isinstance(error, WeirError):
+            raise
+        if isinstance(error, StateBackendError) and not isinstance(error, CorruptStateError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, CorruptStateError):
+            what = f"{error.path}: {error.what}"
+        raise MalformedStateError(operator.context.uid, checkpoint_id, what) from error

@@ -36,6 +36,13 @@ class SourceTask(Task):
 
     def advance(self, records: int) -> None:
         """Emit ``records`` records, fewer only when the source ends or pauses."""
+        if self.hook is None:
+            self._emit_slice(records)
+        else:
+            with self.around("source.emit"):
+                self._emit_slice(records)
+
+    def _emit_slice(self, records: int) -> None:
         emit_next = self.source.emit_next if self.watched is None else self._emit_one
         spent_until_ns, emitted = self._spent_until_ns, 0
         count: int | None = 1
@@ -64,9 +71,10 @@ class SourceTask(Task):
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers the source. When the job shall stop and drain, its input ends here."""
-        if barrier.options.stop is StopMode.TERMINATE and not self.input_ended:
-            self._end_stream()
-        super().trigger_checkpoint(barrier)
+        with self.around("barrier.inject"):
+            if barrier.options.stop is StopMode.TERMINATE and not self.input_ended:
+                self._end_stream()
+            super().trigger_checkpoint(barrier)
 
     def _pause(self) -> None:
         now = self.clock_ns
@@ -84,7 +92,7 @@ class SourceTask(Task):
         self.wake()
 
     def _count(self, emitted: int) -> None:
-        if emitted:
+        if emitted and not self.disowned:
             self.records_out += emitted
             self.environment.master.source_emitted(emitted)
 

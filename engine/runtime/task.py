@@ -34,12 +34,13 @@ from engine.observe.events import TaskState
 from engine.runtime.channel import Channel
 from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
 from engine.runtime.debloating import TaskDebloater
+from engine.runtime.hook import nothing_around
 from engine.runtime.output_queue import Element
 from engine.runtime.outputs import ChainOutput, RecordWriter
+from engine.runtime.restored_state import take_over_state
 from engine.runtime.task_checkpoint import TaskCheckpointing
 from engine.runtime.task_context import TaskOperatorContext
 from engine.runtime.task_end import TaskEnd
-from engine.runtime.task_steps import TaskSteps
 from engine.runtime.task_timers import TaskTimers
 from engine.runtime.watched import WatchedChain
 from engine.runtime.watermark_valve import WatermarkValve
@@ -49,12 +50,20 @@ if TYPE_CHECKING:
 
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.environment import TaskEnvironment
-    from engine.runtime.interference import StruckDown
+    from engine.runtime.hook import Around, TaskHook
     from engine.runtime.loops import Loop
     from engine.runtime.restored_state import RestoredOperator
 
 Mail = tuple[str, tuple[Any, ...]]
 """A method of the task, and its arguments."""
+
+_TAKEN_BY = {
+    "output_timeout": "checkpointing",
+    "notify_rest": "checkpointing",
+    "acknowledge_late": "checkpointing",
+    "release_watermarks": "hook",
+}
+"""Mail for a part of the task; all other mail names a method of the task itself."""
 
 KILL = "kill"
 """The only mail that does not wait for a record."""
@@ -66,7 +75,7 @@ def _mail_argument(argument: object) -> object:
     return barrier_fingerprint(argument) if isinstance(argument, CheckpointBarrier) else str(argument)
 
 
-class Task(TaskSteps):
+class Task:
     """One subtask in one attempt. Driven by kernel events; see the module's theory of operation."""
 
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
@@ -78,6 +87,8 @@ class Task(TaskSteps):
         self.attempt = environment.attempt
         self.kernel = environment.kernel
         self.state = CREATED
+        self.disowned = False
+        """Whether the job manager has declared the task dead: what it still does means nothing."""
         self.inputs: list[Channel] = []
         self.gate: CheckpointedInputGate
         self.writers: list[RecordWriter] = []
@@ -114,6 +125,8 @@ class Task(TaskSteps):
         self._resting_until_ns = 0
         self._spent_until_ns = 0
         """When the time is over that operators have charged for what they have done."""
+        self.hook: TaskHook | None = None if environment.hook is None else environment.hook.for_task(self)
+        self.around: Around = nothing_around if self.hook is None else self.hook.around
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -133,17 +146,20 @@ class Task(TaskSteps):
         back_edges = [channel.input_index for channel in looped]
         self.gate = CheckpointedInputGate(
             self,
+            self.checkpointing,
             self.inputs,
             partial(protocol.barrier_handler, back_edges=back_edges) if back_edges else protocol.barrier_handler,
             self.checkpointing.channel_state,
             captures=protocol.stores_channel_state,
             back_edges=back_edges,
+            hook=self.hook,
         )
         if self.environment.debloating is not None and self.inputs:
             bounded = [channel for channel in self.inputs if channel not in looped]
             self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded)
         self._build_chain()
-        self._receivers = [self._receiver(channel) for channel in self.inputs]
+        receivers = [self._receiver(channel) for channel in self.inputs]
+        self._receivers = receivers if self.hook is None else list(map(self.hook.within_process, receivers))
 
     def _receiver(self, channel: Channel) -> Callable[[Batch], None]:
         head = self.operators[0]
@@ -194,7 +210,8 @@ class Task(TaskSteps):
             context.restore(restored.get(context.uid), checkpoint_id)
         # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
         for operator in reversed(self.operators):
-            self.initialize(operator)
+            with self.around("user.restore", operator):
+                take_over_state(operator)
         for operator in reversed(self.operators):
             operator.open()
         for context in self.contexts:
@@ -210,10 +227,6 @@ class Task(TaskSteps):
             self.fail(error)
             return False
         return True
-
-    def struck_down(self, struck: StruckDown) -> None:
-        """The task dies in the middle of a step of somebody else, who goes on."""
-        self.environment.master.task_struck(self, struck)
 
     # -- waking up and choosing an element --------------------------------------------------------------------
 
@@ -235,6 +248,8 @@ class Task(TaskSteps):
 
     def run(self, _payload: None = None) -> None:
         """Handle one element, if there is one and it may be started."""
+        if self.hook is not None and not self.hook.may("run"):
+            return
         self._woken = False
         if self.state != RUNNING:
             return
@@ -244,6 +259,11 @@ class Task(TaskSteps):
         if self._mail or (self._slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
         idle_until_ns = max(self._resting_until_ns, self._free_at_ns())
+        if self.hook is not None and self.kernel.now_ns >= idle_until_ns and not self._slice_records:
+            hold_ns = self.hook.hold_ns()
+            if hold_ns:
+                self.rest(hold_ns)
+                idle_until_ns = self._resting_until_ns
         if self.kernel.now_ns < idle_until_ns:
             self._woken = True
             self.kernel.schedule(idle_until_ns, "run", self)
@@ -289,6 +309,8 @@ class Task(TaskSteps):
 
     def end_slice(self, number: int) -> None:
         """The slice is over (kernel event); void when mail has cut the slice meanwhile."""
+        if self.hook is not None and not self.hook.may("end_slice", number):
+            return
         if number != self._slice_number or self.state != RUNNING:
             return
         records, self._slice_records = self._slice_records, 0
@@ -309,6 +331,16 @@ class Task(TaskSteps):
             if done:
                 self.advance(done)
             self.wake()
+
+    def work_stood_still(self, for_ns: int) -> int:
+        """No work was done for a while: the slice that this has cut lasts so much longer. Returns when it ends."""
+        if self._slice_records:
+            self._slice_start_ns += for_ns
+            self._slice_number += 1
+            ends_ns = self._slice_start_ns + self._slice_records * self.record_cost_ns
+            self.kernel.schedule(ends_ns, "end_slice", self, self._slice_number)
+            return ends_ns
+        return self.kernel.now_ns
 
     def advance(self, records: int) -> None:
         """Handle ``records`` records of the batch at the head; their virtual time has passed."""
@@ -344,7 +376,11 @@ class Task(TaskSteps):
         index, now = channel.input_index, self.kernel.now_ns
         match event:
             case Watermark() | WatermarkStatus():
-                self.take_time(index, event)
+                if self.hook is None or self.hook.may("take_time", (index, event)):
+                    self.take_time(index, event)
+            case CheckpointBarrier():
+                with self.around("barrier.receive"):
+                    self.gate.handle(channel, event, now)
             case EndOfData():
                 self.end.end_of_data(channel)
             case EndOfPartition():
@@ -377,6 +413,27 @@ class Task(TaskSteps):
 
     # -- what the gate tells ------------------------------------------------------------------------------------
 
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """One of the slots of the output part of a checkpoint's channel state is filled, or failed."""
+        self.checkpointing.channel_state_changed(checkpoint_id)
+
+    def alignment_timeout(self, checkpoint_id: int) -> None:
+        """The alignment timer of a checkpoint fires (mail)."""
+        self.gate.on_timeout(checkpoint_id, self.kernel.now_ns)
+
+    def debloat(self) -> None:
+        """A period of buffer debloating is over (mail)."""
+        assert self.gate.debloater is not None
+        self.gate.debloater.period_over()
+        if not self.gate.debloater.rests:
+            self.debloat_later()
+
+    def debloat_later(self) -> None:
+        """Come back when the next period of buffer debloating is over, if there is any."""
+        if self.gate.debloater is not None:
+            due_ns = self.gate.debloater.next_period()
+            self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))
+
     def input_recovered(self) -> None:
         """All restored records in flight are behind us."""
         self.environment.master.task_recovered(self)
@@ -395,7 +452,7 @@ class Task(TaskSteps):
     def end_input(self) -> None:
         """The last record has come."""
         self.end.end_input()
-        self._trace_state("end_of_data")
+        self.trace_state("end_of_data")
         self.environment.master.task_reached_end(self)
 
     def output_consumed(self) -> None:
@@ -404,7 +461,9 @@ class Task(TaskSteps):
 
     def finish(self) -> None:
         """Nothing more will come and nothing more is expected: close, unless something has to be waited for."""
-        self.end.finish()
+        with self.around(None, rest=("finish", ())) as goes_on:
+            if goes_on:
+                self.end.finish()
 
     def finish_now(self) -> None:
         """Close, and end the outputs."""
@@ -417,7 +476,8 @@ class Task(TaskSteps):
 
     def _close_operators(self) -> None:
         for operator in self.operators:
-            self.close_operator(operator)
+            with self.around("user.close"):
+                operator.close()
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -442,12 +502,16 @@ class Task(TaskSteps):
 
     def stop(self) -> None:
         """The savepoint that stops the job is complete: end, without any of the end-of-input effects."""
-        self.finish_now()
+        with self.around(None, rest=("stop", ())) as goes_on:
+            if goes_on:
+                self.finish_now()
 
     def receive_mail(self, mail: Mail) -> None:
         """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``.
 
         It waits for the end of the record in service, and for mail that came earlier (Flink: ``MailboxProcessor``)."""
+        if self.hook is not None and not self.hook.may("receive_mail", mail):
+            return
         if mail[0] == KILL or (not self._mail and self._is_between_records()):
             self.carry_out(mail)
             return
@@ -457,6 +521,8 @@ class Task(TaskSteps):
 
     def read_mail(self, _payload: None = None) -> None:
         """The record in service is done: carry out the mail that has come meanwhile (kernel event)."""
+        if self.hook is not None and not self.hook.may("read_mail"):
+            return
         while self._mail:
             if not self._is_between_records():
                 self.kernel.schedule(self._free_at_ns(), "read_mail", self)
@@ -465,10 +531,19 @@ class Task(TaskSteps):
         self.wake()
 
     def _is_between_records(self) -> bool:
-        if self.state == RUNNING and self._free_at_ns() == self.kernel.now_ns:
+        if self._slice_records and self.state == RUNNING and self._free_at_ns() == self.kernel.now_ns:
             # Operators may spend time on what is carried out here, on top of what the cost model charges.
             self._survives(self.interrupt)
         return self.state != RUNNING or self._free_at_ns() == self.kernel.now_ns
+
+    def drop_mail(self) -> None:
+        """What has come is not read any more."""
+        self._mail.clear()
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged (kernel event)."""
+        assert self.hook is not None, event
+        self.hook.happens(event)
 
     def carry_out(self, mail: Mail) -> None:
         """Do what a message says, now."""
@@ -479,9 +554,11 @@ class Task(TaskSteps):
                 self.checkpointing.trigger_refused(arguments[0].checkpoint_id, is_closing=True)
             return
         try:
-            self.interrupt()
+            if self._slice_records:
+                self.interrupt()
             if self.state == RUNNING:
-                getattr(self, operation)(*arguments)
+                part = _TAKEN_BY.get(operation)
+                getattr(self if part is None else getattr(self, part), operation)(*arguments)
         except AssertionError:
             raise
         except Exception as error:
@@ -492,7 +569,7 @@ class Task(TaskSteps):
         now = self.kernel.now_ns
         if self._slice_records:
             return now + (self._slice_start_ns - now) % self.record_cost_ns
-        return self.busy_until_ns
+        return max(self._spent_until_ns, now)
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers this task directly, without barriers on its inputs."""
@@ -534,7 +611,9 @@ class Task(TaskSteps):
 
     def fire_timers(self, instant_ns: int) -> None:
         """Fire every timer due at ``instant_ns`` of virtual time."""
-        self.timers.fire(instant_ns)
+        if self.timers.is_due(instant_ns):
+            with self.around("timer.fire"):
+                self.timers.fire(instant_ns)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -542,29 +621,46 @@ class Task(TaskSteps):
         """Die at this very record (fault injection)."""
         self.fail(cause)
 
-    def fail(self, error: Exception) -> None:
-        """Stop at once and tell the job manager."""
-        if self.state in (FINISHED, FAILED, CANCELED):
+    @property
+    def is_alive(self) -> bool:
+        """Whether the task has not ended in any way."""
+        return self.state not in (FINISHED, FAILED, CANCELED)
+
+    def fail(self, error: Exception, last_step: Callable[[], None] | None = None) -> None:
+        """Stop at once and tell the job manager. ``last_step``: instead of closing and deleting what there is."""
+        if not self.is_alive:
             return
         self._set_state(FAILED, error)
-        self._abandon()
+        if last_step is None:
+            self._abandon()
+        else:
+            last_step()
         self.kernel.schedule(
             self.kernel.now_ns, "task_failed", self.environment.master, (self.attempt, self.name, error)
         )
 
     def cancel(self) -> None:
         """Stop at once because the attempt is over."""
-        if self.state in (FINISHED, FAILED, CANCELED):
+        if self.hook is not None and not self.hook.may("cancel"):
             return
-        self._set_state(CANCELED)
-        self._abandon()
+        if self.is_alive:
+            self._set_state(CANCELED)
+            self._abandon()
 
     def _abandon(self) -> None:
+        if self.hook is None:
+            self._clean_up()
+        else:
+            with self.hook.alone(is_dead=True):
+                self._clean_up()
+
+    def _clean_up(self) -> None:
         self.checkpointing.abandon()
         for operator in self.operators:
             # The task is dead already; what closing still complains about must not hide why.
             try:
-                self.close_operator(operator)
+                with self.around("user.close"):
+                    operator.close()
             except AssertionError:
                 raise
             except Exception as error:
@@ -581,9 +677,10 @@ class Task(TaskSteps):
 
     def _set_state(self, state: str, cause: Exception | None = None) -> None:
         self.state = state
-        self._trace_state(state, cause)
+        self.trace_state(state, cause)
 
-    def _trace_state(self, state: str, cause: Exception | None = None) -> None:
+    def trace_state(self, state: str, cause: Exception | None = None) -> None:
+        """Tell the instrument in which state the task is."""
         if self.environment.instrument is not None:
             text = None if cause is None else f"{type(cause).__name__}: {cause}"
             self.environment.instrument(TaskState(self.kernel.now_ns, self.attempt, self.name, state, text))
@@ -596,7 +693,12 @@ class Task(TaskSteps):
     @property
     def clock_ns(self) -> int:
         """What the processing-time clock of the task shows: virtual time, unless a fault has set it wrong."""
-        return self.kernel.now_ns
+        return self.kernel.now_ns if self.hook is None else self.kernel.now_ns + self.hook.clock_skew_ns()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing can be heard of the task, and nothing reaches it."""
+        return self.hook is not None and self.hook.is_silent
 
     @property
     def busy_until_ns(self) -> int:
@@ -643,4 +745,5 @@ class Task(TaskSteps):
             tuple(context.fingerprint() for context in self.contexts),
             self.checkpointing.fingerprint(),
             None if self.loop is None else self.loop.fingerprint(),
+            None if self.hook is None else self.hook.fingerprint(),
         )

@@ -34,8 +34,8 @@ from engine.checkpoint.messages import Decline, SubtaskCheckpointMetrics
 from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.errors import WeirError
 from engine.elements.events import CancelCheckpointMarker
+from engine.elements.operator import Operator
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
-from engine.observe.points import AFTER, BEFORE
 from engine.runtime.async_snapshot import AsyncSnapshot
 from engine.runtime.operator_coordinators import BarrierProcessed
 
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from engine.runtime.channel import Channel
     from engine.runtime.task import Task
     from state_backends.local import TaskLocalRecovery
+
+
+_POINTS = {NotifyOperatorsComplete: "sink.commit", NotifyOperatorsAborted: "sink.abort", NotifyOperatorsSubsumed: None}
+"""Where a task is that tells its operators; only sinks commit and abort, the others just hear of it."""
 
 
 class StopAbortedError(WeirError):
@@ -70,7 +74,6 @@ class TaskCheckpointing:
 
     def __init__(self, task: Task, restored_checkpoint_id: int | None) -> None:
         self._task = task
-        self._interference = task.environment.interference
         self.channel_state = ChannelStateWriter()
         self._protocol = TaskCheckpointProtocol(restored_checkpoint_id)
         self.local: TaskLocalRecovery | None = None
@@ -116,6 +119,13 @@ class TaskCheckpointing:
         self._abandon_channel_state(checkpoint_id)
         if snapshot is not None:
             snapshot.capture_failed()
+
+    def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
+        """The alignment of a checkpoint may take until ``at_ns``."""
+        kernel = self._task.kernel
+        kernel.schedule(
+            max(at_ns, kernel.now_ns), "receive_mail", self._task, ("alignment_timeout", (checkpoint_id,))
+        )
 
     def barrier_aborted(self, abort: AbortCheckpoint) -> None:
         """The barrier handler gave up on a checkpoint."""
@@ -224,8 +234,8 @@ class TaskCheckpointing:
                     self._end_stop(instruction)
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
-        if not self._running:
-            task.end.snapshots_written()
+        if task.end.is_closing and not self._running:
+            task.finish()
 
     def _notify(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int = 0
@@ -241,23 +251,21 @@ class TaskCheckpointing:
         task = self._task
         for position in range(first, len(task.operators)):
             operator, context = task.operators[position], task.contexts[position]
-            if not task.may_notify(instruction, operator):
-                assert task.pause is not None, task.name
-                task.pause.hold(task, "go_on", ("notify_rest", (instruction, position)))
-                return
-            match instruction:
-                case NotifyOperatorsComplete():
-                    if context.keyed is not None:
-                        context.keyed.notify_checkpoint_complete(checkpoint_id)
-                    operator.notify_checkpoint_complete(checkpoint_id)
-                case NotifyOperatorsAborted():
-                    if context.keyed is not None:
-                        context.keyed.notify_checkpoint_aborted(checkpoint_id)
-                    operator.notify_checkpoint_aborted(checkpoint_id)
-                case NotifyOperatorsSubsumed():
-                    if context.keyed is not None:
-                        context.keyed.notify_checkpoint_subsumed(checkpoint_id)
-            task.notified(instruction, operator)
+            with task.around(_POINTS[type(instruction)], operator, ("notify_rest", (instruction, position))) as goes_on:
+                if not goes_on:
+                    return
+                match instruction:
+                    case NotifyOperatorsComplete():
+                        if context.keyed is not None:
+                            context.keyed.notify_checkpoint_complete(checkpoint_id)
+                        operator.notify_checkpoint_complete(checkpoint_id)
+                    case NotifyOperatorsAborted():
+                        if context.keyed is not None:
+                            context.keyed.notify_checkpoint_aborted(checkpoint_id)
+                        operator.notify_checkpoint_aborted(checkpoint_id)
+                    case NotifyOperatorsSubsumed():
+                        if context.keyed is not None:
+                            context.keyed.notify_checkpoint_subsumed(checkpoint_id)
 
     def notify_rest(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int
@@ -285,12 +293,14 @@ class TaskCheckpointing:
         task, (measured_id, measured) = self._task, self._measured
         metrics = measured if measured_id == checkpoint_id else None
         message = Decline(checkpoint_id, task.attempt, task.task_id, reason, metrics=metrics)
-        task.environment.send_to_master("receive_decline", message)
+        task.environment.post.to_master(task.name, "receive_decline", message)
 
     def _take(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> None:
         task, checkpoint_id = self._task, barrier.checkpoint_id
         for operator in task.operators:
-            task.prepare_operator(operator, checkpoint_id)
+            if type(operator).prepare_snapshot_pre_barrier is not Operator.prepare_snapshot_pre_barrier:
+                with task.around("operator.prepare"):
+                    operator.prepare_snapshot_pre_barrier(checkpoint_id)
         # The barrier leaves before the state is captured, but no record can come between the two: both happen
         # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}
@@ -299,12 +309,9 @@ class TaskCheckpointing:
         # It is open already where records that come back are logged, whatever form the barrier has.
         has_state = options.needs_channel_state or self.channel_state.is_open(checkpoint_id)
         state = self._open_channel_state(barrier) if has_state else None
-        if self._interference is not None:
-            task.visit("barrier.forward", BEFORE)
-        for writer in task.writers:
-            writer.broadcast_barrier(barrier, state)
-        if self._interference is not None:
-            task.visit("barrier.forward", AFTER)
+        with task.around("barrier.forward"):
+            for writer in task.writers:
+                writer.broadcast_barrier(barrier, state)
         if state is not None:
             if options.timeoutable and options.aligned_timeout_ns is not None:
                 due_ns = max(task.kernel.now_ns, barrier.timestamp_ns + options.aligned_timeout_ns)
@@ -320,14 +327,11 @@ class TaskCheckpointing:
                     now, task.attempt, checkpoint_id, task.name, metrics.alignment_ns, metrics.start_delay_ns
                 )
             )
-        if self._interference is not None:
-            task.visit("snapshot.sync", BEFORE)
-        snapshot.start()
-        if self._interference is not None:
-            task.visit("snapshot.sync", AFTER)
+        with task.around("snapshot.sync"):
+            snapshot.start()
         if any(plan.create_coordinator is not None for plan in task.vertex.operators):
             processed = BarrierProcessed(checkpoint_id, task.task_id, task.attempt)
-            task.environment.send_to_master("barrier_processed", processed)
+            task.environment.post.to_master(task.name, "barrier_processed", processed)
         if options.stop is not None:
             task.await_stop()
 
@@ -343,26 +347,22 @@ class TaskCheckpointing:
         """Acknowledge behind a pause, if the snapshot is still wanted."""
         if checkpoint_id in self._running:
             self._acknowledge(checkpoint_id)
-            if not self._running:
-                self._task.end.snapshots_written()
+            if self._task.end.is_closing and not self._running:
+                self._task.finish()
 
     def _acknowledge(self, checkpoint_id: int) -> None:
         task = self._task
-        if self._interference is not None:
-            task.visit("ack.send", BEFORE)
-            if task.pause is not None:
-                task.pause.hold(task, "go_on", ("acknowledge_late", (checkpoint_id,)))
+        with task.around("ack.send", rest=("acknowledge_late", (checkpoint_id,))) as goes_on:
+            if not goes_on:
                 return
-        snapshot = self._running.pop(checkpoint_id)
-        message = snapshot.acknowledgement()
-        if task.environment.instrument is not None:
-            size = message.metrics.checkpointed_bytes
-            task.environment.instrument(
-                SnapshotAcknowledged(task.kernel.now_ns, task.attempt, checkpoint_id, task.name, size)
-            )
-        task.environment.send_to_master("receive_acknowledge", message)
-        if self._interference is not None:
-            task.visit("ack.send", AFTER)
+            snapshot = self._running.pop(checkpoint_id)
+            message = snapshot.acknowledgement()
+            if task.environment.instrument is not None:
+                size = message.metrics.checkpointed_bytes
+                task.environment.instrument(
+                    SnapshotAcknowledged(task.kernel.now_ns, task.attempt, checkpoint_id, task.name, size)
+                )
+            task.environment.post.to_master(task.name, "receive_acknowledge", message)
 
     def fingerprint(self) -> object:
         """The protocol's state and the snapshots under way."""

@@ -269,7 +269,7 @@ class TaskOperatorContext:
                 "  give the object that makes the operator a method create_coordinator()"
             )
         message = OperatorEvent(self.uid, self._task.task_id, self.attempt, plain_copy(event, self.name))
-        self._task.environment.send_to_master("operator_event", message)
+        self._task.environment.post.to_master(self._task.name, "operator_event", message)
 
     def fingerprint(self) -> object:
         """Background work still to be done."""

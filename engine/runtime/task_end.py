@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.events import EndOfData
+from engine.elements.operator import Operator
 
 if TYPE_CHECKING:
     from engine.runtime.channel import Channel
@@ -96,7 +97,9 @@ class TaskEnd:
         # finishes an operator).
         task.timers.silence()
         for operator in task.operators:
-            task.finish_operator(operator)
+            if type(operator).finish is not Operator.finish:
+                with task.around("operator.finish"):
+                    operator.finish()
         task.checkpointing.end_of_data()
         task.broadcast(EndOfData())
 
@@ -153,11 +156,6 @@ class TaskEnd:
         """An output channel for which the task has waited is empty."""
         if self._finish_when_consumed:
             self._finish_when_consumed = False
-            self._task.finish()
-
-    def snapshots_written(self) -> None:
-        """No snapshot is being written any more."""
-        if self.is_closing:
             self._task.finish()
 
     def may_finish(self) -> None:

@@ -16,7 +16,7 @@ from engine.faults.opportunities import Struck
 from engine.observe.events import CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.execution import Execution
-from engine.runtime.interference import MESSAGES
+from engine.runtime.faulted.interference import MESSAGES
 from operators.sinks import CollectedResults
 from tests.faults.disturbed import (
     EXACTLY_ONCE,

@@ -17,7 +17,7 @@ from engine.faults.process import RaisedOnPurposeError, worker_of
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.interference import JOB_MANAGER, PROCESS, StruckDown
+from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, StruckDown
 from engine.runtime.kernel import START_NS
 from tests.faults.point_jobs import COUNTING, EXPECTED, SETTINGS, case_of, counting, output, ran
 

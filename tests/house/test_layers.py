@@ -113,3 +113,13 @@ def test_layers_name_the_rooms_in_order() -> None:
     ]  # fmt: skip
 
     assert order == ROOMS
+
+
+def test_the_runtime_knows_faults_by_their_hook_alone() -> None:
+    """Outside its room nothing of the runtime speaks of interference; only what puts a run together builds it."""
+    knows = re.compile(r"interference|StruckDown|runtime\.faulted", re.IGNORECASE)
+    outside = [path for path in python_files("engine/runtime") if path.parent.name != "faulted"]
+
+    found = [path.name for path in outside if knows.search(path.read_text("utf-8"))]
+
+    assert found == ["execution.py", "hook.py"]

@@ -409,6 +409,8 @@ def acknowledged_out_of_order() -> object:
 class _Run:
     """What an acker needs of its run."""
 
+    hook = None
+
     def __init__(self) -> None:
         self.statistics = AckingStatistics()
         self.answers: list[Any] = []

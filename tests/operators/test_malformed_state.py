@@ -13,7 +13,7 @@ from engine.graph.job import Job
 from engine.runtime.acking import OFFSETS_FILE_NAME, AckingRun
 from engine.runtime.config import RunConfig
 from engine.runtime.kernel import Kernel
-from engine.runtime.task_steps import TaskSteps
+from engine.runtime.restored_state import take_over_state
 from operators.log.consumer_groups import GROUPS_DIRECTORY, committed_offset
 from operators.log.topics import _topic_file, partitions_of, write_topic
 from operators.log.transaction_journal import TransactionJournal
@@ -42,9 +42,9 @@ def restoring(checkpoint_id: int | None) -> Any:
 def test_an_operator_that_stumbles_over_its_state_is_told_apart_from_a_bug() -> None:
     """After a restore the error names operator and checkpoint; without one it is what it is."""
     with pytest.raises(StateError, match="operator 'out' cannot take over its state from checkpoint 7"):
-        TaskSteps.initialize(object(), restoring(7))  # type: ignore[arg-type]
+        take_over_state(restoring(7))
     with pytest.raises(TypeError):
-        TaskSteps.initialize(object(), restoring(None))  # type: ignore[arg-type]
+        take_over_state(restoring(None))
 
 
 def refused_of(fs: MemoryFileSystem, path: str, read: Callable[[], Any], kinds: Any) -> float:

@@ -129,7 +129,7 @@ class Receiver:
 
         self.channels = [sender.channel for sender in self.senders]
         self.gate = CheckpointedInputGate(
-            self, self.channels, handler, self.state, captures=captures, local_channels=local
+            self, self, self.channels, handler, self.state, captures=captures, local_channels=local
         )
 
     # --- what the gate tells ---
@@ -142,7 +142,7 @@ class Receiver:
         """Noted."""
         self.told.append("priority")
 
-    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+    def snapshot_due(self, due: TriggerSnapshot) -> None:
         """The cut on this side."""
         checkpoint_id = due.barrier.checkpoint_id
         assert checkpoint_id not in self.snapshots, f"checkpoint {checkpoint_id} is triggered twice"
@@ -151,7 +151,7 @@ class Receiver:
         if not due.barrier.is_priority:
             self.completed.append(checkpoint_id)
 
-    def abort_checkpoint(self, abort: AbortCheckpoint) -> None:
+    def barrier_aborted(self, abort: AbortCheckpoint) -> None:
         """What was captured is not wanted."""
         self.told.append(("abort", abort.checkpoint_id))
         self.state.abort(abort.checkpoint_id)

@@ -21,7 +21,7 @@ class Run:
         self.started_ns = self.kernel.now_ns
         self.statistics = AckingStatistics()
         self.settings = SimpleNamespace(recovery_ns=RECOVERY_NS)
-        self.interference = self.instrument = None
+        self.hook = self.instrument = None
         self.notes: list[str] = []
         self.note = self.notes.append
         self.replies: list[tuple[int, Reply]] = []

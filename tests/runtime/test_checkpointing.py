@@ -375,7 +375,7 @@ def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
 
 def delay_notifications(made: Execution, task_name: str, by_ns: int) -> None:
     """Let what the coordinator tells one task about finished checkpoints come later."""
-    mail_at_once = made.manager.mail
+    mail_at_once = made.manager.post.to_task
 
     def mail(task: Task, operation: str, *arguments: object) -> None:
         if task.name == task_name and operation.startswith("notify_"):
@@ -383,7 +383,7 @@ def delay_notifications(made: Execution, task_name: str, by_ns: int) -> None:
         else:
             mail_at_once(task, operation, *arguments)
 
-    made.manager.mail = mail  # type: ignore[method-assign]
+    made.manager.post.to_task = mail  # type: ignore[method-assign]
 
 
 def test_a_task_ends_when_it_has_heard_of_the_last_checkpoint() -> None:

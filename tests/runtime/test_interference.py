@@ -16,10 +16,8 @@ from engine.runtime.async_snapshot import AsyncSnapshot
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.interfered_task import InterferedSourceTask, InterferedTask
-from engine.runtime.interference import DELIVERED, JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
-from engine.runtime.source_task import SourceTask
-from engine.runtime.task import Task
+from engine.runtime.faulted.interference import DELIVERED, JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
+from engine.runtime.faulted.task_faults import TaskFaults
 from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
@@ -138,12 +136,14 @@ def counted(into: Any) -> Job:
     return sums.collect(into, name="out") if isinstance(into, CollectedResults) else sums.sink(into, name="out")
 
 
-def test_without_interference_tasks_are_plain() -> None:
-    """Nobody is asked, and no class that asks is built."""
-    for at, classes in ((None, {SourceTask, Task}), (Calm(), {InterferedSourceTask, InterferedTask})):
+def test_without_interference_there_is_no_hook() -> None:
+    """Nobody is asked, and nothing that asks is built."""
+    for at in (None, Calm()):
         execution = made(counted(CollectedResults()), at)
         execution.begin()
-        assert {type(task) for task in execution.manager.tasks.values()} == classes
+        tasks = execution.manager.tasks.values()
+        hooks = [one.hook for task in tasks for one in (task, *task.inputs)]
+        assert [hook is None for hook in (execution.manager.hook, *hooks)] == [at is None] * 4
 
 
 def test_an_interference_that_does_nothing_changes_nothing() -> None:
@@ -390,7 +390,7 @@ def test_the_mail_of_a_zombie_is_gone() -> None:
                 manager = self.execution.manager
                 self.execution.pause(COUNT, 4 * HEARTBEAT_NS)
                 task = next(task for task in manager.tasks.values() if task.name == COUNT)
-                manager.mail(task, "notify_checkpoint_complete", 1, 0)
+                manager.post.to_task(task, "notify_checkpoint_complete", 1, 0)
 
     ran(made(counted(sink), Silent("never", BEFORE, "nobody")))
 
@@ -440,8 +440,10 @@ def test_a_paused_task_does_not_end() -> None:
     task.stop()
 
     assert task.state == "running"
-    assert task.pause is not None
-    assert [payload[0] for _, operation, payload in task.pause.held if operation == "go_on"] == ["finish", "stop"]
+    assert isinstance(task.hook, TaskFaults)
+    assert task.hook.pause is not None
+    put_off = [payload for *_, payload in task.hook.pause.held[-2:]]
+    assert put_off == [("go_on", ("finish", ())), ("go_on", ("stop", ()))]
 
 
 @pytest.mark.parametrize("early", [True, False])

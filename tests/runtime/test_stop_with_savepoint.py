@@ -206,7 +206,7 @@ class Messenger:
         for task in self._made.manager.tasks.values():
             assert task.is_stopping
             self.struck += 1
-            self._made.manager.mail(task, "notify_checkpoint_complete", self._checkpoint_id, -1)
+            self._made.manager.post.to_task(task, "notify_checkpoint_complete", self._checkpoint_id, -1)
 
 
 def test_a_failed_savepoint_lets_the_job_go_on() -> None:
@@ -286,7 +286,7 @@ def test_a_task_that_dies_behind_the_savepoint_keeps_it() -> None:
     """Savepoint complete, a task not finished: the job fails over as a whole, and the error names the savepoint."""
     files, results = MemoryFileSystem(), CollectedResults()
     made = stopping(results, 20 * US, file_system=files, restart=FixedDelayRestart(None, 0), failover="region")
-    mail_at_once = made.manager.mail
+    mail_at_once = made.manager.post.to_task
     struck: list[str] = []
 
     def mail(task: Task, operation: str, *arguments: object) -> None:
@@ -296,7 +296,7 @@ def test_a_task_that_dies_behind_the_savepoint_keeps_it() -> None:
         else:
             mail_at_once(task, operation, *arguments)
 
-    made.manager.mail = mail  # type: ignore[method-assign]
+    made.manager.post.to_task = mail  # type: ignore[method-assign]
     result = checked(made).raise_on_failure()
     (report,) = result.savepoints
 

@@ -5,8 +5,25 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from engine.runtime.hook import nothing_around
 from engine.runtime.task import Task
 from engine.runtime.task_end import TaskEnd
+
+
+class Finishing(Operator):
+    """An operator that has something left to do at the end."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def process_batch(self, batch: Batch) -> None:
+        """Nothing comes here."""
+
+    def finish(self) -> None:
+        """Noted."""
+        self._told.append("finish")
 
 
 class FakeTask:
@@ -15,6 +32,7 @@ class FakeTask:
     name = "fake[0]"
     is_running = True
     input_ended = False
+    around = staticmethod(nothing_around)
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -24,16 +42,12 @@ class FakeTask:
         )
         self.checkpointing = SimpleNamespace(is_writing=False, end_of_data=lambda: self.told.append("last snapshot"))
         self.timers = SimpleNamespace(silence=lambda: self.told.append("silence"))
-        self.operators = [SimpleNamespace(finish=lambda: self.told.append("finish"))]
+        self.operators = [Finishing(self.told)]
         self.end = TaskEnd(cast("Task", self), [])
 
     def broadcast(self, event: object) -> None:
         """Whoever reads is told."""
         self.told.append(type(event).__name__)
-
-    def finish_operator(self, operator: Any) -> None:
-        """As the task does."""
-        operator.finish()
 
     def finish(self) -> None:
         """As the task does."""
@@ -62,13 +76,5 @@ def test_a_task_that_is_writing_a_snapshot_closes_behind_it() -> None:
     assert task.end.is_closing
 
     task.checkpointing.is_writing = False
-    task.end.snapshots_written()
+    task.finish()
     assert task.told == ["close"]
-
-
-def test_the_end_of_a_snapshot_closes_nobody_who_is_at_work() -> None:
-    """A task that has more to do goes on when a snapshot is written."""
-    task = FakeTask()
-    task.end.snapshots_written()
-
-    assert task.told == []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import JobFailedError, WeirError
 from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.interference import ProcessDiedError
+from engine.runtime.faulted.interference import ProcessDiedError
 from state_backends.files import LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 

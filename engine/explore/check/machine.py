@@ -39,7 +39,7 @@ from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
-from engine.runtime.interference import ProcessDiedError, StruckDown
+from engine.runtime.faulted.interference import ProcessDiedError, StruckDown
 from engine.runtime.job_manager import Restore
 from engine.runtime.job_state import ENDED, STOPPED
 from engine.runtime.kernel import START_NS
@@ -238,10 +238,10 @@ class Machine:
             try:
                 execution.kernel.execute(position)
             except StruckDown as struck:
-                execution.settle(struck)
+                execution.deaths.settle(struck)
             else:
-                if execution.manager.condemned:
-                    execution.settle()
+                if execution.deaths.condemned:
+                    execution.deaths.settle()
         except ProcessDiedError:
             self._resume(state)
             return

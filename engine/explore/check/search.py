@@ -30,7 +30,7 @@ from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, KINDS, LOSE, Occasion, Strike
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
-from engine.runtime.interference import JOB_MANAGER, MESSAGES, PROCESS
+from engine.runtime.faulted.interference import JOB_MANAGER, MESSAGES, PROCESS
 
 if TYPE_CHECKING:
     from engine.explore.case import Case

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.faults.fault import Fault
 from engine.faults.probing_filesystem import ProbingFileSystem
 from engine.observe.points import TORN
-from engine.runtime.interference import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
+from engine.runtime.faulted.interference import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Strike:
 
 class StrikeWatcher:
     """Notes what an event comes by, and strikes where it is told to. Implements
-    :class:`engine.runtime.interference.Interference` and :class:`engine.faults.probing_filesystem.Prober`."""
+    :class:`engine.runtime.faulted.interference.Interference` and :class:`engine.faults.probing_filesystem.Prober`."""
 
     def __init__(self, *, counts: bool = False) -> None:
         """``counts``: whether occasions are counted, so that faults have an exact form."""

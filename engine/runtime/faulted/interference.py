@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from typing import Protocol
 
-MESSAGES = (
-    "trigger_checkpoint",
-    "notify_checkpoint_complete",
-    "notify_checkpoint_aborted",
-    "notify_stop_complete",
-    "receive_acknowledge",
-    "receive_decline",
-    "may_finish",
-)
-"""Messages between job manager and tasks that may go astray, by the method that takes them."""
+from engine.runtime.hook import JOB_MANAGER, PROCESS, WORKER
+from engine.runtime.post import DELIVERED, MESSAGES
 
-DELIVERED: tuple[int, ...] = (0,)
-"""The usual fate of a message: it comes once, at once."""
+__all__ = (
+    "DELIVERED",
+    "DROPPED",
+    "JOB_MANAGER",
+    "MESSAGES",
+    "OVERTAKES",
+    "PROCESS",
+    "WORKER",
+    "ZOMBIE",
+    "Interference",
+    "ProcessDiedError",
+    "StruckDown",
+)
 
 DROPPED, OVERTAKES = -1, -2
 """Instead of a delay, in a network that breaks what channels promise: an element never arrives, or arrives ahead of the
 one in front of it."""
 
-
-PROCESS, JOB_MANAGER, WORKER = "process", "job manager", "worker"
-"""Who may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""
 
 ZOMBIE = "zombie "
 """What is in front of the name of a task that was declared dead and goes on nevertheless."""

@@ -1,0 +1,308 @@
+"""What a fault does to one task: it says where it is and may die there, falls silent, has a clock that is off, is slow,
+or gets its watermarks late.
+
+Rules.
+
+* A point is visited before and after its step. Who is struck down there is dead at that very instruction: nothing of it
+  is closed, deleted or said, as when its process is killed.
+* A paused task does nothing from the end of the present step on: what comes for it is held, in its order. A step has
+  no duration, so that what has begun is done, but for notifications and acknowledgements: in these it stops midway.
+* A task that the job manager has given up on is a *zombie* when it goes on: its mail is gone, but what it was about to
+  do it still does. Then it learns that nobody waits for it, and ends (Flink: a task manager whose heartbeat timed out).
+* What a task is asked to wait for it asks again after that, so that whoever answers needs to know nothing but the time.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.elements.events import Watermark
+from engine.elements.operator import Operator
+from engine.observe.points import AFTER, BEFORE
+from engine.runtime.failover import TaskKilledError
+from engine.runtime.faulted.interference import PROCESS, ZOMBIE, StruckDown
+from engine.runtime.task import CREATED, RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from engine.elements.batch import Batch
+    from engine.elements.events import WatermarkStatus
+    from engine.runtime.faulted.deaths import Deaths
+    from engine.runtime.faulted.interference import Interference
+    from engine.runtime.hook import Rest
+    from engine.runtime.task import Task
+
+_OF_EACH_OPERATOR = {
+    "user.restore": ("restore.recover-and-commit", "user.restore"),
+    "sink.commit": ("user.notify",),
+    "sink.abort": ("user.notify",),
+}
+_OF_A_SINK = {
+    "user.snapshot": ("sink.pre-commit", "user.snapshot"),
+    "sink.commit": ("sink.commit", "user.commit"),
+    "sink.abort": ("sink.abort", "user.notify"),
+}
+
+
+class Pause:
+    """A while in which a task does nothing. ``held``: the events that have come meanwhile, as ``(target, operation,
+    payload)``."""
+
+    __slots__ = ("began_ns", "held", "until_ns")
+
+    def __init__(self, began_ns: int, until_ns: int) -> None:
+        self.began_ns, self.until_ns = began_ns, until_ns
+        self.held: list[tuple[Any, str, Any]] = []
+
+    def hold(self, target: Any, operation: str, payload: Any) -> None:
+        """Keep an event for later."""
+        self.held.append((target, operation, payload))
+
+    def fingerprint(self, now_ns: int) -> object:
+        """When it ends, and what is held."""
+        return (self.until_ns - now_ns, tuple((operation, str(payload)) for _, operation, payload in self.held))
+
+
+class TaskFaults:
+    """Implements :class:`engine.runtime.hook.TaskHook` for one task."""
+
+    def __init__(self, task: Task, interference: Interference, deaths: Deaths) -> None:
+        self.task = task
+        self.pause: Pause | None = None
+        """What has come meanwhile, while the task does nothing."""
+        self._interference = interference
+        self._deaths = deaths
+        self._is_reached = False
+        """Whether a zombie has learned that it is one."""
+        self._outlives_nothing = task.environment.acking is not None
+        """Whether its successor takes over its channels at once, so that there are no zombies."""
+        self._kept_back: list[tuple[int, Watermark | WatermarkStatus]] = []
+        """What is kept from the task for a while: input channel and element."""
+        self._is_sink = [not (plan.chained_outputs or plan.edge_outputs) for plan in task.vertex.operators]
+
+    # -- points ---------------------------------------------------------------------------------------------------
+
+    def visit(self, point: str, phase: str) -> None:
+        """The task, or the zombie that it is, has come to a named point."""
+        task = self.task
+        # Written out: of all that a fault may concern nothing is asked as often.
+        self._interference.at(point, phase, f"{ZOMBIE}{task.name}" if task.disowned else task.name)
+
+    def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> _Step:
+        """See the hook."""
+        return _Step(self, self._points(point, operator), rest)
+
+    def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
+        if point is None:
+            return ()
+        if operator is None:
+            return (point,)
+        if point == "user.snapshot" and operator is self.task.operators[0] and self.task.vertex.is_source:
+            return ("source.offset-capture", point)
+        if point in _OF_A_SINK and self._sinks(operator):
+            return _OF_A_SINK[point]
+        return _OF_EACH_OPERATOR.get(point, (point,))
+
+    def _sinks(self, operator: Operator) -> bool:
+        return any(is_sink and operator is one for is_sink, one in zip(self._is_sink, self.task.operators, strict=True))
+
+    def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
+        """See the hook."""
+        return _VisitedReceiver(self, receive)
+
+    # -- death ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def alone(self, *, is_dead: bool = False) -> Iterator[None]:
+        """See the hook."""
+        try:
+            yield
+        except StruckDown as struck:
+            if struck.target == PROCESS:
+                raise
+            struck.is_over = True
+            if is_dead:
+                self.perish()
+            else:
+                self.die(TaskKilledError(f"{self.task.name} was {struck.cause}"))
+            if struck.target != self.task.name:
+                self._deaths.condemn(struck.target, struck.cause)
+
+    def in_deployment(self, point: str, step: Callable[[], None]) -> None:
+        """See the hook. The other tasks are deployed nevertheless: each is in a process of its own."""
+        self._visit_created(point, BEFORE)
+        step()
+        self._visit_created(point, AFTER)
+
+    def _visit_created(self, point: str, phase: str) -> None:
+        if self.task.state == CREATED:
+            with self.alone():
+                self.visit(point, phase)
+
+    def die(self, error: Exception) -> None:
+        """The process that the task is in is gone. What it had open is closed by nobody, what it has left is deleted by
+        nobody; the job manager hears of it, for the connection is gone."""
+        if self.task.is_alive:
+            self.pause = None
+            self.task.fail(error, self.perish)
+
+    def perish(self) -> None:
+        """Nothing of the task goes on. What a dead process does not hold, open files above all, is let go."""
+        task = self.task
+        task.checkpointing.perish()
+        for operator in task.operators:
+            try:
+                operator.abandon()
+            except OSError as error:
+                task.environment.master.note(f"{task.name} died with a file that cannot be closed: {error}")
+        for context in task.contexts:
+            context.perish()
+
+    # -- pauses ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_silent(self) -> bool:
+        """See the hook."""
+        return self.pause is not None
+
+    def may(self, operation: str, payload: object = None, target: object = None) -> bool:
+        """See the hook. A paused task does nothing; one that cannot be reached is not cancelled; watermarks may be kept
+        from it."""
+        if operation == "cancel":
+            return self._may_cancel()
+        if operation == "take_time":
+            assert isinstance(payload, tuple), payload
+            return not self._keeps_back(*payload)
+        if self.pause is not None:
+            self.pause.hold(self.task if target is None else target, operation, payload)
+            return False
+        return True
+
+    def _may_cancel(self) -> bool:
+        if self.task.disowned and not self._is_reached and not self._outlives_nothing:
+            return False
+        self.pause = None
+        return True
+
+    def begin_pause(self, for_ns: int) -> None:
+        """Do nothing for a while. Nothing happens when the task is paused, or has ended."""
+        task = self.task
+        if task.state not in (CREATED, RUNNING) or self.pause is not None or task.disowned:
+            return
+        now = task.kernel.now_ns
+        self.pause = pause = Pause(now, now + for_ns)
+        task.trace_state("paused")
+        task.kernel.schedule(now + for_ns, "happens", task, ("end_pause", pause))
+        self._deaths.task_paused(self, pause)
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """See the hook: the end of a pause, of what a zombie still did, or the rest of a step that was put off."""
+        operation, payload = event
+        if operation == "end_pause":
+            self._end_pause(payload)
+        elif operation == "end_zombie":
+            self._is_reached = True
+            self.task.cancel()
+        elif self.pause is not None:
+            self.pause.hold(self.task, "happens", event)
+        else:
+            # It does not wait for the record in service: it belongs to a step that began before that.
+            self.task.carry_out(payload)
+
+    def _end_pause(self, pause: Pause) -> None:
+        """Go on with what is held. A zombie has no mail."""
+        if self.pause is not pause:
+            return
+        self.pause = None
+        task = self.task
+        task.trace_state("resumed")
+        now = task.kernel.now_ns
+        ends_ns = task.work_stood_still(now - pause.began_ns)
+        for target, operation, payload in pause.held:
+            if not (task.disowned and operation in ("receive_mail", "read_mail")):
+                task.kernel.schedule(now, operation, target, payload)
+        if task.disowned:
+            task.drop_mail()
+            task.kernel.schedule(max(now, ends_ns), "happens", task, ("end_zombie", None))
+
+    def put_off(self, rest: Rest) -> None:
+        """Do the rest of the present step once the pause is over."""
+        assert self.pause is not None, self.task.name
+        self.pause.hold(self.task, "happens", ("go_on", rest))
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def clock_skew_ns(self) -> int:
+        """See the hook."""
+        return self._interference.clock_skew_ns(self.task.name)
+
+    def hold_ns(self) -> int:
+        """See the hook."""
+        return self._interference.hold_ns(self.task.name, self.task.vertex.is_source)
+
+    def _keeps_back(self, index: int, event: Watermark | WatermarkStatus) -> bool:
+        if not self._kept_back:
+            delay_ns = self._interference.watermark_delay_ns(self.task.name)
+            if not delay_ns:
+                return False
+            kernel = self.task.kernel
+            kernel.schedule(kernel.now_ns + delay_ns, "receive_mail", self.task, ("release_watermarks", ()))
+        self._kept_back.append((index, event))
+        if event == Watermark(MAX_TIMESTAMP_MS):
+            # The end of data is behind it: what it lets happen must have happened by then.
+            self.release_watermarks()
+        return True
+
+    def release_watermarks(self) -> None:
+        """What was kept from the task comes now (mail)."""
+        kept_back, self._kept_back = self._kept_back, []
+        for index, event in kept_back:
+            self.task.take_time(index, event)
+
+    def fingerprint(self) -> object:
+        """See the hook."""
+        pause = None if self.pause is None else self.pause.fingerprint(self.task.kernel.now_ns)
+        return (tuple(self._kept_back), self.task.disowned, pause)
+
+
+class _Step:
+    """One step of a task."""
+
+    __slots__ = ("_faults", "_is_put_off", "_points", "_rest")
+
+    def __init__(self, faults: TaskFaults, points: tuple[str, ...], rest: Rest | None) -> None:
+        self._faults, self._points, self._rest = faults, points, rest
+        self._is_put_off = False
+
+    def __enter__(self) -> bool:
+        for point in self._points:
+            self._faults.visit(point, BEFORE)
+        if self._rest is not None and self._faults.pause is not None:
+            self._faults.put_off(self._rest)
+            self._is_put_off = True
+        return not self._is_put_off
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None and not self._is_put_off:
+            for point in reversed(self._points):
+                self._faults.visit(point, AFTER)
+
+
+class _VisitedReceiver:
+    """What takes the records of an input, as a step of the task."""
+
+    __slots__ = ("_faults", "_receive")
+
+    def __init__(self, faults: TaskFaults, receive: Callable[[Batch], None]) -> None:
+        self._faults, self._receive = faults, receive
+
+    def __call__(self, batch: Batch) -> None:
+        self._faults.visit("user.process", BEFORE)
+        self._receive(batch)
+        self._faults.visit("user.process", AFTER)

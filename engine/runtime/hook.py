@@ -1,0 +1,126 @@
+"""The hook through which faults reach the runtime. It is absent when nobody interferes, and then nobody is asked.
+
+The runtime says *around* which named point of :mod:`engine.observe.points` it is, and asks whether it *may* do what it
+is about to do. What answers is built in :mod:`engine.runtime.faulted`; no other room of the runtime knows more than
+this. Parts that only say where they are get ``around`` itself, and :func:`nothing_around` when there is no hook.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.elements.batch import Batch
+    from engine.elements.operator import Operator
+    from engine.runtime.channel import Channel
+    from engine.runtime.output_queue import Numbered
+    from engine.runtime.task import Task
+
+PROCESS, JOB_MANAGER, WORKER = "process", "job manager", "worker"
+"""Who may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""
+
+Rest = tuple[str, tuple[Any, ...]]
+"""What is left of a step: an operation of the task, as in its mail, and the arguments."""
+
+
+class Around(Protocol):
+    """Says where somebody is."""
+
+    def __call__(
+        self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
+    ) -> AbstractContextManager[bool]:
+        """A step at a named point (``None``: at none), of an operator perhaps. With a ``rest`` the step may be put off:
+        then what is entered is false, nothing of the step may be done, and the rest is carried out later."""
+
+
+class TaskHook(Protocol):
+    """What may go wrong with one task."""
+
+    def around(
+        self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
+    ) -> AbstractContextManager[bool]:
+        """See :class:`Around`."""
+
+    def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
+        """What takes the records of an input, as a step at a point of its own."""
+
+    def alone(self, *, is_dead: bool = False) -> AbstractContextManager[None]:
+        """A step of another actor in which the task may die: that actor goes on. ``is_dead``: it has died already, and
+        may not even come to the end of that."""
+
+    def in_deployment(self, point: str, step: Callable[[], None]) -> None:
+        """A step of the deployment at a point of the task. It is taken whatever becomes of the task there."""
+
+    def may(self, operation: str, payload: object = None, target: object = None) -> bool:
+        """Whether the task, or a ``target`` that belongs to it, may do now what an event asks for. If not, it does so
+        later, or never."""
+
+    def hold_ns(self) -> int:
+        """For how long the task may take nothing further, asked whenever it is about to."""
+
+    def clock_skew_ns(self) -> int:
+        """How far the processing-time clock of the task is from the true one."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing can be heard of the task, and nothing reaches it."""
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged."""
+
+    def fingerprint(self) -> object:
+        """Everything that decides what goes wrong next with the task."""
+
+
+class LinkHook(Protocol):
+    """What may go wrong on the way from one task to another."""
+
+    def propagate(self, numbered: Numbered) -> None:
+        """An element has left; have it arrive, some time, or never."""
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged."""
+
+    def cut(self) -> None:
+        """Nothing that is under way arrives any more."""
+
+    def fingerprint(self) -> object:
+        """What is under way, and for how long."""
+
+
+class RunHook(Protocol):
+    """What may go wrong in a run."""
+
+    def for_task(self, task: Task) -> TaskHook:
+        """The hook of a task that is being built."""
+
+    def for_channel(self, channel: Channel) -> LinkHook:
+        """The hook of a channel that is being built."""
+
+    def at(self, actor: str) -> Around:
+        """Says where somebody is who is no task: the job manager, an acker."""
+
+    def delays_ns(self, message: str, task: str) -> tuple[int, ...]:
+        """When a message between ``task`` and the job manager, or an acker, arrives: ``(0,)`` at once, ``()`` never,
+        ``(0, 0)`` twice."""
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged."""
+
+
+_NOTHING = nullcontext(True)
+
+
+def nothing_around(
+    point: str | None, operator: Operator | None = None, rest: Rest | None = None
+) -> AbstractContextManager[bool]:
+    """Where somebody is, when nobody wants to know."""
+    return _NOTHING
+
+
+def around_of(hook: RunHook | None, actor: str) -> Around:
+    """Says where somebody is who is no task."""
+    return nothing_around if hook is None else hook.at(actor)
