@@ -170,7 +170,7 @@ class Failover:
             return any(manager.end.is_leaving(vertex) for vertex, _ in manager.tasks)
         leaving = {vertex for vertex, _ in ids if manager.end.is_leaving(vertex)}
         return any(
-            task.has_union_state for (vertex, subtask), task in manager.tasks.items()
+            task.chain.has_union_state for (vertex, subtask), task in manager.tasks.items()
             if vertex in leaving and (vertex, subtask) not in ids
         )
 

@@ -29,21 +29,20 @@ from engine.elements.events import (
     Watermark,
     WatermarkStatus,
 )
-from engine.elements.operator import Operator, TwoInputOperator
+from engine.elements.operator import Operator
 from engine.observe.events import TaskState
 from engine.runtime.channel import Channel
 from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
 from engine.runtime.debloating import TaskDebloater
 from engine.runtime.hook import nothing_around
+from engine.runtime.operator_chain import OperatorChain
 from engine.runtime.output_queue import Element
-from engine.runtime.outputs import ChainOutput, RecordWriter
-from engine.runtime.restored_state import take_over_state
+from engine.runtime.outputs import RecordWriter
 from engine.runtime.task_checkpoint import TaskCheckpointing
 from engine.runtime.task_context import TaskOperatorContext
 from engine.runtime.task_end import TaskEnd
 from engine.runtime.task_timers import TaskTimers
 from engine.runtime.watched import WatchedChain
-from engine.runtime.watermark_valve import WatermarkValve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -92,8 +91,11 @@ class Task:
         self.inputs: list[Channel] = []
         self.gate: CheckpointedInputGate
         self.writers: list[RecordWriter] = []
+        self.chain: OperatorChain
         self.operators: list[Operator] = []
+        """Those of the chain."""
         self.contexts: list[TaskOperatorContext] = []
+        """Of the operators."""
         self.full_outputs = 0
         self.records_out = 0
         self.takes_single_records = False
@@ -108,7 +110,6 @@ class Task:
         )
         self.checkpointing: TaskCheckpointing
         self._record_bytes = environment.cost.record_bytes
-        self._valve = WatermarkValve(0)
         self._receivers: list[Callable[[Batch], None]] = []
         """By input channel: what takes its records."""
         self.loop: Loop | None = None
@@ -134,13 +135,13 @@ class Task:
         """Attach channels; then the operators can be built."""
         self.inputs = list(inputs)
         self.writers = list(writers)
-        self._valve = WatermarkValve(len(self.inputs))
+        self.chain = OperatorChain(self.vertex.operators, len(self.inputs), self.around)
         edges = self.environment.plan.edges
         looped = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
         self.end = TaskEnd(self, looped)
         for channel in looped:
             # No watermark ever comes on it.
-            self._valve.on_status(channel.input_index, True)
+            self.chain.valve.on_status(channel.input_index, True)
         self.checkpointing = TaskCheckpointing(self, None)
         protocol = self.environment.protocol
         back_edges = [channel.input_index for channel in looped]
@@ -157,43 +158,17 @@ class Task:
         if self.environment.debloating is not None and self.inputs:
             bounded = [channel for channel in self.inputs if channel not in looped]
             self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded)
-        self._build_chain()
+        self.operators = self.chain.operators
+        if self.environment.provenance is not None:
+            self.watched = WatchedChain.of(self, self.operators, self.chain.plans)
+        self.chain.connect(self.writers, partial(TaskOperatorContext, self), self.watched)
+        self.contexts = self.chain.contexts
         receivers = [self._receiver(channel) for channel in self.inputs]
         self._receivers = receivers if self.hook is None else list(map(self.hook.within_process, receivers))
 
     def _receiver(self, channel: Channel) -> Callable[[Batch], None]:
-        head = self.operators[0]
-        receive = head.process_batch
-        if self.environment.target_input(channel.plan.edge) != 0:
-            assert isinstance(head, TwoInputOperator), self.name
-            receive = head.process_batch_2
+        receive = self.chain.receiver(self.environment.target_input(channel.plan.edge))
         return receive if self.watched is None else self.watched.receiver(receive)
-
-    def _build_chain(self) -> None:
-        writers = {writer.edge: writer for writer in self.writers}
-        plans = self.vertex.operators
-        self.operators = seen = [plan.factory() for plan in plans]
-        outputs = [ChainOutput() for _ in plans]
-        if self.environment.provenance is not None:
-            self.watched = watched = WatchedChain.of(self, self.operators, plans)
-            outputs = [watched.output(plan.position) for plan in plans]
-            seen = [watched.seen(operator, plan.position) for operator, plan in zip(seen, plans, strict=True)]
-        self.contexts = [TaskOperatorContext(self, plan, outputs[plan.position]) for plan in plans]
-        for plan, operator, context, output in zip(
-            plans, self.operators, self.contexts, outputs, strict=True
-        ):
-            for tag, position in plan.chained_outputs:
-                output.connect_operator(tag, seen[position])
-            for tag, edge in plan.edge_outputs:
-                output.connect_writer(tag, writers[edge])
-            output.seal()
-            operator.setup(context, output)
-
-    @property
-    def has_union_state(self) -> bool:
-        """Whether an operator of the task keeps a union list."""
-        backends = (context.operator for context in self.contexts)
-        return any(backend is not None and backend.has_union_state for backend in backends)
 
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         """Restore state, open the operators and begin to run. Errors fail the task."""
@@ -206,16 +181,7 @@ class Task:
             self.wake()
 
     def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
-        for context in self.contexts:
-            context.restore(restored.get(context.uid), checkpoint_id)
-        # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
-        for operator in reversed(self.operators):
-            with self.around("user.restore", operator):
-                take_over_state(operator)
-        for operator in reversed(self.operators):
-            operator.open()
-        for context in self.contexts:
-            context.refuse_unclaimed_state()
+        self.chain.open(restored, checkpoint_id)
 
     def _survives(self, step: Callable[[], None]) -> bool:
         """Whether a step goes well; an error in it fails the task."""
@@ -377,7 +343,7 @@ class Task:
         match event:
             case Watermark() | WatermarkStatus():
                 if self.hook is None or self.hook.may("take_time", (index, event)):
-                    self.take_time(index, event)
+                    self.chain.take_time(index, event)
             case CheckpointBarrier():
                 with self.around("barrier.receive"):
                     self.gate.handle(channel, event, now)
@@ -388,28 +354,6 @@ class Task:
                 self.end.end_of_partition(channel)
             case _:
                 self.gate.handle(channel, event, now)
-
-    def take_time(self, index: int, event: Watermark | WatermarkStatus) -> None:
-        """Event time of the input at ``index`` goes on, or stops to count."""
-        if isinstance(event, Watermark):
-            self._take_watermark(index, event.timestamp_ms)
-            return
-        watermark, status = self._valve.on_status(index, event.idle)
-        if watermark is not None:
-            self.operators[0].process_watermark(watermark)
-        if status is not None:
-            self.operators[0].process_watermark_status(status)
-
-    def _take_watermark(self, index: int, timestamp_ms: int) -> None:
-        if timestamp_ms == MAX_TIMESTAMP_MS:
-            # A stream that ends while it is idle still ends: the watermark of an idle channel would be ignored, and
-            # the last windows would never fire.
-            _, status = self._valve.on_status(index, False)
-            if status is not None:
-                self.operators[0].process_watermark_status(status)
-        advanced = self._valve.on_watermark(index, timestamp_ms)
-        if advanced is not None:
-            self.operators[0].process_watermark(advanced)
 
     # -- what the gate tells ------------------------------------------------------------------------------------
 
@@ -469,15 +413,10 @@ class Task:
         """Close, and end the outputs."""
         self.broadcast(EndOfPartition())
         self.checkpointing.abandon()
-        if self._survives(self._close_operators):
+        if self._survives(self.chain.close):
             self._dispose()
             self._set_state(FINISHED)
             self.environment.master.task_finished(self)
-
-    def _close_operators(self) -> None:
-        for operator in self.operators:
-            with self.around("user.close"):
-                operator.close()
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -656,24 +595,19 @@ class Task:
 
     def _clean_up(self) -> None:
         self.checkpointing.abandon()
-        for operator in self.operators:
-            # The task is dead already; what closing still complains about must not hide why.
-            try:
-                with self.around("user.close"):
-                    operator.close()
-            except AssertionError:
-                raise
-            except Exception as error:
-                self.environment.master.note(f"closing {self.name} after a failure: {error}")
+        self.chain.close_anyhow(lambda error: self._note(f"closing {self.name} after a failure: {error}"))
         self._dispose()
 
     def _dispose(self) -> None:
-        """Close the state; what it leaves behind is swept with the next start."""
-        for context in self.contexts:
-            try:
-                context.close()
-            except OSError as error:
-                self.environment.master.note(f"local state of {self.name} could not be deleted: {error}")
+        self.chain.dispose(lambda error: self._note(f"local state of {self.name} could not be deleted: {error}"))
+
+    def perish(self) -> None:
+        """The process of the task is gone: nothing of it goes on, and nothing is cleaned up."""
+        self.checkpointing.perish()
+        self.chain.perish(lambda error: self._note(f"{self.name} died with a file that cannot be closed: {error}"))
+
+    def _note(self, text: str) -> None:
+        self.environment.master.note(text)
 
     def _set_state(self, state: str, cause: Exception | None = None) -> None:
         self.state = state
@@ -706,11 +640,6 @@ class Task:
         return max(self._spent_until_ns, self.kernel.now_ns)
 
     @property
-    def watermark_ms(self) -> int:
-        """Current event time of the task."""
-        return MAX_TIMESTAMP_MS if self.input_ended else self._valve.watermark_ms
-
-    @property
     def records_in(self) -> int:
         """Records taken from all inputs."""
         return sum(channel.received_records for channel in self.inputs)
@@ -738,7 +667,7 @@ class Task:
             (max(0, self._resting_until_ns - now), max(0, self._spent_until_ns - now)),
             self.timers.fingerprint(now),
             self.gate.fingerprint(),
-            self._valve.fingerprint(),
+            self.chain.valve.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
             # One that has died while it took over its state, say, has none yet.
             tuple(operator.fingerprint() for operator in self.operators) if self.state == RUNNING else None,

@@ -120,7 +120,7 @@ class Deaths:
     def _perish(self) -> None:
         for task in self.manager.tasks.values():
             if isinstance(task.hook, TaskFaults) and task.state == "running":
-                task.hook.perish()
+                task.perish()
 
     def _tasks(self, target: str) -> list[TaskFaults]:
         """The tasks that go by a name, or that a worker holds, of those that the job manager still counts upon."""

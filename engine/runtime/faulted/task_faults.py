@@ -126,7 +126,7 @@ class TaskFaults:
                 raise
             struck.is_over = True
             if is_dead:
-                self.perish()
+                self.task.perish()
             else:
                 self.die(TaskKilledError(f"{self.task.name} was {struck.cause}"))
             if struck.target != self.task.name:
@@ -148,19 +148,7 @@ class TaskFaults:
         nobody; the job manager hears of it, for the connection is gone."""
         if self.task.is_alive:
             self.pause = None
-            self.task.fail(error, self.perish)
-
-    def perish(self) -> None:
-        """Nothing of the task goes on. What a dead process does not hold, open files above all, is let go."""
-        task = self.task
-        task.checkpointing.perish()
-        for operator in task.operators:
-            try:
-                operator.abandon()
-            except OSError as error:
-                task.environment.master.note(f"{task.name} died with a file that cannot be closed: {error}")
-        for context in task.contexts:
-            context.perish()
+            self.task.fail(error, self.task.perish)
 
     # -- pauses ---------------------------------------------------------------------------------------------------
 
@@ -261,7 +249,7 @@ class TaskFaults:
         """What was kept from the task comes now (mail)."""
         kept_back, self._kept_back = self._kept_back, []
         for index, event in kept_back:
-            self.task.take_time(index, event)
+            self.task.chain.take_time(index, event)
 
     def fingerprint(self) -> object:
         """See the hook."""
