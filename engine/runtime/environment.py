@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -71,10 +71,7 @@ class Master(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """Shared by the tasks of one attempt; read-only.
-
-    ``savepoint_locations``: where the savepoints lie that are being taken, by number.
-    """
+    """Shared by the tasks of one attempt; read-only."""
 
     plan: ExecutionPlan
     attempt: int
@@ -85,7 +82,8 @@ class TaskEnvironment:
     protocol: CheckpointProtocol
     cost: CostModel
     storage: CheckpointStorage
-    savepoint_locations: Mapping[int, CheckpointLocation]
+    location: Callable[[int], CheckpointLocation]
+    """Where tasks write their part of a snapshot, by its number."""
     file_system: FileSystem
     output_dir: str
     instrument: Instrument | None
@@ -126,11 +124,6 @@ class TaskEnvironment:
         """What identifies a channel in a checkpoint, whatever index it has in this plan."""
         edge = self.plan.edges[channel.edge]
         return ChannelName(edge.name, channel.sender_subtask, channel.receiver_subtask)
-
-    def location(self, checkpoint_id: int) -> CheckpointLocation:
-        """Where tasks write their part of a snapshot."""
-        savepoint = self.savepoint_locations.get(checkpoint_id)
-        return self.storage.location(checkpoint_id) if savepoint is None else savepoint
 
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""

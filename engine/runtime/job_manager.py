@@ -305,7 +305,7 @@ class JobManager:
             protocol=self.config.protocol,
             cost=self.config.cost,
             storage=self.files.storage,
-            savepoint_locations=self.files.savepoint_locations,
+            location=self.files.location,
             file_system=self._file_system,
             output_dir=self._output_dir,
             instrument=self.instrument,
