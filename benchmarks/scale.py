@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.measure import Result, below, clock_in_use, now, use_clock
-from engine.checkpoint.statistics import CheckpointStatistics
+from engine.checkpoint.coordinator import CheckpointStatistics
 from engine.graph.job import Job
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution

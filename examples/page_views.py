@@ -33,7 +33,7 @@ from engine import (
     Stream,
     message_counts,
 )
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink

@@ -1,9 +1,14 @@
 """Checkpointing as pure machines: events in, instructions out.
 
 Nothing here opens a file, reads a clock, draws a random number or starts a thread; the runtime drives these machines
-and carries out what they say. On the task's side: the barrier handlers (``aligned``, ``at_least_once``) and the
-``task_protocol``. On the job manager's side: the ``coordinator`` with its request queue, plan, completed-checkpoint
-store, failure accounting and statistics, the ``restore`` planner and the ``restart`` strategies.
+and carries out what they say. Four rooms, each with a front door:
+
+* ``barriers``     when a task takes its snapshot: one handler for each way to treat barriers;
+* ``coordinator``  when a checkpoint begins, what it waits for, when it is complete, how long it is kept;
+* ``subtask``      what a snapshot that is due, a notification and a finished upload lead to in a task;
+* ``restore``      whether and when a failed job is deployed again, and which state each subtask gets.
+
+``failure_reasons``, beside them, says why a checkpoint failed; all rooms use it.
 
 Rules the machines share:
 

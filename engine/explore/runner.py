@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.state_mapping import UnsupportedMappingError
+from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
 from engine.explore.case import FIFO, PCT, Case
 from engine.explore.invariant import Invariant, Violation

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.checkpoint.coordinator import RestoreMode
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.faults.fault import duration_text

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.alternating import AlternatingBarrierHandler
-from engine.checkpoint.at_least_once import AtLeastOnceTracker
-from engine.checkpoint.back_edge_tracker import BackEdgeTracker
-from engine.checkpoint.back_edges import BackEdgeBarrierHandler
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
+from engine.checkpoint.barriers import (
+    AlignedBarrierHandler,
+    AlternatingBarrierHandler,
+    AtLeastOnceTracker,
+    BackEdgeBarrierHandler,
+    BackEdgeTracker,
+    BarrierHandler,
+    InputCapture,
+)
 from engine.elements.events import CheckpointOptions
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
+from engine.checkpoint.barriers import BarrierHandler, InputCapture
 from engine.elements.events import CheckpointOptions
 
 

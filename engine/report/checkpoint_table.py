@@ -23,12 +23,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.spread import Spread
-from engine.checkpoint.statistics import CheckpointRow, CheckpointStatistics, CheckpointStatus, SubtaskRow, spreads
+from engine.checkpoint.coordinator import (
+    CheckpointRow,
+    CheckpointStatistics,
+    CheckpointStatus,
+    Spread,
+    SubtaskRow,
+    spreads,
+)
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
 
 if TYPE_CHECKING:
-    from engine.checkpoint.statistics import RestoreRow
+    from engine.checkpoint.coordinator import RestoreRow
     from engine.graph.plan import ExecutionPlan, VertexPlan
     from engine.observe.cut_oracle import CutOracle, CutVerdict
     from engine.runtime.config import RunConfig

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.statistics import CheckpointStatus
+from engine.checkpoint.coordinator import CheckpointStatus
 from engine.observe.metrics import MetricsSnapshot, job_metrics, operator_metrics
 from engine.report.checkpoint_table import checkpoint_table
 from engine.report.verdict import Verdict, breaks_promise, exit_code_of

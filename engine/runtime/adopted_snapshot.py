@@ -6,8 +6,7 @@ import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
+from engine.checkpoint.coordinator import CompletedCheckpoint, RestoreMode, SharedState, SharingFilesStrategy
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
 from engine.runtime.shared_files import directories_referred_to

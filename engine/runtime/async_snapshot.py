@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.barrier_handler import barrier_fingerprint
-from engine.checkpoint.channel_state import ChannelState, ChannelStateWriter
+from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
+from engine.checkpoint.coordinator import Acknowledge, SubtaskCheckpointMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.instructions import AlignmentMetrics
-from engine.checkpoint.messages import Acknowledge, SubtaskCheckpointMetrics
+from engine.checkpoint.subtask import ChannelState, ChannelStateWriter
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
 from engine.observe import provenance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.messages import TaskId
+from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.runtime.acked_channel import AckedChannel
 from engine.runtime.acked_task import AckedRouter, AckedTask, SpoutTask

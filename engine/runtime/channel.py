@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.barrier_handler import barrier_fingerprint
+from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event, Watermark
 from engine.observe.events import (
@@ -41,8 +41,8 @@ from engine.observe.events import (
 from engine.runtime.output_queue import Element, Numbered, OutputQueue
 
 if TYPE_CHECKING:
-    from engine.checkpoint.channel_capture import ChannelCapture
-    from engine.checkpoint.channel_state import ChannelStateWriter
+    from engine.checkpoint.barriers import ChannelCapture
+    from engine.checkpoint.subtask import ChannelStateWriter
     from engine.graph.plan import ChannelPlan
     from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
     from engine.runtime.cost import CostModel

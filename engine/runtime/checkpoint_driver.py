@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.coordinator import FINAL_CHECKPOINT
-from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.messages import (
+from engine.checkpoint.coordinator import (
+    FINAL_CHECKPOINT,
     ArmPeriodicTimer,
     ArmTimeout,
     CoordinatorInstruction,
@@ -37,6 +36,7 @@ from engine.checkpoint.messages import (
     TaskId,
     WriteMetadata,
 )
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.elements.events import SnapshotKind
 from engine.elements.operator_coordinator import CoordinatorError

@@ -14,9 +14,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.messages import FinishedState, TaskId, WriteMetadata
-from engine.checkpoint.shared_state_registry import RestoreMode, SharedState
+from engine.checkpoint.coordinator import (
+    CompletedCheckpoint,
+    FinishedState,
+    RestoreMode,
+    SharedState,
+    TaskId,
+    WriteMetadata,
+)
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
 from engine.runtime.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files

@@ -21,22 +21,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
-from engine.checkpoint.channel_state import ChannelStateWriter
-from engine.checkpoint.instructions import (
+from engine.checkpoint.barriers import (
     AbortCheckpoint,
     AlignmentFinished,
     ArmAlignmentTimer,
+    BarrierHandler,
     BlockChannel,
     HandlerInstruction,
+    InputCapture,
     PromoteBarrier,
     ResumeChannels,
     StartCapture,
     StopCapture,
     TriggerSnapshot,
 )
-from engine.checkpoint.upstream_recovery import UpstreamRecoveryTracker
+from engine.checkpoint.subtask import ChannelStateWriter, UpstreamRecoveryTracker
 from engine.elements.batch import Batch
 from engine.elements.events import (
     BarrierAnnouncement,

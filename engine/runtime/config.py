@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart, RestartStrategy
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart, RestartStrategy
 from engine.elements.errors import ConfigurationError
 from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.interface import CheckpointProtocol
@@ -279,7 +279,7 @@ class RunConfig:
         interval = (CheckpointInterval, type(None))
         _check_type(self, "checkpoint_interval", interval, "checkpoint_interval=CheckpointInterval.parse('100ms')")
         if self.restart is not None:
-            example = "restart=NoRestart(), or another strategy of engine.checkpoint.restart"
+            example = "restart=NoRestart(), or another strategy of engine.checkpoint.restore.restart"
             _check_type(self, "restart", (RestartStrategy,), example)
 
     def _check_aligned_timeout(self, mode: str) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.checkpoint.messages import TaskId
+from engine.checkpoint.coordinator import TaskId
 
 
 class EndOfInput:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.messages import TaskId
-from engine.checkpoint.statistics import CheckpointStatistics
+from engine.checkpoint.coordinator import CheckpointStatistics, TaskId
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.elements.suggestions import nearest

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.completed_store import JobStatus
+from engine.checkpoint.coordinator import JobStatus
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import (
     ConfigurationError,

@@ -16,12 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.completed_store import JobStatus
-from engine.checkpoint.coordinator import CheckpointCoordinator
-from engine.checkpoint.coordinator_config import CoordinatorConfig
+from engine.checkpoint.coordinator import (
+    Acknowledge,
+    CheckpointCoordinator,
+    CheckpointGraph,
+    CoordinatorConfig,
+    Decline,
+    JobStatus,
+    TaskId,
+    TaskStatus,
+)
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.messages import Acknowledge, Decline, TaskId
-from engine.checkpoint.plan import CheckpointGraph, TaskStatus
 from engine.observe.events import AttemptStarted, Instrument
 from engine.runtime.acking import AckingRun
 from engine.runtime.attempt import build_tasks, replace_tasks
@@ -41,7 +46,7 @@ from engine.runtime.regions import Region
 from engine.runtime.savepoints import Savepoints
 
 if TYPE_CHECKING:
-    from engine.checkpoint.statistics import CheckpointStatistics
+    from engine.checkpoint.coordinator import CheckpointStatistics
     from engine.elements.operator_coordinator import CoordinatorError
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance

@@ -32,8 +32,8 @@ from engine.runtime.channel import Channel
 from engine.runtime.outputs import RecordWriter
 
 if TYPE_CHECKING:
-    from engine.checkpoint.channel_state import ChannelStateWriter
-    from engine.checkpoint.messages import TaskId
+    from engine.checkpoint.coordinator import TaskId
+    from engine.checkpoint.subtask import ChannelStateWriter
     from engine.graph.loops import LoopPlan
     from engine.graph.partitioner import Router
     from engine.graph.plan import ExecutionPlan

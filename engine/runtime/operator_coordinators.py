@@ -1,7 +1,7 @@
 """The operator coordinators of a job: fed by the job manager, cut from their subtasks at barriers, set back with them.
 
 Rules (Flink: ``OperatorCoordinatorHolder``; those about the gateways are told in
-:mod:`engine.checkpoint.operator_coordinators`, those that a coordinator relies on in
+:mod:`engine.checkpoint.coordinator.subtask_gateways`, those that a coordinator relies on in
 :mod:`engine.elements.operator_coordinator`)
 ----------------------------------------------------------------------------------------------------------------
 * An event travels as mail of the kernel. One of a subtask counts only while the attempt that sent it is neither failed
@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.checkpoint.operator_coordinators import CoordinatorGateways
+from engine.checkpoint.coordinator import CoordinatorGateways
 from engine.elements.errors import MalformedStateError, StateError
 from engine.elements.operator_coordinator import CoordinatorError, CoordinatorFactory, OperatorCoordinator
 from state_backends.base import CorruptStateError, StateBackendError, check_shape
 from state_backends.codec import default_codec
 
 if TYPE_CHECKING:
-    from engine.checkpoint.messages import TaskId
+    from engine.checkpoint.coordinator import TaskId
     from engine.graph.plan import OperatorPlan, VertexPlan
     from engine.runtime.job_manager import JobManager
 

@@ -24,7 +24,7 @@ from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event
 
 if TYPE_CHECKING:
-    from engine.checkpoint.channel_state import ChannelStateWriter
+    from engine.checkpoint.subtask import ChannelStateWriter
 
 Element = Batch | Event
 Numbered = tuple[int, Element]

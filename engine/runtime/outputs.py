@@ -15,7 +15,7 @@ from engine.graph.partitioner import Router
 from engine.runtime.channel import Channel
 
 if TYPE_CHECKING:
-    from engine.checkpoint.channel_state import ChannelStateWriter
+    from engine.checkpoint.subtask import ChannelStateWriter
     from engine.elements.events import CheckpointBarrier
 
 Emit = Callable[[Batch], None]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from engine.runtime.source_task import SourceTask
 
 if TYPE_CHECKING:
-    from engine.checkpoint.messages import TaskId
+    from engine.checkpoint.coordinator import TaskId
     from engine.runtime.async_snapshot import TaskSnapshot
     from engine.runtime.task import Task
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.messages import TaskId
+from engine.checkpoint.coordinator import TaskId
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan

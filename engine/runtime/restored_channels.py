@@ -17,12 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.state_mapping import (
-    ChannelStateEdge,
-    UnsupportedMappingError,
-    needs_filter,
-    plan_channel_state,
-)
+from engine.checkpoint.restore import ChannelStateEdge, UnsupportedMappingError, needs_filter, plan_channel_state
 from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.partitioner import CustomPartitioner, HashPartitioner

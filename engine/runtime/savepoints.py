@@ -1,7 +1,7 @@
 """The savepoints a user asks of a run, and what came of them; stopping the job with one of them.
 
 An order is data, like a kill: when, where to, in which format, and whether the job stops with it. What stopping means
-is decided by :class:`engine.checkpoint.stop_with_savepoint.StopWithSavepoint`.
+is decided by :class:`engine.checkpoint.coordinator.stop_with_savepoint.StopWithSavepoint`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.stop_with_savepoint import (
+from engine.checkpoint.coordinator import (
     FailGlobally,
     StartScheduler,
     StopFailed,
@@ -22,11 +21,12 @@ from engine.checkpoint.stop_with_savepoint import (
     TaskTermination,
     TriggerSynchronousSavepoint,
 )
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import JobFailedError, WeirError
 from engine.elements.events import SavepointFormat, StopMode
 
 if TYPE_CHECKING:
-    from engine.checkpoint.messages import TaskId
+    from engine.checkpoint.coordinator import TaskId
     from engine.runtime.job_manager import JobManager
 
 _LABEL = "savepoint "

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.shared_state_registry import SharedState
+from engine.checkpoint.coordinator import SharedState
 from engine.elements.errors import JobChangedError
 from state_backends.snapshots import (
     ChangelogKeyedStateHandle,

@@ -19,7 +19,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.barrier_handler import barrier_fingerprint
+from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import (
     CheckpointBarrier,

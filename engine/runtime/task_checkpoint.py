@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.channel_state import ChannelStateWriter
+from engine.checkpoint.barriers import AbortCheckpoint, TriggerSnapshot
+from engine.checkpoint.coordinator import Decline, SubtaskCheckpointMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.instructions import (
-    AbortCheckpoint,
+from engine.checkpoint.subtask import (
     AcknowledgeCheckpoint,
     BroadcastCancelMarker,
     CancelSnapshot,
+    ChannelStateWriter,
     DeclineCheckpoint,
     DiscardSnapshot,
     FailTask,
@@ -27,11 +28,9 @@ from engine.checkpoint.instructions import (
     NotifyOperatorsSubsumed,
     StopTask,
     TakeSnapshot,
+    TaskCheckpointProtocol,
     TaskInstructions,
-    TriggerSnapshot,
 )
-from engine.checkpoint.messages import Decline, SubtaskCheckpointMetrics
-from engine.checkpoint.task_protocol import TaskCheckpointProtocol
 from engine.elements.errors import WeirError
 from engine.elements.events import CancelCheckpointMarker
 from engine.elements.operator import Operator
@@ -42,7 +41,7 @@ from engine.runtime.operator_coordinators import BarrierProcessed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.checkpoint.instructions import AlignmentFinished, AlignmentMetrics
+    from engine.checkpoint.barriers import AlignmentFinished, AlignmentMetrics
     from engine.elements.events import CheckpointBarrier
     from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.channel import Channel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine import CheckpointInterval, CollectedResults, CollectSink, CostModel, Job, RunConfig, SequenceSource
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.runtime.execution import Execution
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage

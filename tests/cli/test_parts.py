@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from engine.cli.runs.directory import claim_directory, next_run_directory, write_report
 from engine.cli.settings import RunOptions, parse_params
 from engine.cli.settings.restarts import FORMS, parse_restart

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.alternating import AlternatingBarrierHandler
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import ChannelCapture, InputCapture
-from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers import AlternatingBarrierHandler, BarrierHandler, ChannelCapture, InputCapture
+from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.elements.batch import Batch
 from engine.runtime.channel import Channel
 from engine.runtime.output_queue import OutputQueue

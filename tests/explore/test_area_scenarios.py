@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.messages import IgnoredBecause
+from engine.checkpoint.coordinator import IgnoredBecause
 from engine.cli.cases import load_subject, load_subject_and_scenario
 from engine.cli.settings import load_job
 from engine.cli.verbs.explore import _promise_beyond, _swarm

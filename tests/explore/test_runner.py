@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.checkpoint.coordinator import CheckpointCoordinator
-from engine.checkpoint.state_mapping import UnsupportedMappingError
+from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError
 from engine.explore.case import FIFO, PCT, RANDOM, Case
 from engine.explore.concrete import concretised

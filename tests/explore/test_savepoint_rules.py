@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.ending import CheckpointEnding
+from engine.checkpoint.coordinator import RestoreMode
+from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.elements.events import CheckpointOptions
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
 from engine.explore.case import Setting

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.graph.job import Job

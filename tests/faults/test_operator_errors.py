@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.explore.case import Case
 from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject

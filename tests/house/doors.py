@@ -15,7 +15,7 @@ from textwrap import dedent
 
 from tests.house.determinism import Finding
 
-CONVERTED = ("state_backends", "engine.cli")
+CONVERTED = ("state_backends", "engine.checkpoint", "engine.cli")
 TOLD_APART = ("state_backends",)
 VERBS = "engine/cli/verbs/"  # named as users type them
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from engine.checkpoint.barriers import BlockChannel, ResumeChannels
+from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.instructions import BlockChannel, ResumeChannels
-from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
-from engine.checkpoint.task_protocol import TaskCheckpointProtocol
+from engine.checkpoint.subtask import TaskCheckpointProtocol
 from engine.runtime.async_snapshot import AsyncSnapshot
 from operators.source_operator import SourceOperator
 from tests.mutants.mutant import replaced, together

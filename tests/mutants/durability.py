@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.shared_state_registry import SharedStateRegistry, Unused
+from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry, Unused
 from state_backends.files import TEMPORARY_SUFFIX
 from state_backends.snapshots import checkpoint_streams, storage
 from tests.mutants.mutant import replaced

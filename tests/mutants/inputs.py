@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.runtime.task import Task
 from operators.joins import interval_join, regular_join
 from tests.mutants.mutant import replaced, together

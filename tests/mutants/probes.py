@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.shared_state_registry import SharedState, SharedStateRegistry
+from engine.checkpoint.barriers import AlignedBarrierHandler
+from engine.checkpoint.coordinator import CompletedCheckpoint, SharedState
+from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
 from engine.graph.job import Job
 from engine.protocols.acking.acker import Acker
@@ -55,8 +55,16 @@ from state_backends.changelog.history import LogHistory
 from state_backends.files import MemoryFileSystem
 from state_backends.rows import UploadHistory
 from state_backends.snapshots import FileStateHandle, StateScope
-from tests.checkpoint.coordinator_driver import SINK, SOURCE, CoordinatorDriver, ack, decline, driver_of, trigger
-from tests.checkpoint.test_coordinator_shared_state import deliver
+from tests.checkpoint.coordinator.coordinator_driver import (
+    SINK,
+    SOURCE,
+    CoordinatorDriver,
+    ack,
+    decline,
+    driver_of,
+    trigger,
+)
+from tests.checkpoint.coordinator.test_coordinator_shared_state import deliver
 from tests.operators.harness import START_NS, Harness
 from tests.state_backends.changelog.support import World, again
 from tests.state_backends.support import LIST

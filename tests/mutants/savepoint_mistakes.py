@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.ending import CheckpointEnding
-from engine.checkpoint.messages import NONE_SUBSUMED, NotifyComplete
+from engine.checkpoint.coordinator import NONE_SUBSUMED, CompletedCheckpoint, NotifyComplete
+from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding
 from engine.runtime.source_task import SourceTask
 from tests.mutants.mutant import replaced
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.ending import CheckpointEnding
-from engine.checkpoint.shared_state_registry import SharedStateRegistry, Unused
+from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding
+from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry, Unused
 from state_backends.changelog.history import LogHistory
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
 from state_backends.changelog.log import ChangeLog

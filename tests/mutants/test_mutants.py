@@ -106,8 +106,8 @@ def test_a_mutant_ends_with_its_block() -> None:
 
 def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     """Everything that any mutant replaces."""
-    from engine.checkpoint.shared_state_registry import SharedStateRegistry
-    from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
+    from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+    from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
     from engine.graph import partitioner
     from engine.runtime import restored_channels
     from engine.runtime.async_snapshot import AsyncSnapshot

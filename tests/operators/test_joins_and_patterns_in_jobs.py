@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.runtime.cost import CostModel

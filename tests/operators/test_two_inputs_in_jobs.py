@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from operators import aggregates
 from operators.functions import KeyedProcessContext

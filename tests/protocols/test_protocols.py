@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.at_least_once import AtLeastOnceTracker
-from engine.checkpoint.channel_capture import InputCapture
-from engine.checkpoint.instructions import BlockChannel, ResumeChannels, TriggerSnapshot
+from engine.checkpoint.barriers import (
+    AlignedBarrierHandler,
+    AtLeastOnceTracker,
+    BlockChannel,
+    InputCapture,
+    ResumeChannels,
+    TriggerSnapshot,
+)
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import AlignmentType, CheckpointBarrier
 from engine.protocols import (

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.checkpoint.coordinator import CheckpointStatistics, Spread, SubtaskCheckpointMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.messages import SubtaskCheckpointMetrics
-from engine.checkpoint.spread import Spread
-from engine.checkpoint.statistics import CheckpointStatistics
 from engine.elements.events import SnapshotKind
 from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.checkpoint.messages import SubtaskCheckpointMetrics
-from engine.checkpoint.statistics import CheckpointStatistics
+from engine.checkpoint.coordinator import CheckpointStatistics, SubtaskCheckpointMetrics
 from engine.elements.events import SnapshotKind
 from engine.report.report import error_entry, metrics_of
 from tests.report.runs import Run, make_run

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, Group
 
-from engine.checkpoint.statistics import CheckpointType
+from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointType
 from engine.report.tables import TABLE_WIDTH
 from engine.report.text import HISTORY_ROWS, NOTES, SUBTASK_ROWS, TASK_ROWS, note_lines, print_report, report_parts
 from tests.report.runs import make_run

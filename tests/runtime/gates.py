@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.alternating import AlternatingBarrierHandler
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
-from engine.checkpoint.channel_state import ChannelStateWriter
-from engine.checkpoint.instructions import AbortCheckpoint, AlignmentFinished, TriggerSnapshot
+from engine.checkpoint.barriers import (
+    AbortCheckpoint,
+    AlignedBarrierHandler,
+    AlignmentFinished,
+    AlternatingBarrierHandler,
+    BarrierHandler,
+    InputCapture,
+    TriggerSnapshot,
+)
+from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import AlignmentType, CheckpointBarrier, EndOfPartition, Watermark
 from engine.graph.plan import ChannelPlan

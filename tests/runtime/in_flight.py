@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.checkpoint.restart import FixedDelayRestart, RestartStrategy
+from engine.checkpoint.restore import FixedDelayRestart, RestartStrategy
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle

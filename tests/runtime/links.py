@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from engine.checkpoint.channel_capture import ChannelCapture
-from engine.checkpoint.channel_state import ChannelStateWriter
+from engine.checkpoint.barriers import ChannelCapture
+from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions
 from engine.graph.plan import ChannelPlan

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
 from engine.elements.operator import Operator

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, TaskState
 from engine.runtime.config import CheckpointInterval

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.channel_capture import CaptureStatus
+from engine.checkpoint.barriers.channel_capture import CaptureStatus
 from engine.elements.batch import Batch
 from engine.elements.events import (
     BarrierAnnouncement,

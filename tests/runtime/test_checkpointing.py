@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.messages import Acknowledge
-from engine.checkpoint.restart import FixedDelayRestart
-from engine.checkpoint.statistics import CheckpointStatus, CheckpointType
+from engine.checkpoint.coordinator import Acknowledge, CheckpointStatus
+from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointType
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import ConfigurationError
 from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.messages import TaskId
+from engine.checkpoint.coordinator import TaskId
 from engine.runtime.end_of_input import EndOfInput
 
 A0, A1, B0, SINK = (0, 0), (0, 1), (1, 0), (2, 0)

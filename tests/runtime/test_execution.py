@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, JobFailedError
 from engine.elements.operator import Operator

@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import (
-    ExponentialDelayRestart,
-    FailureRateRestart,
-    FixedDelayRestart,
-    NoRestart,
-)
+from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointAborted, CheckpointTriggered, TaskState

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint.coordinator import Acknowledge, Decline
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.messages import Acknowledge, Decline
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import Batch
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointTriggered, Send, TraceEvent

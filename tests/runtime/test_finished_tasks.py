@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
-from engine.checkpoint.restore import FinishedMarkersError
+from engine.checkpoint.restore import FixedDelayRestart
+from engine.checkpoint.restore.restore_plan import FinishedMarkersError
 from engine.elements.errors import JobFailedError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle

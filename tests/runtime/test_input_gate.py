@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.instructions import ResumeChannels
+from engine.checkpoint.barriers import ResumeChannels
 from engine.elements.events import (
     BarrierAnnouncement,
     CancelCheckpointMarker,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import Batch
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, Send, TaskState

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import StorageError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle

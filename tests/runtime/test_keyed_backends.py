@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError
 from engine.graph.job import Job
 from engine.observe.events import BackgroundWorkDone, TraceEvent

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.barriers import AlignedBarrierHandler, BarrierHandler, InputCapture
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError, JobFailedError
 from engine.elements.events import StopMode

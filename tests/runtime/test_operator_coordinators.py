@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import JobFailedError, JobGraphError
 from engine.elements.operator import Operator
 from engine.graph.job import Job

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval
 from engine.runtime.execution import ExecutionResult

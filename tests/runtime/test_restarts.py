@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import JobFailedError, KeyTypeMismatchError, MissingDependencyError
 from engine.elements.operator import Operator

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.job import Job

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
-from engine.checkpoint.restore import UnmatchedStateError
-from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.checkpoint.coordinator import RestoreMode
+from engine.checkpoint.restore import FixedDelayRestart, UnmatchedStateError
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, SnapshotKind
 from engine.graph.job import Job

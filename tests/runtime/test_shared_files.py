@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checkpoint.completed_store import CompletedCheckpoint
-from engine.checkpoint.messages import Acknowledge, DiscardAcknowledgedState, DiscardSharedState
-from engine.checkpoint.shared_state_registry import SharedState
+from engine.checkpoint.coordinator import (
+    Acknowledge,
+    CompletedCheckpoint,
+    DiscardAcknowledgedState,
+    DiscardSharedState,
+    SharedState,
+)
 from engine.graph.job import Job
 from engine.runtime.async_snapshot import TaskSnapshot
 from engine.runtime.execution import Execution

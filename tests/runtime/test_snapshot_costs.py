@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.messages import SubtaskCheckpointMetrics
+from engine.checkpoint.coordinator import SubtaskCheckpointMetrics
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job

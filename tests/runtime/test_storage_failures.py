@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint.coordinator import CheckpointStatus
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
-from engine.checkpoint.statistics import CheckpointStatus
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import JobFailedError, OutputAheadError, StateError, StorageError
 from engine.graph.job import Job
 from engine.observe.events import CheckpointAborted, Send, TraceEvent

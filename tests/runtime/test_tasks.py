@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError, UserFunctionError
 from engine.graph.job import Job
 from engine.observe.events import Receive, TaskState, TimerFired

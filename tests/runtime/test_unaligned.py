@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.statistics import CheckpointType
+from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointType
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.observe.events import CheckpointAborted, CheckpointCompleted
 from state_backends.files import FaultRule, FileFault

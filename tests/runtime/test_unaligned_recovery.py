@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
 from tests.runtime.in_flight import SINK_NS, Flight, named
 from tests.runtime.support import US, every

@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.events import StopMode
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import (

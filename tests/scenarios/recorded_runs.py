@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel

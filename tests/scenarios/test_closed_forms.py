@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.messages import TaskId
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.statistics import CheckpointRow
+from engine.checkpoint.coordinator import CheckpointRow, TaskId
+from engine.checkpoint.restore import NoRestart
 from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan
 from engine.graph.stream import Stream

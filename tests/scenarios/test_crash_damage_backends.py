@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.cli.runs import newest_usable
 from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.storage_directory import open_storage

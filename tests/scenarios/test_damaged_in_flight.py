@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgpack
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint.coordinator import CheckpointStatus
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.restart import FixedDelayRestart
-from engine.checkpoint.statistics import CheckpointStatus
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.events import CheckpointCompleted, SnapshotAcknowledged, SnapshotTaken, TaskState
 from engine.runtime.config import CheckpointInterval

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.checkpoint.coordinator import RestoreMode
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.checkpoint_files import SavepointRestore
 from state_backends.files import FileSystem, LocalFileSystem, write_atomically

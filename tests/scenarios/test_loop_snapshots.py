@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.state_mapping import UnsupportedMappingError
+from engine.checkpoint.restore import NoRestart, UnsupportedMappingError
 from engine.elements.errors import JobChangedError, JobFailedError
 from engine.elements.events import StopMode
 from engine.runtime.checkpoint_files import SavepointRestore

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError, UserFunctionError, WeirError
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig

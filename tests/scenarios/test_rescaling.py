@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.checkpoint.coordinator import RestoreMode
 from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import SNAPSHOTS
 from state_backends.snapshots import CheckpointStorage

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobChangedError
 from engine.graph.job import Job
 from engine.graph.stream import Stream

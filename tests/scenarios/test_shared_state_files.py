@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.checkpoint.coordinator import RestoreMode
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.runtime.checkpoint_files import SavepointRestore
 from operators.sinks import CollectedResults

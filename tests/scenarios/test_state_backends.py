@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.statistics import CheckpointStatus
+from engine.checkpoint.coordinator import CheckpointStatus
+from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.observe.events import BackgroundWorkDone, CheckpointCompleted, TraceEvent

@@ -147,7 +147,7 @@ def restore_from(path: str | None, claim_mode: str | None, backend: str) -> Save
     nothing to start from is there, :class:`engine.elements.errors.JobChangedError` when it is in a form that the state
     backend cannot read, and :class:`state_backends.base.StateBackendError` when its metadata is damaged.
     """
-    from engine.checkpoint.shared_state_registry import RestoreMode
+    from engine.checkpoint.coordinator import RestoreMode
     from engine.runtime.adopted_snapshot import check_claimable
     from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.shared_files import check_forms

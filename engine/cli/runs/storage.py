@@ -47,7 +47,7 @@ def hold_claimed(start: SavepointRestore | None) -> Iterator[None]:
 
     Raises :class:`StorageError` when a run is using that directory: it would lose what it may have to go back to.
     """
-    from engine.checkpoint.shared_state_registry import RestoreMode
+    from engine.checkpoint.coordinator import RestoreMode
 
     with ExitStack() as stack:
         if start is not None and start.mode is RestoreMode.CLAIM and checkpoint_id_of(start.path) is not None:

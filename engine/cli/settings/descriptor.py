@@ -88,7 +88,7 @@ class JobDescriptor:
 
     def restore_from(self) -> SavepointRestore | None:
         """The snapshot that the job was started from."""
-        from engine.checkpoint.shared_state_registry import RestoreMode
+        from engine.checkpoint.coordinator import RestoreMode
         from engine.runtime.checkpoint_files import SavepointRestore
 
         if self.restore_path is None:

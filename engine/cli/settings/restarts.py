@@ -14,7 +14,7 @@ from engine.elements.suggestions import nearest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.checkpoint.restart import RestartStrategy
+    from engine.checkpoint.restore import RestartStrategy
 
 FORMS = {
     "none": "none",
@@ -100,21 +100,21 @@ class _Parts:
 
 
 def _none(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restart import NoRestart
+    from engine.checkpoint.restore import NoRestart
 
     parts.limit(0)
     return NoRestart()
 
 
 def _fixed(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restart import FixedDelayRestart
+    from engine.checkpoint.restore import FixedDelayRestart
 
     parts.limit(2)
     return FixedDelayRestart(parts.count("attempts"), parts.duration_ns("delay"))
 
 
 def _exponential(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restart import ExponentialDelayRestart
+    from engine.checkpoint.restore import ExponentialDelayRestart
 
     parts.limit(5)
     plain = ExponentialDelayRestart()
@@ -129,7 +129,7 @@ def _exponential(parts: _Parts) -> RestartStrategy:
 
 
 def _rate(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restart import FailureRateRestart
+    from engine.checkpoint.restore import FailureRateRestart
 
     parts.limit(3)
     plain = FailureRateRestart()

@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.barrier_handler import barrier_fingerprint
-from engine.checkpoint.messages import Acknowledge
+from engine.checkpoint.barriers import barrier_fingerprint
+from engine.checkpoint.coordinator import Acknowledge
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier
 from engine.runtime.task import Task

@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.instructions import AlignmentMetrics
-from engine.checkpoint.messages import SubtaskCheckpointMetrics
-from engine.checkpoint.plan import CheckpointGraph
-from engine.checkpoint.requests import TriggerRequest
-from engine.checkpoint.statistics import SubtaskRow
+from engine.checkpoint.barriers import AlignmentMetrics
+from engine.checkpoint.coordinator import (
+    CheckpointGraph,
+    CoordinatorConfig,
+    SubtaskCheckpointMetrics,
+    SubtaskRow,
+    TriggerRequest,
+)
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
 from engine.explore.check.fingerprint import (
     WorldDigest,

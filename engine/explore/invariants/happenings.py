@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.messages import IgnoredBecause
+from engine.checkpoint.coordinator import IgnoredBecause
 from engine.elements.events import StopMode
 from engine.explore.invariants.base import EXACTLY_ONCE, Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import histories_of

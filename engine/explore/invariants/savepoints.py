@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.checkpoint.coordinator import RestoreMode
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.shared_state_registry import RestoreMode
 from engine.elements.events import StopMode
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of, storage_of

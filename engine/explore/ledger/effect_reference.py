@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.explore.ledger.entries import Origin, Place

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
+from engine.checkpoint.barriers import AlignedBarrierHandler, BarrierHandler, InputCapture
 from engine.elements.events import CheckpointOptions
 
 

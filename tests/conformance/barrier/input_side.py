@@ -10,24 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from engine.checkpoint.aligned import AlignedBarrierHandler
-from engine.checkpoint.alternating import AlternatingBarrierHandler
-from engine.checkpoint.at_least_once import AtLeastOnceTracker
-from engine.checkpoint.barrier_handler import BarrierHandler
-from engine.checkpoint.channel_capture import InputCapture
-from engine.checkpoint.channel_state import ChannelStateWriter
-from engine.checkpoint.instructions import (
+from engine.checkpoint.barriers import (
     AbortCheckpoint,
+    AlignedBarrierHandler,
     AlignmentFinished,
-    BroadcastCancelMarker,
-    CancelSnapshot,
-    TakeSnapshot,
-    TaskInstruction,
+    AlternatingBarrierHandler,
+    AtLeastOnceTracker,
+    BarrierHandler,
+    InputCapture,
     TriggerSnapshot,
 )
-from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
-from engine.checkpoint.task_protocol import TaskCheckpointProtocol
-from engine.checkpoint.unaligned import UnalignedBarrierHandler
+from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers.unaligned import UnalignedBarrierHandler
+from engine.checkpoint.subtask import (
+    BroadcastCancelMarker,
+    CancelSnapshot,
+    ChannelStateWriter,
+    TakeSnapshot,
+    TaskCheckpointProtocol,
+)
+from engine.checkpoint.subtask.task_instructions import TaskInstruction
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, EndOfData, EndOfPartition
 from engine.runtime.checkpointed_input_gate import CheckpointedInputGate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.checkpoint.barriers import AlignmentMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.instructions import AlignmentMetrics
 from engine.elements.events import AlignmentType, CheckpointBarrier
 
 NS_PER_MS = 1_000_000

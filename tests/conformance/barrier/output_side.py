@@ -5,7 +5,7 @@ Nothing leaves a queue but by ``poll``, which stands for the consumer. ``["ckpt"
 
 from __future__ import annotations
 
-from engine.checkpoint.channel_state import ChannelStateWriter
+from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfPartition, Watermark
 from engine.runtime.output_queue import Numbered

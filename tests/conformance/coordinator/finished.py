@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.completed_store import JobStatus
-from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.messages import Acknowledge, TaskId
-from engine.checkpoint.plan import (
+from engine.checkpoint.coordinator import (
+    Acknowledge,
     CheckpointEdge,
     CheckpointGraph,
+    CoordinatorConfig,
+    JobStatus,
+    TaskId,
+    TaskStatus,
+)
+from engine.checkpoint.coordinator.deployment import (
     PartlyFinishedUnionStateError,
     TasksNotRunningError,
-    TaskStatus,
     compute_checkpoint_plan,
     finished_state,
 )
 from engine.graph.channels import connections
-from tests.checkpoint.coordinator_driver import CoordinatorDriver
+from tests.checkpoint.coordinator.coordinator_driver import CoordinatorDriver
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 

@@ -6,17 +6,12 @@ import re
 from itertools import chain
 from typing import Any
 
-from engine.checkpoint.redistribution import OperatorStatePart, keyed_state_parts, redistribute_operator_state
-from engine.checkpoint.restore import (
-    MaxParallelismMismatchError,
-    RestoreTarget,
-    plan_restore,
-    resolve_max_parallelism_of_state,
-)
-from engine.checkpoint.state_mapping import (
+from engine.checkpoint.restore import RestoreTarget, UnsupportedMappingError, plan_restore
+from engine.checkpoint.restore.redistribution import OperatorStatePart, keyed_state_parts, redistribute_operator_state
+from engine.checkpoint.restore.restore_plan import MaxParallelismMismatchError, resolve_max_parallelism_of_state
+from engine.checkpoint.restore.state_mapping import (
     PARTITIONER_STATE_MAPPINGS,
     SubtaskStateMapper,
-    UnsupportedMappingError,
     redistribute_channel_state,
 )
 from state_backends.base import KeyGroupRange

@@ -5,21 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.checkpoint.completed_store import (
-    CheckpointsCleaner,
-    CompletedCheckpoint,
-    CompletedCheckpointStore,
-    JobStatus,
-    RetentionPolicy,
-)
-from engine.checkpoint.shared_state_registry import (
+from engine.checkpoint.coordinator import CompletedCheckpoint, JobStatus, RestoreMode, SharedState, SharingFilesStrategy
+from engine.checkpoint.coordinator.completed_store import CheckpointsCleaner, CompletedCheckpointStore, RetentionPolicy
+from engine.checkpoint.coordinator.shared_state_registry import (
     HandleMismatchError,
     RegistryClosedError,
-    RestoreMode,
-    SharedState,
     SharedStateError,
     SharedStateRegistry,
-    SharingFilesStrategy,
     UnknownPlaceholderError,
 )
 from engine.elements.events import SnapshotKind

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.checkpoint.completed_store import CompletedCheckpoint, JobStatus
-from engine.checkpoint.coordinator_config import CoordinatorConfig
-from engine.checkpoint.messages import (
+from engine.checkpoint.coordinator import (
     Acknowledge,
-    CoordinatorInstructions,
+    CheckpointEdge,
+    CheckpointGraph,
+    CompletedCheckpoint,
+    CoordinatorConfig,
     Decline,
     FailJob,
     IgnoredBecause,
+    JobStatus,
+    SharedState,
     TaskId,
     WriteMetadata,
 )
-from engine.checkpoint.plan import CheckpointEdge, CheckpointGraph
-from engine.checkpoint.requests import RequestedForm
-from engine.checkpoint.shared_state_registry import SharedState
+from engine.checkpoint.coordinator.coordinator_messages import CoordinatorInstructions
+from engine.checkpoint.coordinator.requests import RequestedForm
 from engine.elements.events import CheckpointOptions, SnapshotKind, StopMode
-from tests.checkpoint.coordinator_driver import CoordinatorDriver
+from tests.checkpoint.coordinator.coordinator_driver import CoordinatorDriver
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.coordinator.failures import UNLIMITED, reason_named
 from tests.conformance.coordinator.finished import status_of

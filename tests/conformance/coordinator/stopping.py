@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.checkpoint.stop_with_savepoint import (
+from engine.checkpoint.coordinator import (
     FailGlobally,
     StartScheduler,
     StopFailed,
@@ -12,6 +11,7 @@ from engine.checkpoint.stop_with_savepoint import (
     StopWithSavepoint,
     TaskTermination,
 )
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import StopMode
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 

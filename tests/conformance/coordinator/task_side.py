@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.checkpoint.instructions import (
+from engine.checkpoint.barriers import AlignmentMetrics
+from engine.checkpoint.coordinator import NONE_COMPLETED
+from engine.checkpoint.subtask import (
     AcknowledgeCheckpoint,
-    AlignmentMetrics,
     BroadcastCancelMarker,
     CancelSnapshot,
     NotifyOperatorsAborted,
     NotifyOperatorsComplete,
     NotifyOperatorsSubsumed,
     TakeSnapshot,
+    TaskCheckpointProtocol,
     TaskInstructions,
 )
-from engine.checkpoint.messages import NONE_COMPLETED
-from engine.checkpoint.task_protocol import DEFAULT_MAX_RECORDED_ABORTS, TaskCheckpointProtocol
+from engine.checkpoint.subtask.task_protocol import DEFAULT_MAX_RECORDED_ABORTS
 from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions, SnapshotKind
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.checkpoint.messages import Acknowledge
+from engine.checkpoint.coordinator import Acknowledge
 from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, Occasion, Strike
 from engine.runtime.faulted.interference import PROCESS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.instructions import BlockChannel, ResumeChannels
-from engine.checkpoint.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers import BlockChannel, ResumeChannels
+from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.explore.invariants import invariants_for
 from engine.explore.runner import run_case
 from engine.faults.fault import parse_fault

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from engine import CollectedResults, CostModel, Job, RunConfig, SequenceSource
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectLedger, Seen, findings, reference
 from engine.explore.ledger.findings import Finding
 from engine.observe.events import AttemptStarted

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from operators.sinks import CollectedResults
 from operators.sources import CollectionSource

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import NoRestart
-from engine.checkpoint.shared_state_registry import RestoreMode
+from engine.checkpoint.coordinator import RestoreMode
+from engine.checkpoint.restore import NoRestart
 from engine.elements.columns import ColumnBatch
 from engine.elements.errors import JobFailedError
 from engine.graph.job import Job

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import FixedDelayRestart, NoRestart
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, StorageError, UserFunctionError
 from engine.graph.job import Job

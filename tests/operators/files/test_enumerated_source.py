@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import StopMode
 from engine.graph.job import Job

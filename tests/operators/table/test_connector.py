@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.restart import FixedDelayRestart
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError, MalformedRecordError, UserFunctionError
 from engine.graph.job import Job
 from engine.runtime.execution import JOB_MANAGER

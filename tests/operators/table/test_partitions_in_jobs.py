@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine import Job, SequenceSource, WatermarkStrategy
-from engine.checkpoint.restart import NoRestart
+from engine.checkpoint.restore import NoRestart
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult

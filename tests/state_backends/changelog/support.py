@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.checkpoint.shared_state_registry import SharedState, SharedStateRegistry
+from engine.checkpoint.coordinator import SharedState
+from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
 from state_backends.api import BackendEnvironment, StateBackend
 from state_backends.base import LONG, BackgroundWork, KeyGroupRange, KeyType, key_group_for
 from state_backends.changelog import ChangelogStateBackend

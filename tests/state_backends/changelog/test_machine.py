@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from engine.checkpoint.shared_state_registry import SharedState, UnknownPlaceholderError
+from engine.checkpoint.coordinator import SharedState
+from engine.checkpoint.coordinator.shared_state_registry import UnknownPlaceholderError
 from state_backends.api import StateBackend
 from state_backends.base import KeyGroupRange, key_group_for
 from state_backends.base.key_groups import key_group_ranges

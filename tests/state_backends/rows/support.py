@@ -6,7 +6,8 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from engine.checkpoint.shared_state_registry import SharedState, SharedStateRegistry
+from engine.checkpoint.coordinator import SharedState
+from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
 from state_backends.base import KeyGroupRange
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.rows import IncrementalSnapshotStrategy, RestoredBase

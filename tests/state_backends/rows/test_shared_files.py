@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.checkpoint.shared_state_registry import UnknownPlaceholderError
+from engine.checkpoint.coordinator.shared_state_registry import UnknownPlaceholderError
 from state_backends.snapshots import IncrementalKeyedStateHandle, SnapshotType
 from tests.state_backends.rows.support import CHECKPOINT, FULL, SAVEPOINT, content_of, job_over, names
 

@@ -1,0 +1,127 @@
+"""When a checkpoint begins, what it waits for, when it is complete, and how long it is kept. ``coordinator`` takes the
+events; its docstring says what each of its parts does. ``coordinator_messages`` is what tasks send to it and what it
+answers. Beside it: ``subtask_gateways`` (events of operator coordinators around a barrier), ``stop_with_savepoint``,
+and ``checkpoint_statistics``, the table.
+"""
+
+from __future__ import annotations
+
+from engine.checkpoint.coordinator.checkpoint_statistics import (
+    CheckpointRow,
+    CheckpointStatistics,
+    CheckpointStatus,
+    RestoreRow,
+    SubtaskRow,
+    spreads,
+)
+from engine.checkpoint.coordinator.completed_store import CompletedCheckpoint, JobStatus
+from engine.checkpoint.coordinator.coordinator import FINAL_CHECKPOINT, CheckpointCoordinator
+from engine.checkpoint.coordinator.coordinator_config import CoordinatorConfig
+from engine.checkpoint.coordinator.coordinator_messages import (
+    NONE_COMPLETED,
+    NONE_SUBSUMED,
+    Acknowledge,
+    ArmPeriodicTimer,
+    ArmTimeout,
+    CoordinatorInstruction,
+    Decline,
+    DisarmPeriodicTimer,
+    DisarmTimeout,
+    DiscardAcknowledgedState,
+    DiscardCheckpoint,
+    DiscardPendingCheckpoint,
+    DiscardSharedState,
+    FailJob,
+    FinishedState,
+    IgnoredBecause,
+    InitializeLocation,
+    MessageIgnored,
+    NotifyAborted,
+    NotifyComplete,
+    NotifyCoordinatorsAborted,
+    NotifyCoordinatorsComplete,
+    RequestCompleted,
+    RequestFailed,
+    SendTrigger,
+    SnapshotOperatorCoordinators,
+    SubtaskCheckpointMetrics,
+    TaskId,
+    WriteMetadata,
+)
+from engine.checkpoint.coordinator.deployment import CheckpointEdge, CheckpointGraph, TaskStatus
+from engine.checkpoint.coordinator.requests import TriggerRequest
+from engine.checkpoint.coordinator.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
+from engine.checkpoint.coordinator.spread import Spread
+from engine.checkpoint.coordinator.stop_with_savepoint import (
+    FailGlobally,
+    StartScheduler,
+    StopFailed,
+    StopInstruction,
+    StopScheduler,
+    StopSucceeded,
+    StopWithSavepoint,
+    TaskTermination,
+    TriggerSynchronousSavepoint,
+)
+from engine.checkpoint.coordinator.subtask_gateways import CoordinatorGateways
+
+__all__ = [
+    "FINAL_CHECKPOINT",
+    "NONE_COMPLETED",
+    "NONE_SUBSUMED",
+    "Acknowledge",
+    "ArmPeriodicTimer",
+    "ArmTimeout",
+    "CheckpointCoordinator",
+    "CheckpointEdge",
+    "CheckpointGraph",
+    "CheckpointRow",
+    "CheckpointStatistics",
+    "CheckpointStatus",
+    "CompletedCheckpoint",
+    "CoordinatorConfig",
+    "CoordinatorGateways",
+    "CoordinatorInstruction",
+    "Decline",
+    "DisarmPeriodicTimer",
+    "DisarmTimeout",
+    "DiscardAcknowledgedState",
+    "DiscardCheckpoint",
+    "DiscardPendingCheckpoint",
+    "DiscardSharedState",
+    "FailGlobally",
+    "FailJob",
+    "FinishedState",
+    "IgnoredBecause",
+    "InitializeLocation",
+    "JobStatus",
+    "MessageIgnored",
+    "NotifyAborted",
+    "NotifyComplete",
+    "NotifyCoordinatorsAborted",
+    "NotifyCoordinatorsComplete",
+    "RequestCompleted",
+    "RequestFailed",
+    "RestoreMode",
+    "RestoreRow",
+    "SendTrigger",
+    "SharedState",
+    "SharingFilesStrategy",
+    "SnapshotOperatorCoordinators",
+    "Spread",
+    "StartScheduler",
+    "StopFailed",
+    "StopInstruction",
+    "StopScheduler",
+    "StopSucceeded",
+    "StopWithSavepoint",
+    "SubtaskCheckpointMetrics",
+    "SubtaskRow",
+    "TaskId",
+    "TaskStatus",
+    "TaskTermination",
+    "TriggerRequest",
+    "TriggerSynchronousSavepoint",
+    "WriteMetadata",
+    "spreads",
+]

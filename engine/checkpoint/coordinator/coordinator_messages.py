@@ -1,0 +1,332 @@
+"""What passes between tasks and coordinator, and what the coordinator tells its driver to do.
+
+Messages carry the attempt they were sent in; state handles are opaque here. Instructions are plain values, and the
+tuple they come in is the order of execution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from engine.checkpoint.coordinator.shared_state_registry import SharedState
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind
+
+TaskId = tuple[int, int]
+"""``(vertex index, subtask)``."""
+
+NONE_COMPLETED = 0
+"""``latest_completed_id`` while nothing has completed (Flink's value; real ids start at 1)."""
+
+NONE_SUBSUMED = -1
+"""``last_subsumed_id`` when a completion subsumed nothing that may be deleted (Flink's value)."""
+
+
+# --- tasks to coordinator -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskCheckpointMetrics:
+    """One subtask's row in the checkpoint table, under the names of Flink's (times in ns, sizes in bytes).
+
+    ``checkpointed_bytes``  written for this checkpoint; ``full_bytes``  including what earlier ones wrote;
+    ``processed_bytes``     taken by the task during alignment; ``persisted_bytes``  in-flight data in the snapshot.
+    """
+
+    start_delay_ns: int = 0
+    alignment_ns: int = 0
+    sync_ns: int = 0
+    async_ns: int = 0
+    checkpointed_bytes: int = 0
+    full_bytes: int = 0
+    processed_bytes: int = 0
+    persisted_bytes: int = 0
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether records in flight are part of the snapshot, whatever form the barrier had."""
+        return self.persisted_bytes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """A task's part of a checkpoint is durable (Flink: ``AcknowledgeCheckpoint``).
+
+    ``state``               whatever the driver needs to write it into the metadata, or to delete it; ``None`` = none;
+    ``operators_finished``  the task's operators had finished before the barrier, and it waits for its last completion;
+    ``finished_on_restore`` the task was restored as finished: it ran no operator;
+    ``uses_union_state``    the task holds union list state, which must not be partly finished;
+    ``shared``              the shared state among ``state``: uploads, and placeholders for earlier ones;
+    ``is_registered``       set by the coordinator: the registry looks after ``shared`` now, so that discarding this
+                            message deletes private files only. Until then its uploads go too, never placeholders.
+    """
+
+    checkpoint_id: int
+    attempt: int
+    task: TaskId
+    state: object = None
+    metrics: SubtaskCheckpointMetrics = SubtaskCheckpointMetrics()
+    operators_finished: bool = False
+    uses_union_state: bool = False
+    shared: tuple[SharedState, ...] = ()
+    is_registered: bool = False
+    finished_on_restore: bool = False
+
+    @property
+    def discardable_shared(self) -> tuple[object, ...]:
+        """Shared files that go when this message is discarded."""
+        if self.is_registered:
+            return ()
+        return tuple(state.handle for state in self.shared if state.handle is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A task will not take its part (Flink: ``DeclineCheckpoint``). ``cause`` is for the reader of the table, and so
+    are ``metrics``: what the task had measured by then (Flink: ``reportIncompleteStats``)."""
+
+    checkpoint_id: int
+    attempt: int
+    task: TaskId
+    reason: CheckpointFailureReason
+    cause: str = ""
+    metrics: SubtaskCheckpointMetrics | None = None
+
+
+# --- coordinator to driver ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPeriodicTimer:
+    """Call ``on_timer`` at ``at_ns``. Replaces the arming before; an outdated call is ignored anyway."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DisarmPeriodicTimer:
+    """The periodic timer is not needed any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTimeout:
+    """Call ``on_timeout(checkpoint_id)`` at ``at_ns``."""
+
+    checkpoint_id: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DisarmTimeout:
+    """The timeout of ``checkpoint_id`` is not needed any more; an outdated call is ignored anyway."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitializeLocation:
+    """Make the place where the snapshot goes; answer ``on_location_ready`` or ``on_location_failed``.
+
+    ``label``  of the request: the driver knows where the requester wants his savepoint.
+    """
+
+    checkpoint_id: int
+    kind: SnapshotKind
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOperatorCoordinators:
+    """Have these operator coordinators take their snapshot and close their gateways; answer
+    ``on_operator_coordinator_state`` for each, or ``on_preparation_failed``."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallMasterHooks:
+    """Call these hooks; answer ``on_master_hook_state`` for each, or ``on_preparation_failed``."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendTrigger:
+    """Send ``barrier`` to ``tasks``; report ``on_send_failed`` for a task that cannot be reached."""
+
+    barrier: CheckpointBarrier
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedState:
+    """What the metadata records about finished operators.
+
+    ``fully_finished_vertices``  all subtasks have finished: their state is dropped;
+    ``finished_subtasks``        finished ones of vertices that are only partly finished.
+    """
+
+    fully_finished_vertices: tuple[int, ...] = ()
+    finished_subtasks: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """All parts are here: make the checkpoint durable; answer ``on_metadata_written`` or ``on_metadata_failed``.
+
+    ``acknowledgements`` are ordered by task; ``options`` are those of the barriers. ``coordinator_states`` and
+    ``hook_states`` are those of operator coordinators and master hooks, with their names.
+    """
+
+    checkpoint_id: int
+    kind: SnapshotKind
+    timestamp_ns: int
+    acknowledgements: tuple[Acknowledge, ...]
+    finished: FinishedState
+    options: CheckpointOptions = field(default_factory=CheckpointOptions)
+    coordinator_states: tuple[tuple[str, object], ...] = ()
+    hook_states: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyComplete:
+    """Tell ``tasks`` that the checkpoint is durable."""
+
+    checkpoint_id: int
+    last_subsumed_id: int
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """Tell ``tasks`` that the checkpoint is given up, and which one completed last."""
+
+    checkpoint_id: int
+    latest_completed_id: int
+    reason: CheckpointFailureReason
+    tasks: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCoordinatorsComplete:
+    """Tell these operator coordinators that the checkpoint is durable. Aborts that it caused were told before."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCoordinatorsAborted:
+    """Tell these operator coordinators that the checkpoint is given up; their gateways open again."""
+
+    checkpoint_id: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardPendingCheckpoint:
+    """Delete what an aborted checkpoint received and its location; answer ``on_discarded``."""
+
+    checkpoint_id: int
+    acknowledgements: tuple[Acknowledge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardCheckpoint:
+    """Delete a completed checkpoint that is not retained any more; answer ``on_discarded``."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardAcknowledgedState:
+    """Delete the state in a message that no checkpoint takes. Nothing to answer."""
+
+    acknowledgement: Acknowledge
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardSharedState:
+    """Delete shared files that no retained checkpoint uses. Nothing to answer; a file that is gone already is fine
+    (a message that was late or came twice may have brought its name back)."""
+
+    handles: tuple[object, ...]
+
+
+class IgnoredBecause(Enum):
+    """Why a message changed nothing."""
+
+    OLDER_ATTEMPT = "it was sent in an older attempt"
+    DUPLICATE = "the task has acknowledged already"
+    UNKNOWN_TASK = "the task is not part of this checkpoint"
+    NOT_PENDING = "the checkpoint is not pending (any more)"
+    EXPIRED = "the checkpoint has expired"
+    DURABLE = "the checkpoint is, or may be, durable"
+    BEING_FINALIZED = "the checkpoint is being made durable"
+    SHUT_DOWN = "the coordinator has shut down"
+    UNKNOWN_SHARED_STATE = "it refers to shared state that does not exist (any more)"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIgnored:
+    """For the record: a message changed nothing, and why."""
+
+    message: Acknowledge | Decline
+    why: IgnoredBecause
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCompleted:
+    """The request with this label led to a durable snapshot."""
+
+    label: str
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """The request with this label failed; ``checkpoint_id`` is ``None`` when it never got an id."""
+
+    label: str
+    reason: CheckpointFailureReason
+    checkpoint_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """The failure budget is used up. Always the last instruction. ``task``: the one to blame, if any."""
+
+    reason: CheckpointFailureReason
+    checkpoint_id: int | None = None
+    task: TaskId | None = None
+
+
+CoordinatorInstruction = (
+    ArmPeriodicTimer
+    | DisarmPeriodicTimer
+    | ArmTimeout
+    | DisarmTimeout
+    | InitializeLocation
+    | SnapshotOperatorCoordinators
+    | CallMasterHooks
+    | SendTrigger
+    | WriteMetadata
+    | NotifyComplete
+    | NotifyAborted
+    | NotifyCoordinatorsComplete
+    | NotifyCoordinatorsAborted
+    | DiscardPendingCheckpoint
+    | DiscardCheckpoint
+    | DiscardAcknowledgedState
+    | DiscardSharedState
+    | MessageIgnored
+    | RequestCompleted
+    | RequestFailed
+    | FailJob
+)
+CoordinatorInstructions = tuple[CoordinatorInstruction, ...]
+Out = list[CoordinatorInstruction]
+"""What the parts of the coordinator append their instructions to."""

@@ -1,0 +1,60 @@
+"""A task in a loop inside a real input gate: the driver of the barrier vectors, with back edges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from engine.checkpoint.barriers import (
+    BackEdgeBarrierHandler,
+    BackEdgeTracker,
+    BarrierHandler,
+    InputCapture,
+    TriggerSnapshot,
+)
+from tests.conformance.barrier.input_side import InputReplay
+
+
+class LoopHead(InputReplay):
+    """The input side of the head of a loop: ``channels`` of them, those in ``back_edges`` lead back."""
+
+    def __init__(
+        self,
+        channels: int,
+        back_edges: Collection[int],
+        *,
+        after_tasks_finish: bool = True,
+        delivery: str = "eager",
+        timeout_ms: int | None = None,
+        at_least_once: bool = False,
+    ) -> None:
+        def handler(count: int, capture: InputCapture) -> BarrierHandler:
+            if at_least_once:
+                return BackEdgeTracker(count, after_tasks_finish, capture=capture, back_edges=back_edges)
+            return BackEdgeBarrierHandler(count, after_tasks_finish, capture=capture, back_edges=back_edges)
+
+        vector: dict[str, Any] = {
+            # Back edges are captured whatever the mode; barriers say themselves what they are.
+            "mode": "aligned_timeout",
+            "scope": "input",
+            "channels": channels,
+            "delivery": delivery,
+            "timeout_ms": timeout_ms,
+            "checkpoints_after_tasks_finish": after_tasks_finish,
+            "input": [],
+            "expect": {},
+        }
+        super().__init__(vector, handler)
+        self.is_at_least_once = at_least_once
+        if at_least_once:
+            self._vector = {**vector, "mode": "at_least_once"}
+
+    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+        """The cut is here; while back edges are logged, the checkpoint is not complete yet."""
+        barrier = due.barrier
+        if barrier.is_priority or not self._state.is_open(barrier.checkpoint_id):
+            super().trigger_snapshot(due)
+            return
+        self.observed.inflight.setdefault(barrier.checkpoint_id, [])
+        self.observed.checkpoint(barrier)
+        self._carry_out(self._protocol.on_snapshot_due(barrier, due.metrics), due)

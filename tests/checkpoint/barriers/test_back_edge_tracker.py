@@ -1,0 +1,272 @@
+"""The head of a loop, at-least-once: scenarios, by the instructions that each event leads to.
+
+Channels 0 and 1 come from outside, 2 and 3 lead back.
+"""
+
+from __future__ import annotations
+
+from engine.checkpoint.barriers import (
+    AbortCheckpoint,
+    AlignmentFinished,
+    AlignmentMetrics,
+    BackEdgeTracker,
+    InputCapture,
+    StartCapture,
+    StopCapture,
+    TriggerSnapshot,
+)
+from engine.checkpoint.barriers.at_least_once import MAX_PENDING_CHECKPOINTS
+from engine.checkpoint.barriers.handler_instructions import HandlerInstructions
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
+
+SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
+CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+ENDED = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
+
+
+class Head:
+    """The tracker, with a clock and a capture."""
+
+    def __init__(self, after_tasks_finish: bool = True) -> None:
+        self.capture = InputCapture(4)
+        self.tracker = BackEdgeTracker(4, after_tasks_finish, capture=self.capture, back_edges=(2, 3))
+        self.now_ns = 0
+
+    def barrier(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
+        """A barrier that was created at 0 is taken."""
+        self.capture.channels[channel].barrier_arrived(checkpoint_id)
+        return self._done(self.tracker.on_barrier(channel, _barrier(checkpoint_id), self.now_ns))
+
+    def cancel(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
+        """A cancel marker is taken."""
+        return self._done(self.tracker.on_cancel(channel, CancelCheckpointMarker(checkpoint_id), self.now_ns))
+
+    def end(self, channel: int) -> HandlerInstructions:
+        """A channel ends."""
+        return self._done(self.tracker.on_end_of_partition(channel, self.now_ns))
+
+    def trigger(self, checkpoint_id: int) -> HandlerInstructions:
+        """The coordinator triggers the task itself."""
+        return self._done(self.tracker.on_trigger(_barrier(checkpoint_id), self.now_ns))
+
+    def _done(self, instructions: HandlerInstructions) -> HandlerInstructions:
+        for instruction in instructions:
+            if isinstance(instruction, StartCapture):
+                for channel in self.tracker.captured_channels:
+                    self.capture.channels[channel].start(instruction.checkpoint_id)
+            if isinstance(instruction, StopCapture):
+                for capture in self.capture.channels:
+                    capture.stop(instruction.checkpoint_id)
+        self.tracker.validate()
+        assert self.tracker.blocked_channels == ()
+        return instructions
+
+
+def _barrier(checkpoint_id: int) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 0, CheckpointOptions(AlignmentType.AT_LEAST_ONCE))
+
+
+def trigger(checkpoint_id: int, *metrics: int) -> TriggerSnapshot:
+    """A snapshot that is due."""
+    return TriggerSnapshot(_barrier(checkpoint_id), AlignmentMetrics(*metrics))
+
+
+def finished(checkpoint_id: int, *metrics: int) -> AlignmentFinished:
+    """All barriers are here."""
+    return AlignmentFinished(checkpoint_id, AlignmentMetrics(*metrics))
+
+
+def logging(checkpoint_id: int = 1) -> Head:
+    """A head that logs its back edges for a checkpoint."""
+    head = Head()
+    head.barrier(0, checkpoint_id)
+    assert head.barrier(1, checkpoint_id) == (StartCapture(checkpoint_id), trigger(checkpoint_id))
+    return head
+
+
+def test_the_snapshot_waits_for_the_forward_channels_only() -> None:
+    """Then the back edges are logged until their barrier has come round; what was measured goes on until then."""
+    head = Head()
+    head.now_ns = 10
+    assert head.barrier(0, 1) == ()
+    head.tracker.on_bytes(7)
+    head.now_ns = 14
+    assert head.barrier(1, 1) == (StartCapture(1), trigger(1, 10, 4, 7))
+    assert head.tracker.captured_channels == (2, 3)
+    head.now_ns = 20
+    assert head.barrier(3, 1) == ()
+    assert head.tracker.captured_channels == (2,)
+    head.tracker.on_bytes(5)
+    head.now_ns = 30
+
+    assert head.barrier(2, 1) == (StopCapture(1), finished(1, 10, 20, 12))
+    assert head.tracker.pending_checkpoint_ids == ()
+
+
+def test_a_back_edge_whose_barrier_comes_early_needs_no_log() -> None:
+    """Nothing blocks it: what is behind the barrier may be counted twice."""
+    head = Head()
+    assert head.barrier(2, 1) == ()
+    head.barrier(0, 1)
+
+    assert head.barrier(1, 1) == (StartCapture(1), trigger(1))
+    assert head.tracker.captured_channels == (3,)
+
+
+def test_without_anything_to_log_the_snapshot_is_an_ordinary_one() -> None:
+    """All back edges were early."""
+    head = Head()
+    for channel in (2, 3, 0):
+        assert head.barrier(channel, 1) == ()
+
+    assert head.barrier(1, 1) == (trigger(1),)
+    assert head.tracker.pending_checkpoint_ids == ()
+
+
+def test_a_newer_snapshot_subsumes_the_log() -> None:
+    """There is one log at a time."""
+    head = logging()
+    assert head.barrier(0, 2) == ()
+    assert head.tracker.pending_checkpoint_ids == (1, 2)
+
+    assert head.barrier(1, 2) == (
+        StopCapture(1, failed=True),
+        AbortCheckpoint(1, SUBSUMED),
+        StartCapture(2),
+        trigger(2),
+    )
+    assert head.barrier(2, 1) == ()
+    assert head.tracker.pending_checkpoint_ids == (2,)
+
+
+def test_a_newer_barrier_on_a_back_edge_ends_a_log_that_nothing_else_would_end() -> None:
+    """Its own barrier was dropped on the way round, without a word; where it has come already, nothing is lost."""
+    head = logging()
+    assert head.barrier(2, 1) == ()
+    assert head.barrier(2, 2) == ()
+
+    assert head.barrier(3, 2) == (StopCapture(1, failed=True), AbortCheckpoint(1, SUBSUMED))
+    head.barrier(0, 2)
+    assert head.barrier(1, 2) == (trigger(2),)
+
+
+def test_a_newer_barrier_that_waits_on_a_back_edge_refuses_the_log() -> None:
+    """It has arrived, but was not taken yet: the end of the log could not be told any more."""
+    head = Head()
+    head.barrier(0, 1)
+    head.capture.channels[3].barrier_arrived(2)
+
+    assert head.barrier(1, 1) == (AbortCheckpoint(1, SUBSUMED),)
+    assert head.barrier(3, 2) == ()
+
+
+def test_a_cancel_marker_goes_round_once() -> None:
+    """It ends the log; when it comes back it says nothing new, though a single open channel remembers nothing."""
+    head = logging()
+    head.end(1)
+
+    assert head.cancel(2, 1) == (StopCapture(1, failed=True), AbortCheckpoint(1, CANCELLED))
+    assert head.cancel(2, 1) == head.cancel(3, 1) == head.cancel(0, 1) == ()
+
+    single = Head()
+    single.end(1)
+    for channel in (0, 2, 3):
+        single.barrier(channel, 1)
+    assert single.cancel(0, 1) == ()
+
+
+def test_a_cancel_marker_from_outside_ends_the_log_of_its_checkpoint_and_of_older_ones() -> None:
+    """For the one that is logged, and for a newer one, which is reported last."""
+    same, newer = logging(), logging()
+
+    assert same.cancel(0, 1) == (StopCapture(1, failed=True), AbortCheckpoint(1, CANCELLED))
+    assert newer.cancel(0, 2) == (
+        StopCapture(1, failed=True),
+        AbortCheckpoint(1, CANCELLED),
+        AbortCheckpoint(2, CANCELLED),
+    )
+
+
+def test_a_cancel_marker_on_a_back_edge_ahead_of_the_snapshot_is_remembered() -> None:
+    """The checkpoint is given up when its snapshot is due; older ones are not concerned."""
+    head = Head()
+    assert head.cancel(2, 2) == ()
+    head.barrier(0, 1)
+    assert head.barrier(1, 1) == (StartCapture(1), trigger(1))
+    head.barrier(0, 2)
+
+    assert head.barrier(1, 2) == (
+        StopCapture(1, failed=True),
+        AbortCheckpoint(1, SUBSUMED),
+        AbortCheckpoint(2, CANCELLED),
+    )
+
+
+def test_a_snapshot_is_due_once() -> None:
+    """A single open channel would trigger again with each barrier of an id, and so would the coordinator."""
+    head = Head()
+    head.end(1)
+    assert head.barrier(0, 1) == (StartCapture(1), trigger(1))
+
+    assert head.barrier(0, 1) == head.trigger(1) == ()
+
+
+def test_the_end_of_a_channel_counts_as_its_barrier() -> None:
+    """The last forward channel makes the snapshot due, the last back edge ends the log."""
+    head = Head()
+    head.barrier(0, 1)
+    assert head.end(1) == (StartCapture(1), trigger(1))
+    assert head.end(2) == ()
+
+    assert head.end(3) == (StopCapture(1), finished(1))
+
+
+def test_ends_abort_everything_when_they_do_not_count_as_barriers() -> None:
+    """Checkpoints after tasks finish are switched off: the log dies, and what the tracker has pending."""
+    head = Head(after_tasks_finish=False)
+    head.barrier(0, 1)
+    head.barrier(1, 1)
+    head.barrier(0, 2)
+
+    assert head.end(1) == (StopCapture(1, failed=True), AbortCheckpoint(1, ENDED), AbortCheckpoint(2, ENDED))
+
+
+def test_a_trigger_is_the_cut_when_no_forward_channel_is_open() -> None:
+    """The loop goes on when all input has ended, and takes checkpoints."""
+    head = Head()
+    head.end(0)
+    head.end(1)
+    head.now_ns = 5
+
+    assert head.trigger(1) == (StartCapture(1), trigger(1, 5))
+    assert head.barrier(2, 1) == ()
+    assert head.barrier(3, 1) == (StopCapture(1), finished(1, 5))
+
+
+def test_notes_are_few() -> None:
+    """Barriers that come round for nothing do not pile up; the oldest is forgotten."""
+    head = Head()
+    for checkpoint_id in range(MAX_PENDING_CHECKPOINTS + 1):
+        head.barrier(2, checkpoint_id)
+
+    noted = head.tracker.fingerprint()[4]
+    assert isinstance(noted, tuple)
+    assert [checkpoint_id for checkpoint_id, _ in noted] == list(range(1, MAX_PENDING_CHECKPOINTS + 1))
+
+
+def test_closing_forgets_the_log() -> None:
+    """Nobody is told."""
+    head = logging()
+    head.tracker.close()
+
+    assert head.tracker.pending_checkpoint_ids == ()
+    assert head.barrier(2, 1) == ()
+
+
+def test_a_note_is_in_the_fingerprint() -> None:
+    """Two heads that would go on differently look different."""
+    one, other = Head(), Head()
+    one.barrier(2, 1)
+
+    assert one.tracker.fingerprint() != other.tracker.fingerprint()

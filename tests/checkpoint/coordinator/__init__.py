@@ -1,0 +1,1 @@
+"""Claims about the checkpoint coordinator and its parts."""

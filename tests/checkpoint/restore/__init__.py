@@ -1,0 +1,1 @@
+"""Claims about what comes after a failure: restarts, and who gets which state."""

@@ -1,0 +1,1 @@
+"""Claims about the part of a subtask in a checkpoint."""
