@@ -32,7 +32,7 @@ from engine.elements.events import CheckpointBarrier, CheckpointOptions
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerSettings:
+class PipelineSettings:
     """What is the same for all checkpoints of a job.
 
     ``options``  what the barriers of an ordinary checkpoint carry; ``timeout_ns``, ``after_tasks_finish`` as in
@@ -58,7 +58,7 @@ class TriggerPipeline:
 
     def __init__(
         self,
-        settings: TriggerSettings,
+        settings: PipelineSettings,
         deployment: Deployment,
         pending: PendingSet,
         deletions: Deletions,
