@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from engine.checkpoint.messages import Acknowledge, Decline
+from engine.checkpoint.coordinator import Acknowledge, Decline
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.events import Instrument
 from engine.protocols.interface import CheckpointProtocol

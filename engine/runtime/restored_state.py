@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.plan import CheckpointGraph
+from engine.checkpoint.coordinator import CheckpointGraph
 from engine.checkpoint.restore import (
     RestorePlan,
     RestoreTarget,

@@ -57,7 +57,7 @@ from engine.checkpoint.coordinator.requests import (
 from engine.checkpoint.coordinator.retained_checkpoints import Deletions, RetainedCheckpoints
 from engine.checkpoint.coordinator.schedule import PeriodicSchedule
 from engine.checkpoint.coordinator.task_messages import TaskMessages
-from engine.checkpoint.coordinator.trigger_pipeline import TriggerPipeline, PipelineSettings
+from engine.checkpoint.coordinator.trigger_pipeline import PipelineSettings, TriggerPipeline
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointOptions, SavepointFormat, StopMode
 
@@ -106,7 +106,9 @@ class CheckpointCoordinator:
             operator_coordinators,
         )
         self._trigger = TriggerPipeline(
-            PipelineSettings(options, config.timeout_ns, config.after_tasks_finish, operator_coordinators, master_hooks),
+            PipelineSettings(
+                options, config.timeout_ns, config.after_tasks_finish, operator_coordinators, master_hooks
+            ),
             self.deployment,
             self.pending,
             self._deletions,
