@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
-from engine.runtime.acked_channel import AckedChannel
-from engine.runtime.acked_task import AckedRouter, AckedTask, SpoutTask
 from engine.runtime.channel import Channel
 from engine.runtime.loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.outputs import RecordWriter
@@ -18,7 +16,7 @@ from engine.runtime.task import Task
 from engine.runtime.watched import WatchedRouter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from engine.graph.plan import ExecutionPlan, SubtaskPlan
     from engine.runtime.environment import TaskEnvironment
@@ -41,7 +39,7 @@ def build_tasks(
     """
     chosen = frozenset(only) if only is not None else None
     tasks = [
-        _task_class(plan, subtask, environment)(subtask, plan.vertices[subtask.vertex], environment)
+        _task_class(plan, subtask)(subtask, plan.vertices[subtask.vertex], environment)
         for subtask in plan.subtasks
         if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
@@ -51,7 +49,7 @@ def build_tasks(
         task_id: environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)) for task_id, task in by_id.items()
     }
     classes = channel_classes(plan)
-    usual = Channel if environment.acking is None else AckedChannel
+    usual = Channel if environment.tracking is None else environment.tracking.channel_class
     channels = {
         channel.index: classes.get(channel.index, usual)(
             channel,
@@ -69,10 +67,6 @@ def build_tasks(
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
     }
-    if environment.acking is not None:
-        for one in channels.values():
-            assert isinstance(one, AckedChannel), one.name
-            one.begin()
     loops = build_loops(plan, by_id, channels)
     for task in tasks:
         task.loop = loops.get(task.task_id)
@@ -85,32 +79,20 @@ def build_tasks(
     return by_id
 
 
-def replace_tasks(
-    plan: ExecutionPlan, environment: TaskEnvironment, ids: Collection[TaskId], tasks: Mapping[TaskId, Task]
-) -> dict[TaskId, Task]:
-    """Successors of some of ``tasks``, which are dead, on their channels; none is started. Only in mode ``acking``."""
-    assert environment.acking is not None, "channels of other modes die with their tasks"
-    statistics = environment.acking.statistics
-    replaced: dict[TaskId, Task] = {}
-    for task_id in ids:
-        dead = tasks[task_id]
-        task = replaced[task_id] = _task_class(plan, dead.plan, environment)(dead.plan, dead.vertex, environment)
-        outputs = {channel.index: channel for writer in dead.writers for channel in writer.channels}
-        for channel in outputs.values():
-            assert isinstance(channel, AckedChannel), channel.name
-            channel.sender_replaced(task)
-        task.wire(dead.inputs, _writers(plan, task, outputs, environment, None))
-        for channel in task.inputs:
-            assert isinstance(channel, AckedChannel), channel.name
-            statistics.lost += channel.receiver_replaced()
-    return replaced
+def replaced_task(
+    plan: ExecutionPlan, environment: TaskEnvironment, dead: Task, outputs: Iterable[Channel]
+) -> Task:
+    """The successor of a task on its channels, which outlive it."""
+    task = _task_class(plan, dead.plan)(dead.plan, dead.vertex, environment)
+    channels = {channel.index: channel for channel in outputs}
+    for channel in channels.values():
+        channel.sender_replaced(task)
+    task.wire(dead.inputs, _writers(plan, task, channels, environment, None))
+    return task
 
 
-def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan, environment: TaskEnvironment) -> type[Task]:
-    is_source = plan.vertices[subtask.vertex].is_source
-    if environment.acking is not None:
-        return SpoutTask if is_source else AckedTask
-    return SourceTask if is_source else Task
+def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan) -> type[Task]:
+    return SourceTask if plan.vertices[subtask.vertex].is_source else Task
 
 
 def _restore_channels(
@@ -159,8 +141,8 @@ def _writers(
         router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
         if environment.provenance is not None:
             router = WatchedRouter(router, task)
-        elif isinstance(task, AckedTask):
-            router = AckedRouter(router, task)
+        elif task.tracking is not None:
+            router = task.tracking.router(router)
         unaligned = edge.supports_unaligned
         if edge.is_feedback:
             assert loop is not None, edge

@@ -177,6 +177,12 @@ class Channel(OutputQueue):
         else:
             self._send((self._next_number(batch, count), batch), count)
 
+    def sender_replaced(self, sender: Task) -> None:
+        """``sender`` sends from now on."""
+        self.sender = sender
+        if self.full:
+            sender.full_outputs += 1
+
     def put_event(self, event: Event) -> None:
         """Send an event other than a barrier; needs no credit."""
         self._send((self._next_number(event, 0), event), 0)

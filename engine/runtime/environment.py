@@ -20,11 +20,11 @@ from state_backends.snapshots import ChannelName
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.observe.provenance import Provenance
-    from engine.runtime.acking import AckingRun
     from engine.runtime.hook import RunHook
     from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
     from engine.runtime.post import Post
     from engine.runtime.task import Task
+    from engine.runtime.tracking import RunTracking
     from state_backends.local import LocalStateStores
     from state_backends.snapshots import CheckpointLocation, CheckpointStorage
 
@@ -106,8 +106,8 @@ class TaskEnvironment:
     """Absent when nobody interferes."""
     provenance: Provenance | None = None
     """Who is told what caused what, if anybody is."""
-    acking: AckingRun | None = None
-    """Who tracks records, if anybody does."""
+    tracking: RunTracking | None = None
+    """Absent when records are not tracked."""
     local_state: LocalStateStores | None = None
     """Where tasks keep copies of their state, if they do."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)

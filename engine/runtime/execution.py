@@ -12,7 +12,7 @@ from engine.elements.events import SavepointFormat, StopMode
 from engine.elements.suggestions import nearest
 from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.runtime.acking import check_acking
+from engine.runtime.acking.run import AckingRun, check_acking
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.faulted.deaths import Deaths
@@ -155,6 +155,11 @@ class Execution:
             )
         file_system = LocalFileSystem() if file_system is None else file_system
         self.deaths = Deaths(self.kernel)
+        hook = None if interference is None else RunFaults(interference, self.kernel, self.deaths)
+        acking = None
+        if config.protocol.tracks_records:
+            instrument = self._instrument
+            acking = AckingRun(plan, config, kernel=self.kernel, storage=storage, instrument=instrument, hook=hook)
         self.manager = JobManager(
             plan,
             config,
@@ -166,7 +171,8 @@ class Execution:
             incarnation=incarnation,
             instrument=self._instrument,
             choices=self.choices,
-            hook=None if interference is None else RunFaults(interference, self.kernel, self.deaths),
+            hook=hook,
+            acking=acking,
             provenance=provenance,
         )
         self.deaths.manager = self.manager

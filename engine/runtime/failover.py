@@ -41,7 +41,7 @@ from engine.elements.errors import (
     StorageError,
     WeirError,
 )
-from engine.runtime.acking import ReplayLimitError, UnacknowledgedError
+from engine.protocols.acking.errors import ReplayLimitError, UnacknowledgedError
 from engine.runtime.job_state import ENDED, FAILED, RECOVERING, RESTARTING, RUNNING
 from engine.runtime.regions import failover_regions, single_task_regions
 from state_backends.base import StateBackendError

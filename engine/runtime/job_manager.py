@@ -28,8 +28,7 @@ from engine.checkpoint.coordinator import (
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.observe.events import AttemptStarted, Instrument
-from engine.runtime.acking import AckingRun
-from engine.runtime.attempt import build_tasks, replace_tasks
+from engine.runtime.attempt import build_tasks
 from engine.runtime.checkpoint_driver import CheckpointDriver
 from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from engine.elements.operator_coordinator import CoordinatorError
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
+    from engine.runtime.acking.run import AckingRun
     from engine.runtime.choices import ChoiceRecorder
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
@@ -93,6 +93,7 @@ class JobManager:
         instrument: Instrument | None,
         choices: ChoiceRecorder,
         hook: RunHook | None = None,
+        acking: AckingRun | None = None,
         provenance: Provenance | None = None,
     ) -> None:
         self.config = config
@@ -128,18 +129,9 @@ class JobManager:
         self.losses: dict[str, None] = {}
         self.post = Post(kernel, hook, self)
         self.tasks: dict[TaskId, Task] = {}
-        self.acking: AckingRun | None = None
-        if config.protocol.tracks_records:
-            self.acking = AckingRun(
-                plan,
-                config,
-                kernel=kernel,
-                storage=storage,
-                instrument=instrument,
-                note=self.note,
-                tasks=self._task_named,
-                hook=hook,
-            )
+        self.acking = acking
+        if acking is not None:
+            acking.attach(self.note, self._task_named)
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
         self.coordinators = OperatorCoordinators(self)
@@ -245,7 +237,7 @@ class JobManager:
                 only=None if everything else ids,
             )
         else:
-            tasks = replace_tasks(self.plan, self._environment(), ids, self.tasks)
+            tasks = self.acking.replace_tasks(self.plan, self._environment(), ids, self.tasks)
         names = None if everything else tuple(task.name for task in tasks.values())
         self.restores.append(Restore(self.attempt, checkpoint_id, now, problems, names))
         if self.instrument is not None:
@@ -326,7 +318,7 @@ class JobManager:
             debloating=self.config.debloating,
             hook=self.hook,
             provenance=self._provenance,
-            acking=self.acking,
+            tracking=self.acking,
         )
 
     def _task_named(self, name: str) -> Task | None:

@@ -61,6 +61,9 @@ _TAKEN_BY = {
     "notify_rest": "checkpointing",
     "acknowledge_late": "checkpointing",
     "release_watermarks": "hook",
+    "acker_reply": "spout",
+    "acking_tick": "spout",
+    "commit_offsets": "spout",
 }
 """Mail for a part of the task; all other mail names a method of the task itself."""
 
@@ -128,6 +131,7 @@ class Task:
         """When the time is over that operators have charged for what they have done."""
         self.hook: TaskHook | None = None if environment.hook is None else environment.hook.for_task(self)
         self.around: Around = nothing_around if self.hook is None else self.hook.around
+        self.tracking = None if environment.tracking is None else environment.tracking.for_task(self)
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -168,6 +172,8 @@ class Task:
 
     def _receiver(self, channel: Channel) -> Callable[[Batch], None]:
         receive = self.chain.receiver(self.environment.target_input(channel.plan.edge))
+        if self.tracking is not None:
+            return self.tracking.receiver(receive)
         return receive if self.watched is None else self.watched.receiver(receive)
 
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
@@ -612,6 +618,8 @@ class Task:
     def _set_state(self, state: str, cause: Exception | None = None) -> None:
         self.state = state
         self.trace_state(state, cause)
+        if self.tracking is not None and state in (FAILED, CANCELED):
+            self.tracking.task_died()
 
     def trace_state(self, state: str, cause: Exception | None = None) -> None:
         """Tell the instrument in which state the task is."""
@@ -675,4 +683,5 @@ class Task:
             self.checkpointing.fingerprint(),
             None if self.loop is None else self.loop.fingerprint(),
             None if self.hook is None else self.hook.fingerprint(),
+            None if self.tracking is None else self.tracking.fingerprint(),
         )

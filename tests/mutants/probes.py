@@ -20,8 +20,8 @@ from engine.protocols.acking.messages import Ack, Init
 from engine.protocols.acking.progress import SplitProgress
 from engine.protocols.acking.spout import SpoutBook
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.runtime import acked_task
-from engine.runtime.acker_task import AckerTask
+from engine.runtime.acking import bolt
+from engine.runtime.acking.acker_task import AckerTask
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from operators.databases.memory_database import MemoryDatabase
@@ -396,7 +396,7 @@ def tree_with_a_child() -> object:
     acker, parent = Acker(), AnchoredTuple({7: 3})
     acker.receive(Init(7, 3, "spout"))
     parent.out = 5
-    return [acker.receive(message) is None for message in acked_task.acks_of(parent)]
+    return [acker.receive(message) is None for message in bolt.acks_of(parent)]
 
 
 def timed_out_root() -> object:

@@ -10,7 +10,7 @@ from engine.protocols.acking.acker import Acker
 from engine.protocols.acking.messages import Ack
 from engine.protocols.acking.progress import SplitProgress
 from engine.protocols.acking.spout import SpoutBook
-from engine.runtime import acked_task
+from engine.runtime.acking import bolt
 from tests.mutants.mutant import replaced
 
 
@@ -22,7 +22,7 @@ def acked_before_its_children() -> Iterator[None]:
         own = [Ack(root, edge) for root, edge in one.edges.items()]
         return [*own, *(Ack(root, one.out) for root in one.edges if one.out)]
 
-    with replaced(acked_task, acks_of=separately):
+    with replaced(bolt, acks_of=separately):
         yield
 
 

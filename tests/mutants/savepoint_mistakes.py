@@ -53,7 +53,7 @@ def suspended_job_drains() -> Iterator[None]:
 
     def draining(task: Any, barrier: Any) -> None:
         if barrier.options.stop is not None and not task.input_ended:
-            task._end_stream()
+            task.end_stream()
         trigger_checkpoint(task, barrier)
 
     with replaced(SourceTask, trigger_checkpoint=draining):

@@ -10,7 +10,7 @@ import pytest
 
 from engine.elements.errors import StateError, StorageError
 from engine.graph.job import Job
-from engine.runtime.acking import OFFSETS_FILE_NAME, AckingRun
+from engine.runtime.acking.run import OFFSETS_FILE_NAME, AckingRun
 from engine.runtime.config import RunConfig
 from engine.runtime.kernel import Kernel
 from engine.runtime.restored_state import take_over_state
@@ -70,15 +70,8 @@ def test_offsets_of_acked_sources_are_checked() -> None:
     storage = CheckpointStorage(fs, "/state", "acked")
 
     def acking() -> AckingRun:
-        return AckingRun(
-            job.plan(),
-            RunConfig(mode="acking"),
-            kernel=Kernel(),
-            storage=storage,
-            instrument=None,
-            note=lambda text: None,
-            tasks=lambda name: None,
-        )
+        config = RunConfig(mode="acking")
+        return AckingRun(job.plan(), config, kernel=Kernel(), storage=storage, instrument=None)
 
     acking().commit("numbers", {"sequence-0-of-1": (5, False)})
     path = f"{storage.job_dir}/{OFFSETS_FILE_NAME}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.elements.batch import Batch
 from engine.elements.events import EndOfData, EndOfPartition, Watermark, WatermarkStatus
 from engine.graph.plan import ChannelPlan
-from engine.runtime.acked_channel import AckedChannel
+from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.cost import CostModel
 from tests.runtime.links import INDEX, End, Link, flat, records
 
@@ -35,7 +35,7 @@ class AckedLink(Link):
             capacity=capacity,
             attempt=1,
             instrument=self.seen.append,
-        ).begin()
+        )
         self.channel.gate = self.receiver  # type: ignore[assignment]
 
     def replace_receiver(self) -> int:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from engine.protocols.acking.messages import Ack, Init, Reply
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.runtime.acker_task import AckerTask
+from engine.runtime.acking.acker_task import AckerTask
 from engine.runtime.kernel import Kernel
 
 TIMEOUT_NS = 1_000

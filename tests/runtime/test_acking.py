@@ -15,8 +15,9 @@ from engine.graph.job import Job
 from engine.observe.events import AckingMessage, RecordReplayed
 from engine.observe.message_counter import MessageCounter
 from engine.observe.trace import TraceDigest
+from engine.protocols.acking.errors import ReplayLimitError, UnacknowledgedError
 from engine.report.messages import message_counts
-from engine.runtime.acking import OFFSETS_FILE_NAME, ReplayLimitError, UnacknowledgedError
+from engine.runtime.acking.run import OFFSETS_FILE_NAME
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution

@@ -371,7 +371,7 @@ def test_a_zombie_can_neither_end_nor_run_for_the_job() -> None:
     manager.source_backlog(task, True)
     source = next(task for task in manager.tasks.values() if task.name == SOURCE)
     source.disowned = True
-    source._count(5)
+    source.count(5)
 
     task.disowned = source.disowned = False
     assert manager.source_records == 0

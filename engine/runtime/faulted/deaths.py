@@ -16,7 +16,7 @@ from engine.runtime.faulted.task_faults import Pause, TaskFaults
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.runtime.acker_task import AckerTask
+    from engine.runtime.acking.acker_task import AckerTask
     from engine.runtime.job_manager import JobManager
     from engine.runtime.kernel import Kernel
 

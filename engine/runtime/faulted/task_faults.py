@@ -78,7 +78,7 @@ class TaskFaults:
         self._deaths = deaths
         self._is_reached = False
         """Whether a zombie has learned that it is one."""
-        self._outlives_nothing = task.environment.acking is not None
+        self._outlives_nothing = task.environment.tracking is not None
         """Whether its successor takes over its channels at once, so that there are no zombies."""
         self._kept_back: list[tuple[int, Watermark | WatermarkStatus]] = []
         """What is kept from the task for a while: input channel and element."""

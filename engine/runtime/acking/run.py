@@ -18,16 +18,21 @@ Theory of operation.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import ConfigurationError, StorageError, WeirError
+from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from engine.observe.events import AckingMessage
 from engine.protocols.acking.acker import acker_for
+from engine.protocols.acking.errors import UnacknowledgedError
 from engine.protocols.acking.messages import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.runtime.acker_task import ACKER, AckerTask
+from engine.runtime.acking.acked_channel import AckedChannel
+from engine.runtime.acking.acker_task import ACKER, AckerTask
+from engine.runtime.acking.bolt import Bolt
+from engine.runtime.acking.spout import Spout
+from engine.runtime.attempt import replaced_task
 from engine.runtime.post import DELIVERED
 from state_backends.base import StateBackendError, anything, check_shape, flag, map_of, row, text
 from state_backends.codec import default_codec, seal, unseal
@@ -36,11 +41,14 @@ from state_backends.files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from engine.checkpoint.messages import TaskId
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import Instrument
     from engine.runtime.config import RunConfig
+    from engine.runtime.environment import TaskEnvironment
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
+    from engine.runtime.source_task import SourceTask
     from engine.runtime.task import Task
     from state_backends.snapshots import CheckpointStorage
 
@@ -52,18 +60,11 @@ SplitPosition = tuple[Any, bool]
 """Where reading goes on, and whether nothing is left to read."""
 
 
-class ReplayLimitError(WeirError):
-    """A record was sent again and again, and never acknowledged."""
-
-
-class UnacknowledgedError(WeirError):
-    """Records were lost, and nothing will ever send them again."""
-
-
 class AckingRun:
-    """What all attempts of one run have in common. ``tasks`` finds the task of a name, ``None`` while it is dead."""
+    """What all attempts of one run have in common. Implements :class:`engine.runtime.tracking.RunTracking`."""
 
     name = "acking"
+    channel_class = AckedChannel
 
     def __init__(
         self,
@@ -73,15 +74,14 @@ class AckingRun:
         kernel: Kernel,
         storage: CheckpointStorage,
         instrument: Instrument | None,
-        note: Callable[[str], None],
-        tasks: Callable[[str], Task | None],
         hook: RunHook | None = None,
     ) -> None:
         self.settings = settings = config.acking
         self.kernel = kernel
         self.instrument = instrument
         self.hook = hook
-        self.note = note
+        self.note: Callable[[str], None]
+        self._tasks: Callable[[str], Task | None]
         self.statistics = AckingStatistics()
         self.seed = config.seed
         interval = config.checkpoint_interval
@@ -93,11 +93,43 @@ class AckingRun:
             AckerTask(self, index, config.cost.latency_ns((f"{ACKER}[{index}]", ACKER))) for index in range(count)
         )
         self._storage = storage
-        self._tasks = tasks
         self._committed: dict[str, dict[str, SplitPosition]] = {}
         self._is_durable = True
         """Whether what was committed last is in the file."""
         self._started_ns = kernel.now_ns
+
+    def attach(self, note: Callable[[str], None], tasks: Callable[[str], Task | None]) -> None:
+        """Get to know the job: what keeps notes, and what finds the task of a name, ``None`` while it is dead."""
+        self.note, self._tasks = note, tasks
+
+    # -- parts of tasks -------------------------------------------------------------------------------------------
+
+    def for_task(self, task: Task) -> Bolt:
+        """See the contract."""
+        return Bolt(self, task)
+
+    def for_source(self, task: SourceTask) -> Spout:
+        """See the contract."""
+        assert isinstance(task.tracking, Bolt), task.name
+        return Spout(task, task.tracking)
+
+    def replace_tasks(
+        self,
+        plan: ExecutionPlan,
+        environment: TaskEnvironment,
+        ids: Collection[TaskId],
+        tasks: Mapping[TaskId, Task],
+    ) -> dict[TaskId, Task]:
+        """See the contract."""
+        replaced: dict[TaskId, Task] = {}
+        for task_id in ids:
+            dead = tasks[task_id]
+            outputs = list(dead.checkpointing.output_channels())
+            task = replaced[task_id] = replaced_task(plan, environment, dead, outputs)
+            for channel in task.inputs:
+                assert isinstance(channel, AckedChannel), channel.name
+                self.statistics.lost += channel.receiver_replaced()
+        return replaced
 
     @property
     def has_ackers(self) -> bool:

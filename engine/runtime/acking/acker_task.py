@@ -20,7 +20,7 @@ from engine.runtime.hook import WORKER, around_of
 
 if TYPE_CHECKING:
     from engine.protocols.acking.messages import AckerMessage
-    from engine.runtime.acking import AckingRun
+    from engine.runtime.acking.run import AckingRun
 
 ACKER = "acker"
 

@@ -28,22 +28,14 @@ class AckedChannel(Channel):
 
     __slots__ = ("_ends", "_idle", "_is_cut", "_missed", "_void_up_to", "_watermark_ms")
 
-    _watermark_ms: int
-    _idle: bool
-    _is_cut: bool
-    _void_up_to: int
-    _missed: int
-    _ends: list[Event]
-
-    def begin(self) -> AckedChannel:
-        """Nothing was sent yet, and somebody reads."""
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self._watermark_ms = MIN_TIMESTAMP_MS
         self._idle = self._is_cut = False
         self._missed = 0
         self._void_up_to = 0
         """Elements with numbers up to this one were lost, wherever they are."""
-        self._ends = []
-        return self
+        self._ends: list[Event] = []
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -128,9 +120,7 @@ class AckedChannel(Channel):
 
     def sender_replaced(self, sender: Task) -> None:
         """``sender`` sends from now on. It knows of no idleness yet."""
-        self.sender = sender
-        if self.full:
-            sender.full_outputs += 1
+        super().sender_replaced(sender)
         if not self._ends:
             self.put_event(WatermarkStatus(False))
 

@@ -1,0 +1,106 @@
+"""Tracks what one task handles and sends: it acknowledges each tuple, and anchors to it what came of it.
+
+(Storm: a bolt.) The channels of a task that dies are cut: what is on them is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of
+from engine.protocols.acking.ids import IdStream
+from engine.runtime.acking.acked_channel import AckedChannel
+from engine.runtime.watched import TracedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.elements.batch import Batch
+    from engine.graph.partitioner import Routed, Router
+    from engine.protocols.acking.messages import AckerMessage
+    from engine.runtime.acking.run import AckingRun
+    from engine.runtime.task import Task
+
+
+class Bolt:
+    """Implements :class:`engine.runtime.tracking.TaskTracking`."""
+
+    def __init__(self, run: AckingRun, task: Task) -> None:
+        environment = task.environment
+        self.run = run
+        self.new_id = IdStream(f"{run.seed}/{environment.incarnation}/{environment.attempt}/{task.name}")
+        self.current: AnchoredTuple = UNTRACKED
+        """What is being handled: whatever is emitted is anchored to it."""
+        self._task = task
+        self._latency_ns = environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask))
+
+    def say(self, message: AckerMessage) -> None:
+        """Tell the acker of a root."""
+        self.run.send(self._task.name, self._latency_ns, message)
+
+    def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
+        """See the contract."""
+        return _AckedReceiver(self, process).receive
+
+    def router(self, router: Router) -> AckedRouter:
+        """See the contract."""
+        return AckedRouter(router, self)
+
+    def task_died(self) -> None:
+        """See the contract."""
+        statistics = self.run.statistics
+        for channel in self._task.inputs:
+            assert isinstance(channel, AckedChannel), channel.name
+            statistics.lost += channel.receiver_died()
+        for channel in self._task.checkpointing.output_channels():
+            assert isinstance(channel, AckedChannel), channel.name
+            statistics.lost += channel.sender_died()
+
+    def fingerprint(self) -> object:
+        """See the contract."""
+        return self.new_id.fingerprint()
+
+
+class _AckedReceiver:
+    """Takes the records of one input channel, one tuple at a time."""
+
+    __slots__ = ("_bolt", "_process")
+
+    def __init__(self, bolt: Bolt, process: Callable[[Batch], None]) -> None:
+        self._bolt = bolt
+        self._process = process
+
+    def receive(self, batch: Batch) -> None:
+        assert isinstance(batch, TracedBatch), f"records without tuples: {batch!r}"
+        bolt = self._bolt
+        for one, part in batch.by_cause():
+            bolt.current = one
+            self._process(part)
+            bolt.current = UNTRACKED
+            for message in acks_of(one):
+                bolt.say(message)
+
+
+class AckedRouter:
+    """Sends each record in a tuple of its own."""
+
+    __slots__ = ("_bolt", "_router")
+
+    def __init__(self, router: Router, bolt: Bolt) -> None:
+        self._router = router
+        self._bolt = bolt
+
+    def route(self, batch: Batch) -> Routed:
+        """See :class:`engine.graph.partitioner.Router`."""
+        bolt = self._bolt
+        anchors, new_id = (bolt.current,), bolt.new_id
+        routed: list[tuple[int, Batch]] = [
+            (channel, TracedBatch.of(part, [child_of(anchors, new_id) for _ in part.values]))
+            for channel, part in self._router.route(batch)
+        ]
+        bolt.run.statistics.data += sum([len(part) for _, part in routed])
+        return routed
+
+    def fingerprint(self) -> object:
+        """That of the router."""
+        return self._router.fingerprint()

@@ -1,0 +1,254 @@
+"""How a source sends in mode ``acking``: one record at a time, and again what is not acknowledged (Storm: a spout).
+
+Rules.
+
+* A record on a channel is a tuple. A task handles one at a time; whatever its chain emits meanwhile is anchored to it,
+  in one tuple per receiver. Then it acknowledges it. What the chain emits outside of that (a window that ends, a timer,
+  the end of the input) comes from its state: it is anchored to nothing, for what it was made of was acknowledged.
+* A source sends one record at a time, whatever the size of batches.
+* A source record is a root, with split and number as its message id. It is kept until it is acknowledged. When it has
+  failed or timed out, the same record is sent again, under a new root, ahead of new ones.
+* A source has come to its end when all records were read and acknowledged. Only then is event time at its end, too;
+  until then it goes on as if nothing was ever sent again, so that a replay may be late for its window.
+* Nothing of this costs a record anything in other modes: there tasks have no such parts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.elements.batch import Batch
+from engine.observe.events import RecordReplayed
+from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple
+from engine.protocols.acking.errors import ReplayLimitError
+from engine.protocols.acking.progress import SplitProgress
+from engine.protocols.acking.spout import ACKED, FAILED, Outcome, SpoutBook
+from engine.runtime.outputs import ChainOutput
+
+if TYPE_CHECKING:
+    from engine.protocols.acking.messages import Reply
+    from engine.runtime.acking.bolt import Bolt
+    from engine.runtime.source_task import SourceTask
+
+
+class SpoutRecord(NamedTuple):
+    """A source record on its way; its split and number are its message id. ``first_ns``: when it was first sent."""
+
+    split: str
+    number: int
+    batch: Batch
+    first_ns: int
+    replays: int
+
+
+class Spout:
+    """Implements :class:`engine.runtime.tracking.SourceTracking`."""
+
+    def __init__(self, task: SourceTask, bolt: Bolt) -> None:
+        self._task = task
+        self._bolt = bolt
+        self._run = acking = bolt.run
+        self._kernel = task.kernel
+        self.book: SpoutBook[SpoutRecord] = SpoutBook(
+            task.name, has_ackers=acking.has_ackers, max_pending=acking.settings.max_pending
+        )
+        self._replays: deque[SpoutRecord] = deque()
+        self._progress: dict[str, SplitProgress] = {}
+        self._read_from: str | None = None
+        self._has_read_all = False
+        self._paused_until_ns = 0
+        self._ticks = False
+        self._commit_is_due = False
+        self._acked_since_commit = 0
+        self._committed_records = 0
+        self._send: Callable[[Batch], None]
+
+    def before_open(self) -> None:
+        """See the contract: reading goes on where it was committed, and what is read comes here."""
+        source = self._task.source
+        source.begin_at = dict(self._run.committed(self._uid))
+        source.on_read = self._reads
+        output = source.output
+        assert isinstance(output, ChainOutput), self._task.name
+        self._send, output.emit = output.emit, self._emit_new
+
+    def opened(self) -> None:
+        """See the contract."""
+        positions = self._task.source.positions()
+        self._progress = {split: SplitProgress(position) for split, (position, _) in positions.items()}
+
+    @property
+    def _uid(self) -> str:
+        return self._task.contexts[0].uid
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _reads(self, split: str) -> None:
+        self._read_from = split
+
+    def _emit_new(self, batch: Batch) -> None:
+        split = self._read_from
+        assert split is not None, f"{self._task.name} emits {batch!r}, and nobody has read it"
+        assert len(batch) == 1, f"{self._task.name} was asked for one record, and emits {batch!r}"
+        number = self._progress[split].read(self._task.source.position_of(split))
+        self._emit(SpoutRecord(split, number, batch, self._kernel.now_ns, 0))
+
+    def _emit(self, record: SpoutRecord) -> None:
+        statistics = self._run.statistics
+        if not self._run.has_ackers:
+            self._send(record.batch)
+            self._settle(Outcome(record, ACKED, None))
+            return
+        root = self._bolt.new_id()
+        self._bolt.current = tuples = AnchoredTuple({root: 0})
+        self._send(record.batch)
+        self._bolt.current = UNTRACKED
+        statistics.tracked += 1
+        self._bolt.say(self.book.track(record, root, tuples.out))
+        statistics.max_pending = max(statistics.max_pending, len(self.book))
+        if not self._ticks:
+            self._tick_later()
+
+    def records_due(self) -> int:
+        """See the contract. When all was read and acknowledged the stream ends."""
+        if self._has_something_to_send():
+            return 1
+        if self._has_read_all and not len(self.book):
+            self._task.end_stream()
+        return 0
+
+    def _has_something_to_send(self) -> bool:
+        if self._replays:
+            return True
+        return not (self._has_read_all or self.book.is_full or self._kernel.now_ns < self._paused_until_ns)
+
+    def send(self) -> None:
+        """Send one record: one again, if there is any that has to be. (Storm: ``nextTuple``.)"""
+        task = self._task
+        if self._replays:
+            with task.around("spout.replay"):
+                self._emit_again()
+        elif self._has_something_to_send():
+            count = task.source.emit_next(1)
+            if count is None:
+                self._has_read_all = True
+            elif count == 0:
+                self._pause()
+            else:
+                task.count(count)
+        task.wake()
+
+    def _emit_again(self) -> None:
+        self._run.statistics.replayed += 1
+        self._emit(self._replays.popleft())
+
+    def _pause(self) -> None:
+        # Only new records: what has to be sent again need not wait for them.
+        now = self._task.clock_ns
+        resume_ns = self._task.source.available_at_ns(now)
+        assert resume_ns is not None, f"{self._task.name} waits for a coordinator, and has none"
+        assert resume_ns > now, f"{self._task.name} has nothing to read, yet says it can be asked at once"
+        self._paused_until_ns = self._kernel.now_ns + resume_ns - now
+        self._kernel.schedule(self._paused_until_ns, "receive_mail", self._task, ("wake", ()))
+
+    # -- what becomes of records ------------------------------------------------------------------------------------
+
+    def acker_reply(self, reply: Reply) -> None:
+        """An acker says what has become of a root (mail)."""
+        outcome = self.book.on_reply(reply)
+        if outcome is not None:
+            self._settle(outcome)
+
+    def acking_tick(self) -> None:
+        """A timeout is over (mail)."""
+        self._ticks = False
+        for outcome in self.book.tick():
+            self._settle(outcome)
+        if len(self.book):
+            self._tick_later()
+
+    def _tick_later(self) -> None:
+        due_ns = self._run.next_tick_ns()
+        if due_ns is not None:
+            self._ticks = True
+            self._kernel.schedule(due_ns, "receive_mail", self._task, ("acking_tick", ()))
+
+    def _settle(self, outcome: Outcome[SpoutRecord]) -> None:
+        record, statistics = outcome.message_id, self._run.statistics
+        if outcome.result == ACKED:
+            statistics.complete(self._kernel.now_ns - record.first_ns)
+            self._progress[record.split].acked(record.number)
+            self._acked_since_commit += 1
+            self._commit_later()
+        else:
+            if outcome.result == FAILED:
+                statistics.failed += 1
+            else:
+                statistics.timed_out += 1
+            self._send_again(record._replace(replays=record.replays + 1), outcome.result)
+        self._task.wake()
+
+    def _send_again(self, record: SpoutRecord, why: str) -> None:
+        if record.replays > self._run.settings.max_replays:
+            raise ReplayLimitError(
+                f"{self._task.name}: record {record.number} of split {record.split!r} was sent {record.replays} times"
+                f" and never acknowledged, at last because it {'has' if why == FAILED else 'was'} {why}\n"
+                "  acking: timeout_ns must be longer than a record is ever under way, or max_replays higher"
+            )
+        self._replays.append(record)
+        if self._task.environment.instrument is not None:
+            now, attempt, name = self._kernel.now_ns, self._task.attempt, self._task.name
+            self._task.environment.instrument(
+                RecordReplayed(now, attempt, name, record.split, record.number, why, record.replays)
+            )
+
+    # -- offsets ----------------------------------------------------------------------------------------------------
+
+    def _commit_later(self) -> None:
+        acking = self._run
+        if acking.commit_interval_records is not None:
+            if self._acked_since_commit >= acking.commit_interval_records:
+                self.commit_offsets()
+        elif acking.commit_interval_ns is not None and not self._commit_is_due:
+            self._commit_is_due = True
+            due_ns = self._kernel.now_ns + acking.commit_interval_ns
+            self._kernel.schedule(due_ns, "receive_mail", self._task, ("commit_offsets", ()))
+
+    def commit_offsets(self) -> None:
+        """Commit, per split, the position before the lowest record that is not acknowledged (mail)."""
+        with self._task.around("offsets.commit"):
+            self._commit_offsets()
+
+    def _commit_offsets(self) -> None:
+        self._commit_is_due = False
+        self._acked_since_commit = 0
+        self._committed_records = sum(progress.covered_records for progress in self._progress.values())
+        ended = {split: ended for split, (_, ended) in self._task.source.positions().items()}
+        self._run.commit(
+            self._uid,
+            {
+                split: (progress.position, ended[split] and not progress.open_records)
+                for split, progress in self._progress.items()
+            },
+        )
+
+    @property
+    def committed_records(self) -> int:
+        """Records of this attempt before the positions that were committed last."""
+        return self._committed_records
+
+    def before_end(self) -> None:
+        """See the contract. Before anybody hears of the end: whoever comes after has nothing to send behind it."""
+        self.commit_offsets()
+
+    def fingerprint(self) -> object:
+        """See the contract."""
+        return (
+            self.book.fingerprint(),
+            tuple((record.split, record.number, record.replays) for record in self._replays),
+            tuple((split, progress.fingerprint()) for split, progress in self._progress.items()),
+            self._has_read_all,
+            max(0, self._paused_until_ns - self._kernel.now_ns),
+        )
