@@ -86,6 +86,7 @@ class InputReplay:
         """What waits at the sender of a local channel: whether it is a priority event, when it came, what it is."""
         self._gate = CheckpointedInputGate(
             self,
+            self,
             self.channels,
             handler or self._handler,
             self._state,
@@ -355,7 +356,7 @@ class InputReplay:
     def priority_event_arrived(self) -> None:
         """Something must be read before the next record: the vector says when."""
 
-    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+    def snapshot_due(self, due: TriggerSnapshot) -> None:
         """The cut is here."""
         barrier = due.barrier
         if barrier.is_priority:
@@ -370,7 +371,7 @@ class InputReplay:
         self.observed.measure(barrier.checkpoint_id, due.metrics)
         self._carry_out(self._protocol.on_snapshot_due(barrier, due.metrics), due)
 
-    def abort_checkpoint(self, abort: AbortCheckpoint) -> None:
+    def barrier_aborted(self, abort: AbortCheckpoint) -> None:
         """The handler gave up."""
         if self._state.is_complete(abort.checkpoint_id) or self._state.is_failed(abort.checkpoint_id):
             self.observed.told_before_channel_state_ended = False
