@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from engine.checkpoint.messages import TaskId
+    from engine.checkpoint.coordinator import TaskId
     from engine.elements.batch import Batch
     from engine.graph.partitioner import Router
     from engine.graph.plan import ExecutionPlan

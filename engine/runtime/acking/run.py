@@ -41,7 +41,7 @@ from state_backends.files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.checkpoint.messages import TaskId
+    from engine.checkpoint.coordinator import TaskId
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import Instrument
     from engine.runtime.config import RunConfig
