@@ -49,11 +49,11 @@ class LoopHead(InputReplay):
         if at_least_once:
             self._vector = {**vector, "mode": "at_least_once"}
 
-    def trigger_snapshot(self, due: TriggerSnapshot) -> None:
+    def snapshot_due(self, due: TriggerSnapshot) -> None:
         """The cut is here; while back edges are logged, the checkpoint is not complete yet."""
         barrier = due.barrier
         if barrier.is_priority or not self._state.is_open(barrier.checkpoint_id):
-            super().trigger_snapshot(due)
+            super().snapshot_due(due)
             return
         self.observed.inflight.setdefault(barrier.checkpoint_id, [])
         self.observed.checkpoint(barrier)
