@@ -36,7 +36,7 @@ from operators.table.staged_sink import StagedFileSink
 if TYPE_CHECKING:
     from engine.explore.subject import Subject
 
-SWARM_VERSION = 8
+SWARM_VERSION = 9
 
 STREAM = "swarm"
 
@@ -133,13 +133,15 @@ def _rounded(count: int) -> int:
 
 
 def _breath_ns(config: Mapping[str, Setting]) -> int:
-    """What a slow task needs between two checkpoints to get on with its records, too.
+    """What a slow task, or one at the end of a slow link, needs between two checkpoints to get on with its records, too.
 
     Barriers that overtake wait for nobody. What some operators send ahead of each of them (who commits must hear of
-    every checkpoint) is work for the task behind; if that is slow, and the next one comes at once, it is all its work.
+    every checkpoint) is work for the task after it; if that is slow, and the next one comes at once, it is all its work.
+    A slow link to a task with little room is the same: it carries nothing else.
     """
     factors = [_number(value) for name, value in config.items() if name.startswith("cost.stragglers.")]
-    return 4 * max(factors, default=0) * _number(config.get("cost.record_ns"))
+    links_ns = [_number(value) for name, value in config.items() if name.startswith("cost.slow_links.")]
+    return 4 * max(max(factors, default=0) * _number(config.get("cost.record_ns")), *links_ns, 0)
 
 
 def _number(setting: Setting | None) -> int:

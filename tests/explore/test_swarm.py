@@ -197,3 +197,21 @@ def test_bursts_are_about_messages_of_tracked_records() -> None:
         assert (case.faults[-1].kind, case.faults[-1].point) == ("crash", "user.process")
     narrow = [draw_case(Swarm(("acking",), kinds=("crash",)), measured(), str(number)) for number in range(100)]
     assert not any("acker_" in fault.target for case in (*drawn(), *narrow) for fault in case.faults)
+
+
+def test_barriers_that_overtake_leave_room_for_records() -> None:
+    """Where a task or a link is slow, checkpoints of barriers that overtake come with a pause, or nothing else would
+    get through."""
+    slow = {"slow_links": 0, "stragglers": 0}
+    for case in drawn():
+        if case.config["mode"] not in ("unaligned", "aligned-timeout"):
+            continue
+        record_ns = int(str(case.config["cost.record_ns"]))
+        for name, value in case.config.items():
+            kind = name.split(".")[1] if name.startswith("cost.") else ""
+            if kind in slow:
+                needed_ns = int(str(value)) * (record_ns if kind == "stragglers" else 1)
+                assert int(str(case.config["min_pause_ns"])) >= 4 * needed_ns
+                slow[kind] += needed_ns > 0
+
+    assert min(slow.values()) > 5
