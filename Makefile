@@ -25,6 +25,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
 export PYTHONUNBUFFERED := 1
+# The tests start hundreds of processes: each would compile the engine for itself.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-all lint bench docs env java
 
