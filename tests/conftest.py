@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.house.collection import MADE_KERNELS, kernels_noted
 
-# Other tests and a Spark session share the cores, so wall time says nothing: no deadline. The default search
-# is the same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
-settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True)
+# Other tests and a Spark session share the cores, so wall time says nothing: no deadline, and no drawing is too slow.
+# The default search is the same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
+PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+settings.register_profile("default", derandomize=True, **PATIENT)
+settings.register_profile("thorough", max_examples=2000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
@@ -22,8 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect with the garbage collector off: it would take as long as the collection itself.
 
-    Modules and tests live as long as the run, so the collector never looks through them later either. A test reads
-    which modules ran a job while they were imported: that would take long, too.
+    Modules and tests live as long as the run, so the collector never looks through them later either; and it looks at
+    what the tests make less often than Python would have it, a quarter of whose time went there. A test reads which
+    modules ran a job while they were imported: that would take long, too.
     """
     gc.disable()
     try:
@@ -31,6 +34,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from tests.crash.readers import UnreachableError, View, Watch
 
-_REST_S = 0.002
+_REST_S = 0.005
 _END = "end"
 
 Covered = Callable[[str], Mapping[int, int] | None]

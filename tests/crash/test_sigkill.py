@@ -47,7 +47,8 @@ def test_killed_five_times_in_a_row(tmp_path: Path, undisturbed: tuple[float, di
     assert run.leftovers() == []
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
 def test_killed_at_a_random_instant(
     seed: int, tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]
 ) -> None:

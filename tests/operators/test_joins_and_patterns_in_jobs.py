@@ -23,6 +23,7 @@ from operators.sources import CollectionSource
 from operators.watermarks import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
+from tests.cases import crossed
 from tests.runtime.support import US, checked, every, execution
 
 LEFT = [(number % 5, number, "ab"[number * 7 % 3 % 2]) for number in range(60)]
@@ -250,8 +251,7 @@ def test_undisturbed(case: str, batch_size: int) -> None:
     check(BY_NAME[case], results)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", BY_NAME)
+@crossed(quick=2, case=BY_NAME, mode=MODES)
 def test_killed_again_and_again_every_record_counts_once(case: str, mode: str) -> None:
     """Kills of a source and of the operator at many instants change nothing of what is committed."""
     for number, target in enumerate(["left", "both", "both[0]", "both"]):
@@ -268,23 +268,21 @@ def test_killed_again_and_again_every_record_counts_once(case: str, mode: str) -
         check(BY_NAME[case], results)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
-@pytest.mark.parametrize("case", BY_NAME)
+@crossed(quick=2, case=BY_NAME, parallelism=[(1, 3), (3, 2)], mode=MODES)
 def test_restored_at_another_parallelism_every_record_counts_once(
-    case: str, before: int, after: int, mode: str
+    case: str, parallelism: tuple[int, int], mode: str
 ) -> None:
     """A job that died goes on from its checkpoint with more or fewer subtasks."""
     files = MemoryFileSystem()
     settings: dict[str, Any] = {**SETTINGS, "mode": mode, "file_system": files}
     results = CollectedResults()
     died = execution(
-        job(BY_NAME[case], results, before), kills=[("both", 41 * US)], restart=NoRestart(), **settings
+        job(BY_NAME[case], results, parallelism[0]), kills=[("both", 41 * US)], restart=NoRestart(), **settings
     ).run()
     assert died.state == "failed"
     assert died.checkpoints.completed > 0
 
-    made = execution(job(BY_NAME[case], results, after), restore=True, incarnation=2, **settings)
+    made = execution(job(BY_NAME[case], results, parallelism[1]), restore=True, incarnation=2, **settings)
     checked(made).raise_on_failure()
 
     check(BY_NAME[case], results)

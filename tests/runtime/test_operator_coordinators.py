@@ -18,6 +18,7 @@ from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import locate_snapshot
+from tests.cases import crossed
 from tests.runtime.coordinated_jobs import Dealt, asking, dealing
 from tests.runtime.support import US, checked, every, execution, storage_in
 
@@ -41,9 +42,7 @@ def deal(*, keyed: bool = True, numbers: Dealt | None = None, **settings: Any) -
     return numbers, results.records
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("at_us", INSTANTS)
-@pytest.mark.parametrize("target", ["reader[1]", "spread", JOB_MANAGER])
+@crossed(quick=2, target=["reader[1]", "spread", JOB_MANAGER], at_us=INSTANTS, mode=MODES)
 def test_dealt_numbers_are_processed_once_after_a_global_failure(target: str, at_us: int, mode: str) -> None:
     """Coordinator and subtasks go back together, when a task dies as when the job manager does."""
     kills = [(target, at_us * US), ("reader[0]", (at_us + 21) * US)]
@@ -66,9 +65,7 @@ def test_dealt_numbers_are_processed_once_after_a_regional_failure(at_us: int, m
     assert {subtask for subtask, _ in numbers.told("subtask reset")} <= {0, 1}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("target", ["worker[1]", "worker", "ticks", JOB_MANAGER])
-@pytest.mark.parametrize("at_us", INSTANTS)
+@crossed(quick=2, at_us=INSTANTS, target=["worker[1]", "worker", "ticks", JOB_MANAGER], mode=MODES)
 def test_operators_behind_channels_get_each_number_once(at_us: int, target: str, mode: str) -> None:
     """The barrier comes on their inputs: what was sent before it is in their state, what was kept back is not."""
     numbers, results = Dealt(50, ask=12), CollectedResults()

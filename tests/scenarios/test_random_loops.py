@@ -84,11 +84,12 @@ def plans(draw: st.DrawFn, mode: str) -> Plan:
     return Plan(made, config, kills)
 
 
+@pytest.mark.parametrize("examples", [30, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
-def test_every_trip_is_counted_once(mode: str) -> None:
+def test_every_trip_is_counted_once(mode: str, examples: int) -> None:
     """The committed counts are those of one undisturbed pass, and every checkpoint was a consistent cut."""
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples)
     @given(plans(mode))
     def check(plan: Plan) -> None:
         plan.made.run(plan.config, plan.kills)

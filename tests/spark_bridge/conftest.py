@@ -13,7 +13,6 @@ from examples.flights_data import FlightFiles, prepare
 from spark_bridge.session import get_session, stop_session
 from tests.spark_bridge.transforms import Calls, without_spark
 
-
 BRIEF_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java's simplest compiler and collector: the best of them would take half of the session's time, and not repay it."""
 

@@ -26,6 +26,7 @@ from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import Decide, SimulatedCrashError
+from tests.cases import crossed
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import every, execution
 
@@ -171,9 +172,7 @@ DISKS = {"truncate": MemoryFileSystem, "valid length": Untruncatable}
 KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("batch_size_bytes", [5, 1_000])
-@pytest.mark.parametrize("disk", DISKS)
+@crossed(quick=2, disk=DISKS, batch_size_bytes=[5, 1_000], kind=KINDS)
 def test_one_fault_at_every_call(disk: str, batch_size_bytes: int, kind: FileFault) -> None:
     """Whichever call fails or is the last one before a power failure, all records are there once in the end."""
     undisturbed = Numbers(DISKS[disk](), batch_size_bytes)

@@ -20,6 +20,7 @@ from operators.files.split_coordinator import DISCOVERED, LIST, LISTED, NO_MORE_
 from operators.sinks import CollectedResults
 from operators.watermarks import WatermarkStrategy
 from state_backends.files import FileSystem, MemoryFileSystem
+from tests.cases import crossed
 from tests.operators.files.test_file_source import file_system
 from tests.operators.harness import Harness
 from tests.runtime.support import MS, US, checked, every, execution
@@ -281,9 +282,7 @@ def job_of(source: FileSource, into: Any, *, keyed: bool = True) -> Job:
     return stream.collect(into, name="out", uid="out", chain=False)
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
-@pytest.mark.parametrize("target", ["reader[1]", "reader[0]", JOB_MANAGER])
-@pytest.mark.parametrize("at_us", range(0, 50, 6))
+@crossed(quick=2, at_us=range(0, 50, 6), target=["reader[1]", "reader[0]", JOB_MANAGER], mode=["aligned", "unaligned"])
 def test_every_line_is_read_once_after_a_global_failure(target: str, at_us: int, mode: str) -> None:
     """Enumerator and readers go back together, whoever dies and whenever; also when a second one dies soon after."""
     results = CollectedResults()

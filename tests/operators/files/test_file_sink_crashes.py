@@ -25,6 +25,7 @@ from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.files.row_formats import JsonLinesRowFormat
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
+from tests.cases import crossed
 from tests.operators.harness import Checkpoint, Harness
 
 RECORDS = 18
@@ -162,10 +163,10 @@ CALLS = undisturbed_calls(SINKS["on checkpoints"])
 KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sink", SINKS.values(), ids=SINKS)
-def test_one_fault_at_every_call(sink: FileSink, kind: FileFault) -> None:
+@crossed(quick=2, name=SINKS, kind=KINDS)
+def test_one_fault_at_every_call(name: str, kind: FileFault) -> None:
     """Whichever call fails or is the last one before a crash, all records are committed once in the end."""
+    sink = SINKS[name]
     calls = undisturbed_calls(sink)
     assert calls > 40
     for call in range(1, calls + 1):
