@@ -18,7 +18,6 @@ from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.execution import Execution
 from engine.runtime.faulted.interference import MESSAGES
 from operators.sinks import CollectedResults
-from tests.cases import crossed
 from tests.faults.disturbed import (
     EXACTLY_ONCE,
     EXPECTED,
@@ -76,7 +75,8 @@ def test_each_message_goes_astray_once(mode: str, message: str) -> None:
         assert run.struck == (parse_fault(text),), text
 
 
-@crossed(quick=2, kind=KINDS, mode=[*MODES, "at-least-once"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", [*MODES, "at-least-once"])
 def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
     """Drawn faults of one kind, and two kills: nothing is lost, and nothing twice where that is promised; repeated as
     exact faults, the run is the same event by event."""

@@ -14,6 +14,7 @@ from engine.elements.errors import JobFailedError
 from engine.runtime.checkpoint_files import SavepointRestore
 from operators.sinks import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
+from tests.cases import crossed
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import FORMS, Ran, settings
 from tests.scenarios.test_state_backends import expected
@@ -178,9 +179,12 @@ def spoil(files: FileSystem, path: str, damage: str) -> None:
         file.write(data[:-1] if damage == "truncated" else data[:10] + bytes([data[10] ^ 1]) + data[11:])
 
 
-@pytest.mark.parametrize("operation", ["open_write", "write", "fsync", "delete", "rename", "fsync_dir"])
-@pytest.mark.parametrize("pattern", ["*/shared*", "*/chk-*"])
-@pytest.mark.parametrize("name", INCREMENTAL)
+@crossed(
+    quick=2,
+    name=INCREMENTAL,
+    pattern=["*/shared*", "*/chk-*"],
+    operation=["open_write", "write", "fsync", "delete", "rename", "fsync_dir"],
+)
 def test_a_disk_that_refuses_costs_checkpoints_and_nothing_else(name: str, pattern: str, operation: str) -> None:
     """A checkpoint fails, or something is not deleted; those that complete are whole, and the output is right."""
     rules = [FaultRule(FileFault.ERROR_BEFORE, operation, pattern, at) for at in (2, 3, 7, 11)]
