@@ -133,10 +133,10 @@ def _rounded(count: int) -> int:
 
 
 def _breath_ns(config: Mapping[str, Setting]) -> int:
-    """What a slow task, or one at the end of a slow link, needs between two checkpoints to get on with its records, too.
+    """What a slow task, or one after a slow link, needs between two checkpoints to get on with its records, too.
 
     Barriers that overtake wait for nobody. What some operators send ahead of each of them (who commits must hear of
-    every checkpoint) is work for the task after it; if that is slow, and the next one comes at once, it is all its work.
+    every checkpoint) is work for the next task; if that is slow, and checkpoints come at once, it is all its work.
     A slow link to a task with little room is the same: it carries nothing else.
     """
     factors = [_number(value) for name, value in config.items() if name.startswith("cost.stragglers.")]
