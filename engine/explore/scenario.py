@@ -52,7 +52,7 @@ class Scenario:
     whether the file does, or has the default one."""
 
     config: Mapping[str, Setting] = field(default_factory=dict)
-    modes: tuple[str, ...] = (RunConfig().mode,)
+    modes: tuple[str, ...] = field(default_factory=lambda: (RunConfig().mode,))  # no backend is loaded to show help
     crashes: int = 1
     checkpoints: int | None = None
     faults: tuple[str, ...] = ()

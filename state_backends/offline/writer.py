@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from state_backends.api import OperatorStateBackend
 from state_backends.base import KeyGroupRange, KeyType, StateArgumentError
 from state_backends.codec import StateCodec, default_codec
 from state_backends.files import FileSystem, MemoryFileSystem
-from state_backends.heap import HeapKeyedStateBackend
 from state_backends.offline.reader import SnapshotContent, write_in_full
 from state_backends.snapshots import (
     CheckpointLocation,
@@ -33,6 +33,9 @@ from state_backends.snapshots import (
     new_savepoint,
     run_to_completion,
 )
+
+if TYPE_CHECKING:
+    from state_backends.heap import HeapKeyedStateBackend
 
 DEFAULT_MAX_PARALLELISM = 128
 
@@ -109,8 +112,7 @@ class SnapshotWriter:
         :raises KeyGroupError: when there can be no such max parallelism
         """
         written = self._new(uid, name, max_parallelism)
-        everything = KeyGroupRange(0, max_parallelism - 1)
-        written.keyed = HeapKeyedStateBackend(key_type, max_parallelism, everything, codec=self._codec)
+        written.keyed = self._keyed_backend(key_type, max_parallelism)
         return written.keyed
 
     def list_operator(self, uid: str, *, name: str | None = None) -> OperatorStateBackend:
@@ -131,9 +133,7 @@ class SnapshotWriter:
             raise StateArgumentError(f"the savepoint has no operator with uid {uid!r} to be changed.")
         old = self._kept.pop(uid)
         written = self._new(uid, old.name, old.max_parallelism)
-        written.keyed = HeapKeyedStateBackend(
-            None, old.max_parallelism, KeyGroupRange(0, old.max_parallelism - 1), codec=self._codec
-        )
+        written.keyed = self._keyed_backend(None, old.max_parallelism)
         written.operator, written.coordinator_state = self._operator_state(old), old.coordinator_state
         written.keyed.restore(*self._in_full(old))
         return written.keyed
@@ -229,6 +229,12 @@ class SnapshotWriter:
         backend = OperatorStateBackend(codec=self._codec)
         backend.restore(handles, self._base.location.reader())
         return backend
+
+    def _keyed_backend(self, key_type: KeyType | None, max_parallelism: int) -> HeapKeyedStateBackend:
+        from state_backends.heap import HeapKeyedStateBackend  # what only reads a savepoint starts without it
+
+        all_groups = KeyGroupRange(0, max_parallelism - 1)
+        return HeapKeyedStateBackend(key_type, max_parallelism, all_groups, codec=self._codec)
 
     def _new(self, uid: str, name: str | None, max_parallelism: int) -> _Written:
         self._require_free(uid)
