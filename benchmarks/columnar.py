@@ -17,8 +17,8 @@ from benchmarks.keyed_sum import KeyedSum, time_bare_loop
 from benchmarks.measure import Goal, Paired, Result, Trial, at_least, interleaved, per_second
 from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan
-from operators.column_sources import ColumnGeneratorSource
-from operators.sinks import CountedRecords, CountingSink
+from operators.basic import CountedRecords, CountingSink
+from operators.columns import ColumnGeneratorSource
 
 _UNIT = "× bare loop"
 

@@ -20,10 +20,9 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
-from operators.column_sources import ColumnSource
+from operators.columns import ColumnSource
 from operators.files.bucket import PartNames
 from operators.files.bucketing_sink import BucketingSink
-from operators.files.buckets import Buckets
 from operators.files.bulk_formats import BulkTextFormat
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.parquet_format import ParquetFormat, import_pyarrow
@@ -31,6 +30,7 @@ from operators.files.part_files import PartEncoder
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import DefaultRollingPolicy, OnCheckpointRollingPolicy
 from operators.files.row_formats import TextRowFormat
+from operators.files.subtask_buckets import Buckets
 from operators.files.unique_names import UniqueNames
 from operators.sources import CollectionSource
 from operators.table.partition_commit import PartitionCommit

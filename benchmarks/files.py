@@ -17,10 +17,10 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
+from operators.basic import CountedRecords, CountingSink
 from operators.files.file_formats import CsvFormat
 from operators.files.file_sink import FileSink, read_committed
 from operators.files.file_source import FileSource
-from operators.sinks import CountedRecords, CountingSink
 from operators.sources import CollectionSource
 from state_backends.files import LocalFileSystem
 

@@ -24,7 +24,7 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
-from operators.sinks import CountedRecords, CountingSink
+from operators.basic import CountedRecords, CountingSink
 from operators.sources import GeneratorSource
 from state_backends.base import KeyGroupRange, ReducingStateDescriptor
 from state_backends.heap import HeapKeyedStateBackend

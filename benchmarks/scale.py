@@ -25,7 +25,7 @@ from engine.checkpoint.coordinator import CheckpointStatistics
 from engine.graph.job import Job
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from operators.sinks import CountedRecords, CountingSink
+from operators.basic import CountedRecords, CountingSink
 from operators.sources import SequenceSource
 
 if TYPE_CHECKING:

@@ -50,32 +50,43 @@ if TYPE_CHECKING:
     from engine.runtime.config import CheckpointInterval, RunConfig
     from engine.runtime.cost import CostModel
     from engine.runtime.execution import ExecutionResult, run
-    from operators import aggregates
-    from operators.async_io.async_function import (
-        AsyncContext,
-        AsyncFunction,
-        AsyncResult,
-        AsyncRetryStrategy,
-        AsyncTimeoutError,
+    from operators.async_io import AsyncContext, AsyncFunction, AsyncResult, AsyncRetryStrategy, AsyncTimeoutError
+    from operators.basic import (
+        AggregateFunction,
+        BroadcastProcessFunction,
+        CollectedResults,
+        CollectSink,
+        CoProcessFunction,
+        CountedRecords,
+        CountingSink,
+        KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction,
+        KeyedProcessContext,
+        KeyedProcessFunction,
+        PrintSink,
+        ProcessContext,
+        ProcessFunction,
+        SinkOperator,
+        aggregates,
     )
-    from operators.column_sources import ColumnGeneratorSource, ColumnSource
-    from operators.columnar_keyed import ColumnAggregate, max_of, min_of, record_count, sum_of
-    from operators.continuous_triggers import (
-        ContinuousEventTimeTrigger,
-        ContinuousProcessingTimeTrigger,
+    from operators.columns import (
+        ColumnAggregate,
+        ColumnGeneratorSource,
+        ColumnSource,
+        max_of,
+        min_of,
+        record_count,
+        sum_of,
     )
-    from operators.databases.database_sink import DatabaseSink, PostgresSink, SqliteSink
-    from operators.databases.memory_database import MemoryDatabase
-    from operators.databases.postgres_database import PostgresDatabase
-    from operators.databases.sqlite_database import SqliteDatabase
-    from operators.databases.upsert_sink import UpsertSink
-    from operators.evictors import (
-        CountEvictor,
-        Evictor,
-        TimeEvictor,
-        TimestampedValue,
+    from operators.databases import (
+        DatabaseSink,
+        MemoryDatabase,
+        PostgresDatabase,
+        PostgresSink,
+        SqliteDatabase,
+        SqliteSink,
+        UpsertSink,
     )
-    from operators.files.bucket import partition_path
     from operators.files.bucket_assigners import (
         BasePathBucketAssigner,
         BucketAssigner,
@@ -91,6 +102,7 @@ if TYPE_CHECKING:
     from operators.files.file_source import FileSource
     from operators.files.parquet_format import ParquetFormat, SchemaMismatchError, read_committed_parquet
     from operators.files.parquet_source import ParquetInputFormat
+    from operators.files.partition_path import partition_path
     from operators.files.rolling_policies import (
         CheckpointRollingPolicy,
         DefaultRollingPolicy,
@@ -101,23 +113,14 @@ if TYPE_CHECKING:
     )
     from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat, TextRowFormat
     from operators.files.stream_formats import FixedLengthFormat
-    from operators.functions import (
-        AggregateFunction,
-        KeyedProcessContext,
-        KeyedProcessFunction,
-        ProcessContext,
-        ProcessFunction,
-    )
     from operators.log.consumer_groups import consumer_lag
     from operators.log.disk_log import DiskLog
     from operators.log.kafka_sink import KafkaSink
     from operators.log.kafka_source import KafkaSource
     from operators.log.log_sink import LogSink
     from operators.log.log_source import LogSource
-    from operators.patterns.pattern import Pattern
-    from operators.ranking.changes import materialize
-    from operators.ranking.top_n import greatest
-    from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink, PrintSink, SinkOperator
+    from operators.patterns import Pattern
+    from operators.ranking import greatest, materialize
     from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
     from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
     from operators.table.connector import register_connector, register_format, table_sink, table_source
@@ -126,38 +129,31 @@ if TYPE_CHECKING:
     from operators.table.partition_time import DefaultPartitionTimeExtractor
     from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
     from operators.table.staged_sink import StagedFileSink
-    from operators.transactions.commit_rules import CommitRules
-    from operators.transactions.committables import CommitRequest
-    from operators.transactions.committer_machine import Committer
-    from operators.transactions.committing_sink import CommittingSink, SinkWriter, WriteError
-    from operators.triggers import (
-        CountTrigger,
-        EventTimeTrigger,
-        NeverTrigger,
-        ProcessingTimeTrigger,
-        PurgingTrigger,
-        Trigger,
-        TriggerResult,
-    )
-    from operators.two_input_functions import (
-        BroadcastProcessFunction,
-        CoProcessFunction,
-        KeyedBroadcastProcessFunction,
-        KeyedCoProcessFunction,
-    )
-    from operators.watermarks import WatermarkStrategy
-    from operators.window_functions import (
-        ProcessAllWindowFunction,
-        ProcessWindowFunction,
-    )
+    from operators.time import WatermarkStrategy
+    from operators.transactions import CommitRequest, CommitRules, Committer, CommittingSink, SinkWriter, WriteError
     from operators.windows import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountEvictor,
+        CountTrigger,
         EventTimeSessionWindows,
+        EventTimeTrigger,
+        Evictor,
         GlobalWindow,
         GlobalWindows,
+        NeverTrigger,
+        ProcessAllWindowFunction,
         ProcessingTimeSessionWindows,
+        ProcessingTimeTrigger,
+        ProcessWindowFunction,
+        PurgingTrigger,
         SlidingEventTimeWindows,
         SlidingProcessingTimeWindows,
+        TimeEvictor,
+        TimestampedValue,
         TimeWindow,
+        Trigger,
+        TriggerResult,
         TumblingEventTimeWindows,
         TumblingProcessingTimeWindows,
         WindowAssigner,
@@ -365,50 +361,28 @@ __all__ = [
 _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.elements.batch": ("Batch",),
     "engine.elements.columns": ("ColumnBatch",),
-    "operators.async_io.async_function": (
-        "AsyncContext",
-        "AsyncFunction",
-        "AsyncResult",
-        "AsyncRetryStrategy",
-        "AsyncTimeoutError",
+    "operators.async_io": ("AsyncContext", "AsyncFunction", "AsyncResult", "AsyncRetryStrategy", "AsyncTimeoutError"),
+    "operators.patterns": ("Pattern",),
+    "operators.ranking": ("greatest", "materialize"),
+    "operators.columns": (
+        "ColumnAggregate", "ColumnGeneratorSource", "ColumnSource", "max_of", "min_of", "record_count", "sum_of",
     ),
-    "operators.patterns.pattern": ("Pattern",),
-    "operators.ranking.changes": ("materialize",),
-    "operators.ranking.top_n": ("greatest",),
-    "operators.column_sources": ("ColumnGeneratorSource", "ColumnSource"),
-    "operators.columnar_keyed": ("ColumnAggregate", "max_of", "min_of", "record_count", "sum_of"),
     "engine.elements.errors": (
-        "ConfigurationError",
-        "JobChangedError",
-        "JobFailedError",
-        "JobFileError",
-        "JobGraphError",
-        "KeyTypeMismatchError",
-        "MalformedRecordError",
-        "MissingDependencyError",
-        "StateError",
-        "StorageError",
-        "UserFunctionError",
-        "WeirError",
+        "ConfigurationError", "JobChangedError", "JobFailedError", "JobFileError", "JobGraphError",
+        "KeyTypeMismatchError", "MalformedRecordError", "MissingDependencyError", "StateError", "StorageError",
+        "UserFunctionError", "WeirError",
     ),
-    "engine.elements.operator": (
-        "Operator",
-        "TwoInputOperator",
+    "engine.elements.operator": ("Operator", "TwoInputOperator"),
+    "operators.databases": (
+        "DatabaseSink", "MemoryDatabase", "PostgresDatabase", "PostgresSink", "SqliteDatabase", "SqliteSink",
+        "UpsertSink",
     ),
-    "operators.databases.database_sink": ("DatabaseSink", "PostgresSink", "SqliteSink"),
-    "operators.databases.memory_database": ("MemoryDatabase",),
-    "operators.databases.postgres_database": ("PostgresDatabase",),
-    "operators.databases.sqlite_database": ("SqliteDatabase",),
-    "operators.databases.upsert_sink": ("UpsertSink",),
     "engine.graph.job": ("Job",),
     "engine.graph.keyed_stream": ("KeyedStream",),
     "engine.graph.options": ("StreamTransform",),
     "engine.graph.plan": ("ExecutionPlan",),
     "engine.graph.stream": ("Stream",),
-    "engine.graph.windowed_stream": (
-        "AllWindowedStream",
-        "WindowedStream",
-    ),
+    "engine.graph.windowed_stream": ("AllWindowedStream", "WindowedStream"),
     "engine.observe.message_counter": ("MessageCounter",),
     "engine.protocols.acking.settings": ("AckingSettings",),
     "engine.report.messages": ("MessageCounts", "message_counts"),
@@ -431,30 +405,19 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "operators.files.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
     "operators.files.compact_coordinator": ("CompactionStrategy",),
     "operators.files.file_sink": ("FileSink", "read_committed"),
-    "operators.transactions.commit_rules": ("CommitRules",),
-    "operators.transactions.committables": ("CommitRequest",),
-    "operators.transactions.committer_machine": ("Committer",),
-    "operators.transactions.committing_sink": ("CommittingSink", "SinkWriter", "WriteError"),
+    "operators.transactions": (
+        "CommitRequest", "CommitRules", "Committer", "CommittingSink", "SinkWriter", "WriteError",
+    ),
     "operators.files.file_source": ("FileSource",),
     "operators.files.parquet_source": ("ParquetInputFormat",),
     "operators.files.stream_formats": ("FixedLengthFormat",),
     "operators.table.connector": ("register_connector", "register_format", "table_sink", "table_source"),
-    "operators.functions": (
-        "AggregateFunction",
-        "KeyedProcessContext",
-        "KeyedProcessFunction",
-        "ProcessContext",
-        "ProcessFunction",
+    "operators.basic": (
+        "AggregateFunction", "BroadcastProcessFunction", "CoProcessFunction", "CollectSink", "CollectedResults",
+        "CountedRecords", "CountingSink", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction",
+        "KeyedProcessContext", "KeyedProcessFunction", "PrintSink", "ProcessContext", "ProcessFunction", "SinkOperator",
     ),
     "operators.files.row_formats": ("CsvRowFormat", "JsonLinesRowFormat", "TextRowFormat"),
-    "operators.sinks": (
-        "CollectSink",
-        "CollectedResults",
-        "CountedRecords",
-        "CountingSink",
-        "PrintSink",
-        "SinkOperator",
-    ),
     "operators.log.consumer_groups": ("consumer_lag",),
     "operators.log.disk_log": ("DiskLog",),
     "operators.log.kafka_sink": ("KafkaSink",),
@@ -462,58 +425,21 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "operators.log.log_sink": ("LogSink",),
     "operators.log.log_source": ("LogSource",),
     "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
-    "operators.watermarks": ("WatermarkStrategy",),
+    "operators.time": ("WatermarkStrategy",),
     "operators.windows": (
-        "EventTimeSessionWindows",
-        "GlobalWindow",
-        "GlobalWindows",
-        "ProcessingTimeSessionWindows",
-        "SlidingEventTimeWindows",
-        "SlidingProcessingTimeWindows",
-        "TimeWindow",
-        "TumblingEventTimeWindows",
-        "TumblingProcessingTimeWindows",
+        "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountEvictor", "CountTrigger",
+        "EventTimeSessionWindows", "EventTimeTrigger", "Evictor", "GlobalWindow", "GlobalWindows", "NeverTrigger",
+        "ProcessAllWindowFunction", "ProcessWindowFunction", "ProcessingTimeSessionWindows", "ProcessingTimeTrigger",
+        "PurgingTrigger", "SlidingEventTimeWindows", "SlidingProcessingTimeWindows", "TimeEvictor", "TimeWindow",
+        "TimestampedValue", "Trigger", "TriggerResult", "TumblingEventTimeWindows", "TumblingProcessingTimeWindows",
         "WindowAssigner",
     ),
-    "engine.graph.connected_streams": (
-        "BroadcastConnectedStream",
-        "BroadcastStream",
-        "ConnectedStreams",
-    ),
-    "operators.continuous_triggers": (
-        "ContinuousEventTimeTrigger",
-        "ContinuousProcessingTimeTrigger",
-    ),
-    "operators.evictors": (
-        "CountEvictor",
-        "Evictor",
-        "TimeEvictor",
-        "TimestampedValue",
-    ),
+    "engine.graph.connected_streams": ("BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams"),
     "operators.table.commit_policies": ("MetastorePolicy", "SuccessFilePolicy"),
     "operators.table.metastore": ("SqliteMetastore",),
     "operators.table.partition_commit": ("PartitionCommit",),
     "operators.table.partition_time": ("DefaultPartitionTimeExtractor",),
     "operators.table.partitioned_file_sink": ("PartitionedFileSink", "TableCompaction"),
-    "operators.triggers": (
-        "CountTrigger",
-        "EventTimeTrigger",
-        "NeverTrigger",
-        "ProcessingTimeTrigger",
-        "PurgingTrigger",
-        "Trigger",
-        "TriggerResult",
-    ),
-    "operators.two_input_functions": (
-        "BroadcastProcessFunction",
-        "CoProcessFunction",
-        "KeyedBroadcastProcessFunction",
-        "KeyedCoProcessFunction",
-    ),
-    "operators.window_functions": (
-        "ProcessAllWindowFunction",
-        "ProcessWindowFunction",
-    ),
     "state_backends.base": (
         "BOOL", "BYTES", "INT", "LONG", "STRING", "KeyType", "ListStateDescriptor", "MapStateDescriptor",
         "ReducingStateDescriptor", "ValueStateDescriptor", "tuple_of",
@@ -521,7 +447,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
 }
 """Module -> the public names that come from it."""
 
-_MODULES = {"aggregates": "operators.aggregates"}
+_MODULES = {"aggregates": "operators.basic.aggregates"}
 """Public names that are modules themselves."""
 
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}

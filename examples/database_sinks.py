@@ -26,7 +26,7 @@ from engine import (
 )
 from engine.faults import FaultPlan
 from engine.runtime.execution import Execution
-from operators.databases.session import SinkDatabase
+from operators.databases import SinkDatabase
 from state_backends import LocalFileSystem
 
 PAYMENTS, ACCOUNTS = 2_000, 4

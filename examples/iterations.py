@@ -20,7 +20,7 @@ from engine.observe.events import RecordsCaptured, TraceEvent
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
+from operators.basic import KeyedProcessContext, KeyedProcessFunction
 from operators.sources import CollectionSource
 
 TOWNS, ROADS, STARTS = 400, 900, 12

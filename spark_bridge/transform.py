@@ -7,8 +7,8 @@ Rules.
    stand in the stream before the watermark that closed it.
 3. Results come in canonical order: Spark's own order depends on partitions and threads.
 4. A row is late when the watermark has closed its period already, whether the period had rows or not: it is counted,
-   and sent to side output ``late``. The watermark is state (see :mod:`operators.event_clock`), so a row that was late
-   stays late in the next attempt.
+   and sent to side output ``late``. The watermark is state (see :mod:`operators.time.event_clock`), so a row that was
+   late stays late in the next attempt.
 5. The call blocks in wall time; in virtual time it takes what ``cost_ns`` says.
 6. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and the
    restore from it, would spread the rows of one period over several batches: it is an error at the first such row.
@@ -24,8 +24,7 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import shorten
 from engine.elements.operator import Operator
 from engine.graph.partitioner import GlobalPartitioner, Partitioner
-from operators.event_clock import EventClock
-from operators.watermarks import missing_timestamps
+from operators.time import EventClock, missing_timestamps
 from spark_bridge.batch import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut

@@ -27,7 +27,7 @@ from operators.files.file_source import FileSource
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
-from operators.source_operator import reading_from, source_of
+from operators.sources import reading_from, source_of
 from operators.table.partition_commit import PartitionCommitterSpec
 from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
 
@@ -49,7 +49,7 @@ class SinkInMemory(Protocol):
     """A sink whose committed output is in this process."""
 
     def create_operator(self) -> Any:
-        """See :class:`operators.sinks.Sink`."""
+        """See :class:`operators.basic.simple_sinks.Sink`."""
 
     def fresh(self) -> SinkInMemory:
         """Another one, with nothing in it."""

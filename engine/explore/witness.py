@@ -23,7 +23,7 @@ from engine.explore.invariant import Invariant
 from engine.explore.subject import Subject
 from engine.observe.events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
 from engine.runtime.job_state import ENDED
-from operators.source_operator import SourceOperator, reading_from, source_of
+from operators.sources import SourceOperator, reading_from, source_of
 
 if TYPE_CHECKING:
     from engine.elements.operator import Operator, OperatorFactory

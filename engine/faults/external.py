@@ -30,14 +30,12 @@ from typing import TYPE_CHECKING, Any
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.gated_database import GatedDatabase
 from engine.faults.opportunities import Opportunities, Struck
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.upsert_sink import UpsertSink
+from operators.databases import DatabaseSink, MemoryDatabase, UpsertSink
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
 from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 from operators.log.memory_transaction_log import MemoryTransactionLog as Log
-from operators.source_operator import reading_from, source_of
+from operators.sources import reading_from, source_of
 
 if TYPE_CHECKING:
     from engine.elements.batch import Batch
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan, OperatorPlan
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
-    from operators.databases.memory_database import DatabaseRequest
+    from operators.databases import DatabaseRequest
     from operators.log.transaction_log import Request
 
 _REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)

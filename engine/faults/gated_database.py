@@ -11,26 +11,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from operators.databases.memory_database import (
-    ANSWER_LOST,
-    EXPIRE,
-    FENCE,
-    LATE_MARKER,
-    REQUEST_LOST,
-    DatabaseRequest,
-    Gate,
-    UnansweredError,
-)
-from operators.databases.session import (
+from operators.databases import (
     DatabaseError,
+    DatabaseRequest,
     EpochHolder,
+    Gate,
     LedgerRow,
     Row,
     SinkDatabase,
     SinkSession,
     TableDescription,
     TransactionName,
+    UnansweredError,
 )
+from operators.log.transaction_coordinator import ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from engine.graph.stream import Outlet, Stream
 from state_backends.base import KeyType, MapStateDescriptor, StateArgumentError
 
 if TYPE_CHECKING:
-    from operators.two_input_functions import (
+    from operators.basic import (
         BroadcastProcessFunction,
         CoProcessFunction,
         KeyedBroadcastProcessFunction,
@@ -60,7 +60,7 @@ class ConnectedStreams:
         self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any], **options: Unpack[OperatorOptions]
     ) -> Stream:
         """One record out for each record in: ``fn1(value)`` of the first stream, ``fn2(value)`` of the second."""
-        from operators.co_process import CoMapOperator
+        from operators.basic import CoMapOperator
 
         check_callable("map", "fn1", fn1)
         check_callable("map", "fn2", fn2)
@@ -70,7 +70,7 @@ class ConnectedStreams:
         self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any], **options: Unpack[OperatorOptions]
     ) -> Stream:
         """Any number of records out for each record in, by ``fn1`` or ``fn2`` as for ``map``."""
-        from operators.co_process import CoFlatMapOperator
+        from operators.basic import CoFlatMapOperator
 
         check_callable("flat_map", "fn1", fn1)
         check_callable("flat_map", "fn2", fn2)
@@ -89,8 +89,7 @@ class ConnectedStreams:
         A ``KeyedCoProcessFunction`` has state and timers per key and needs both streams keyed; a ``CoProcessFunction``
         has neither.
         """
-        from operators.co_process import CoProcessOperator, KeyedCoProcessOperator
-        from operators.two_input_functions import CoProcessFunction, KeyedCoProcessFunction
+        from operators.basic import CoProcessFunction, CoProcessOperator, KeyedCoProcessFunction, KeyedCoProcessOperator
 
         kind = check_function_object("process", "function", function, CoProcessFunction, KeyedCoProcessFunction)
         if kind is CoProcessFunction:
@@ -118,7 +117,7 @@ class ConnectedStreams:
         nothing yet, and takes it back later. ``condition(left, right)`` says which records of a key meet. Both sides
         are kept for ever, or ``ttl_ms`` of processing time. With ``changes`` the inputs are changes themselves.
         """
-        from operators.joins.regular_join import RegularJoinOperator
+        from operators.joins import RegularJoinOperator
 
         if condition is not None:
             check_callable("join", "condition", condition)
@@ -184,8 +183,12 @@ class BroadcastConnectedStream:
 
         A ``KeyedBroadcastProcessFunction`` belongs to keyed data, a ``BroadcastProcessFunction`` to data without keys.
         """
-        from operators.broadcast_process import BroadcastProcessOperator, KeyedBroadcastProcessOperator
-        from operators.two_input_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+        from operators.basic import (
+            BroadcastProcessFunction,
+            BroadcastProcessOperator,
+            KeyedBroadcastProcessFunction,
+            KeyedBroadcastProcessOperator,
+        )
 
         kind = check_function_object(
             "process", "function", function, BroadcastProcessFunction, KeyedBroadcastProcessFunction

@@ -57,7 +57,7 @@ class IterativeStream(Stream):
 
 def iterate(stream: Stream, options: OperatorOptions) -> IterativeStream:
     """See ``Stream.iterate``."""
-    from operators.iteration import IterationHeadOperator
+    from operators.basic import IterationHeadOperator
 
     check_options("iterate", options)
     job = stream._job

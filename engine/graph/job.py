@@ -21,7 +21,7 @@ from engine.graph.stream import Outlet, Stream
 from engine.graph.validation import validate
 
 if TYPE_CHECKING:
-    from operators.watermarks import WatermarkStrategy
+    from operators.time import WatermarkStrategy
 
 
 _OVERRIDE: ContextVar[int | None] = ContextVar("parallelism override", default=None)
@@ -79,11 +79,11 @@ class Job:
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """The records of ``source``, with the event times and watermarks of ``watermarks`` when it is given."""
-        from operators.source_operator import SourceOperator
+        from operators.sources import SourceOperator
 
         check_methods("source", "source", source, "splits", "open_split")
         if watermarks is not None:
-            from operators.watermarks import WatermarkStrategy
+            from operators.time import WatermarkStrategy
 
             check_type("source", "watermarks", watermarks, WatermarkStrategy)
         check_options("source", options)

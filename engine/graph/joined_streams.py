@@ -19,9 +19,8 @@ from engine.graph.windowed_stream import WindowedStream
 from state_backends.base import KeyType
 
 if TYPE_CHECKING:
-    from operators.joins.interval_join import PairContext
-    from operators.triggers import Trigger
-    from operators.windows import WindowAssigner
+    from operators.joins import PairContext
+    from operators.windows import Trigger, WindowAssigner
 
 
 class JoinedStreams:
@@ -65,7 +64,7 @@ class JoinedWhere:
 
     def equal_to(self, key: Callable[[Any], Any]) -> JoinedKeys:
         """The key of the second stream; records whose keys are equal belong together."""
-        from operators.joins.window_join import tag_first, tag_second
+        from operators.joins import tag_first, tag_second
 
         check_callable("equal_to", "key", key)
         first = self._first.key_by(self._key, value=tag_first, key_type=self._key_type)
@@ -112,7 +111,7 @@ class JoinedWindows:
     def apply(self, fn: Callable[[Any, Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """Of a join one record ``fn(left, right)`` for each pair; of a co-group the records that ``fn(lefts, rights)``
         returns for each key and window."""
-        from operators.joins.window_join import CoGroup, JoinPairs
+        from operators.joins import CoGroup, JoinPairs
 
         check_callable("apply", "fn", fn)
         return self._windows.process(JoinPairs(fn) if self._is_join else CoGroup(fn), **options)
@@ -163,7 +162,7 @@ class IntervalJoin:
     ) -> Stream:
         """The records that ``fn(left, right, ctx)`` returns for each pair; ``ctx`` has the times of both, and side
         outputs."""
-        from operators.joins.interval_join import Interval, IntervalJoinOperator
+        from operators.joins import Interval, IntervalJoinOperator
 
         check_callable("process", "fn", fn)
         if self._bounds is None:

@@ -25,9 +25,9 @@ from engine.graph.stream import Stream
 if TYPE_CHECKING:
     from engine.graph.joined_streams import IntervalJoin
     from engine.graph.windowed_stream import WindowedStream
-    from operators.columnar_keyed import ColumnAggregate
-    from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
-    from operators.patterns.pattern import Pattern
+    from operators.basic import AggregateFunction, KeyedProcessFunction, ProcessFunction
+    from operators.columns import ColumnAggregate
+    from operators.patterns import Pattern
     from operators.windows import WindowAssigner
 
 
@@ -38,15 +38,14 @@ class KeyedStream(Stream):
 
     def reduce(self, fn: Callable[[Any, Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """For every record the reduction so far of its key: ``fn(reduced, value)``, the first value as it is."""
-        from operators.keyed import ReduceOperator
+        from operators.basic import ReduceOperator
 
         check_callable("reduce", "fn", fn)
         return self._transform("reduce", partial(ReduceOperator, fn), options, requires_key=True)
 
     def aggregate(self, aggregate_function: AggregateFunction, **options: Unpack[OperatorOptions]) -> Stream:
         """For every record ``(key, result so far)`` of an aggregate function."""
-        from operators.functions import AggregateFunction
-        from operators.keyed import KeyedAggregateOperator
+        from operators.basic import AggregateFunction, KeyedAggregateOperator
 
         check_type("aggregate", "aggregate_function", aggregate_function, AggregateFunction)
         factory = partial(KeyedAggregateOperator, aggregate_function)
@@ -57,25 +56,25 @@ class KeyedStream(Stream):
 
         Whole batches are folded at once. The state is that of ``reduce``, which may take its place.
         """
-        from operators.columnar_keyed import sum_of
+        from operators.columns import sum_of
 
         return self._column_aggregate("sum_column", column, into, sum_of, options)
 
     def min_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
         """Every record with the least value so far of its key; see ``sum_column``."""
-        from operators.columnar_keyed import min_of
+        from operators.columns import min_of
 
         return self._column_aggregate("min_column", column, into, min_of, options)
 
     def max_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
         """Every record with the greatest value so far of its key; see ``sum_column``."""
-        from operators.columnar_keyed import max_of
+        from operators.columns import max_of
 
         return self._column_aggregate("max_column", column, into, max_of, options)
 
     def count_column(self, into: str = "count", **options: Unpack[OperatorOptions]) -> Stream:
         """Every record with the number so far of records of its key in column ``into``."""
-        from operators.columnar_keyed import record_count
+        from operators.columns import record_count
 
         return self._column_aggregate("count_column", into, into, lambda _: record_count(), options)
 
@@ -88,8 +87,7 @@ class KeyedStream(Stream):
 
         Each has reducing state of its own, which is named like its column.
         """
-        from operators.columnar import column_operator
-        from operators.columnar_keyed import ColumnAggregateOperator, check_aggregates
+        from operators.columns import ColumnAggregateOperator, check_aggregates, column_operator
 
         check_aggregates("aggregate_columns", aggregates)
         factory = column_operator(ColumnAggregateOperator, dict(aggregates), tuple(aggregates))
@@ -103,8 +101,7 @@ class KeyedStream(Stream):
         make: Callable[[str], ColumnAggregate],
         options: OperatorOptions,
     ) -> Stream:
-        from operators.columnar import column_operator
-        from operators.columnar_keyed import REDUCED_STATE, ColumnAggregateOperator
+        from operators.columns import REDUCED_STATE, ColumnAggregateOperator, column_operator
 
         target = column if into is None else into
         check_names(method, (column, target))
@@ -137,7 +134,7 @@ class KeyedStream(Stream):
         ``(kind, record)``; with ``append_only`` the first by event time waits for the watermark, and is emitted as it
         is. Keys are forgotten ``ttl_ms`` of processing time after their last write, if that is given.
         """
-        from operators.ranking.deduplication import deduplicator
+        from operators.ranking import deduplicator
 
         return self._transform("deduplicate", deduplicator(keep, time, append_only, ttl_ms), options, requires_key=True)
 
@@ -157,7 +154,7 @@ class KeyedStream(Stream):
         A change is ``(kind, (rank, record))``, without ``with_rank`` ``(kind, record)``. With ``changes`` the input is
         changes itself, and all records are kept; otherwise ``n`` are.
         """
-        from operators.ranking.top_n import TopNOperator
+        from operators.ranking import TopNOperator
 
         check_callable("top_n", "by", by)
         factory = partial(
@@ -182,8 +179,7 @@ class KeyedStream(Stream):
         ``order_by(record)`` or as they came; without ``event_time`` as they come. Late ones go to ``late_tag``, matches
         that were begun and have run out of time to ``timeout_tag``.
         """
-        from operators.patterns.pattern import Pattern
-        from operators.patterns.pattern_operator import pattern_operator
+        from operators.patterns import Pattern, pattern_operator
 
         check_type("pattern", "its argument", pattern, Pattern)
         factory = pattern_operator(pattern, event_time, order_by, late_tag, timeout_tag)
@@ -203,7 +199,7 @@ class KeyedStream(Stream):
         ``function`` is a ``KeyedProcessFunction`` (every subtask gets its own copy), its class, or a plain
         ``function(value, context)`` that returns the records or ``None``.
         """
-        from operators.keyed_process import KeyedProcessOperator
+        from operators.basic import KeyedProcessOperator
 
         check_callable_or_methods("process", "function", function, "process_element")
         # The operator makes an instance of a class itself, whatever its annotation says.
@@ -225,9 +221,7 @@ class KeyedStream(Stream):
         ``KeyedStream.countWindow``).
         """
         from engine.graph.windowed_stream import WindowedStream
-        from operators.evictors import CountEvictor
-        from operators.triggers import CountTrigger, PurgingTrigger
-        from operators.windows import GlobalWindows
+        from operators.windows import CountEvictor, CountTrigger, GlobalWindows, PurgingTrigger
 
         for keyword, count in (("size", size), ("slide", size if slide is None else slide)):
             check_count("count_window", keyword, count)

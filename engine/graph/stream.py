@@ -49,10 +49,9 @@ if TYPE_CHECKING:
     from engine.graph.joined_streams import JoinedStreams
     from engine.graph.keyed_stream import KeyedStream
     from engine.graph.windowed_stream import AllWindowedStream
-    from operators.async_io.async_function import AsyncFunction, AsyncRetryStrategy
-    from operators.functions import ProcessFunction
-    from operators.sinks import CollectedResults
-    from operators.watermarks import WatermarkStrategy
+    from operators.async_io import AsyncFunction, AsyncRetryStrategy
+    from operators.basic import CollectedResults, ProcessFunction
+    from operators.time import WatermarkStrategy
     from operators.windows import WindowAssigner
     from state_backends.base import MapStateDescriptor
 
@@ -109,21 +108,21 @@ class Stream:
 
     def map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """One record out for each record in: ``fn(value)``."""
-        from operators.transforms import MapOperator
+        from operators.basic import MapOperator
 
         check_callable("map", "fn", fn)
         return self._transform("map", partial(MapOperator, fn), options)
 
     def flat_map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """Any number of records out for each record in: those that ``fn(value)`` returns or yields."""
-        from operators.transforms import FlatMapOperator
+        from operators.basic import FlatMapOperator
 
         check_callable("flat_map", "fn", fn)
         return self._transform("flat-map", partial(FlatMapOperator, fn), options)
 
     def filter(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """The records for which ``fn(value)`` is true."""
-        from operators.transforms import FilterOperator
+        from operators.basic import FilterOperator
 
         check_callable("filter", "fn", fn)
         return self._transform("filter", partial(FilterOperator, fn), options)
@@ -138,7 +137,7 @@ class Stream:
         ``function`` is a ``ProcessFunction`` (every subtask gets its own copy), its class, or a plain
         ``function(value, context)`` that returns the records or ``None``.
         """
-        from operators.transforms import ProcessOperator
+        from operators.basic import ProcessOperator
 
         check_callable_or_methods("process", "function", function, "process_element")
         # The operator makes an instance of a class itself, whatever its annotation says.
@@ -173,7 +172,7 @@ class Stream:
         has no answer after ``timeout_ms``, ``retries`` included, fails the job, or is replaced by the records that
         ``on_timeout(record)`` returns.
         """
-        from operators.async_io.async_wait_operator import async_operator
+        from operators.async_io import async_operator
 
         factory = async_operator(function, latency_ns, ordered, capacity, timeout_ms, retries, on_timeout)
         stream = self._transform("async-map", factory, options)
@@ -189,7 +188,7 @@ class Stream:
         ``types`` declares columns, and names further ones: BIGINT, DOUBLE (which takes ints too), BOOLEAN, STRING or
         BYTES. Others have the type of what is in them. Without fields, rows are dicts and keep theirs.
         """
-        from operators.columnar import ToColumnsOperator, check_declared, column_operator
+        from operators.columns import ToColumnsOperator, check_declared, column_operator
 
         declared = {**dict.fromkeys(fields), **(types or {})}
         check_names("to_columns", declared)
@@ -198,7 +197,7 @@ class Stream:
 
     def to_rows(self, *fields: str, **options: Unpack[OperatorOptions]) -> Stream:
         """Records of columns as rows: dicts; with one field its plain values, with several tuples of them."""
-        from operators.columnar import ToRowsOperator, column_operator
+        from operators.columns import ToRowsOperator, column_operator
 
         check_names("to_rows", fields)
         return self._transform("to-rows", column_operator(ToRowsOperator, fields), options)
@@ -210,14 +209,14 @@ class Stream:
 
         ``fn`` is called once for each batch, and a batch may be cut anywhere: it works record by record.
         """
-        from operators.columnar import MapColumnsOperator, column_operator
+        from operators.columns import MapColumnsOperator, column_operator
 
         check_callable("map_columns", "fn", fn)
         return self._transform("map-columns", column_operator(MapColumnsOperator, fn), options)
 
     def filter_columns(self, fn: Callable[[dict[str, Any]], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """The records for which the array of bools ``fn(columns)`` is true."""
-        from operators.columnar import FilterColumnsOperator, column_operator
+        from operators.columns import FilterColumnsOperator, column_operator
 
         check_callable("filter_columns", "fn", fn)
         return self._transform("filter-columns", column_operator(FilterColumnsOperator, fn), options)
@@ -226,7 +225,7 @@ class Stream:
 
     def assign_timestamps(self, timestamp_fn: Callable[[Any], int], **options: Unpack[OperatorOptions]) -> Stream:
         """The same records with event time ``timestamp_fn(value)``, in ms since the epoch, and no watermarks."""
-        from operators.watermarks import WatermarkStrategy
+        from operators.time import WatermarkStrategy
 
         check_callable("assign_timestamps", "timestamp_fn", timestamp_fn)
         strategy = WatermarkStrategy.no_watermarks(timestamp_fn)
@@ -236,7 +235,7 @@ class Stream:
         self, strategy: WatermarkStrategy, **options: Unpack[OperatorOptions]
     ) -> Stream:
         """The same records with the event times and watermarks of ``strategy``."""
-        from operators.watermarks import TimestampsAndWatermarksOperator, WatermarkStrategy
+        from operators.time import TimestampsAndWatermarksOperator, WatermarkStrategy
 
         check_type("assign_timestamps_and_watermarks", "strategy", strategy, WatermarkStrategy)
         return self._transform("timestamps", partial(TimestampsAndWatermarksOperator, strategy), options)
@@ -412,14 +411,14 @@ class Stream:
 
     def print(self, **options: Unpack[OperatorOptions]) -> Job:
         """End the stream on standard output; printing cannot be taken back, so records reappear after a failure."""
-        from operators.sinks import PrintSink
+        from operators.basic import PrintSink
 
         self._attach("print", PrintSink(), options, NodeRole.SINK)
         return self._job
 
     def collect(self, into: list[Any] | CollectedResults, **options: Unpack[OperatorOptions]) -> Job:
         """End the stream in a list, or a ``CollectedResults``, that is filled as checkpoints complete."""
-        from operators.sinks import CollectedResults, CollectSink
+        from operators.basic import CollectedResults, CollectSink
 
         if not isinstance(into, CollectedResults):
             check_type("collect", "into", into, list)

@@ -24,11 +24,8 @@ from state_backends.base import LONG
 if TYPE_CHECKING:
     from engine.graph.keyed_stream import KeyedStream
     from engine.graph.stream import Stream
-    from operators.evictors import Evictor
-    from operators.functions import AggregateFunction
-    from operators.triggers import Trigger
-    from operators.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-    from operators.windows import WindowAssigner
+    from operators.basic import AggregateFunction
+    from operators.windows import Evictor, ProcessAllWindowFunction, ProcessWindowFunction, Trigger, WindowAssigner
 
     Self = TypeVar("Self", bound="_Windowed")
 
@@ -85,7 +82,7 @@ class _Windowed:
 
         Sessions take triggers that can merge only (Flink: ``WindowOperatorBuilder.trigger``).
         """
-        from operators.triggers import EventTimeTrigger, Trigger
+        from operators.windows import EventTimeTrigger, Trigger
 
         check_instance("trigger", "its argument", trigger, Trigger)
         if self._assigner.merges and not trigger.can_merge():
@@ -103,7 +100,7 @@ class _Windowed:
 
     def evictor(self: Self, evictor: Evictor) -> Self:
         """Let ``evictor`` say which records a window is computed from. The window then keeps all its records."""
-        from operators.evictors import Evictor
+        from operators.windows import Evictor
 
         check_instance("evictor", "its argument", evictor, Evictor)
         return self._with(evictor=evictor)
@@ -125,11 +122,16 @@ class _Windowed:
     def _compute(
         self, aggregate: Any, window_function: Any, process_function: Any, kind: str, options: OperatorOptions
     ) -> Stream:
-        from operators.triggered_windows import TriggeredWindowOperator
-        from operators.triggers import EventTimeTrigger
-        from operators.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-        from operators.window_operator import SlidingWindowOperator, WindowOperator
-        from operators.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+        from operators.windows import (
+            EventTimeTrigger,
+            ProcessAllWindowFunction,
+            ProcessWindowFunction,
+            SlidingEventTimeWindows,
+            SlidingWindowOperator,
+            TriggeredWindowOperator,
+            TumblingEventTimeWindows,
+            WindowOperator,
+        )
 
         settings = (aggregate, window_function, self._allowed_lateness_ms, self._late_tag)
         function_type = process_function if isinstance(process_function, type) else type(process_function)
@@ -196,7 +198,7 @@ class WindowedStream(_Windowed):
 
         Sessions need one with ``merge``.
         """
-        from operators.functions import AggregateFunction
+        from operators.basic import AggregateFunction
 
         check_type("aggregate", "aggregate_function", aggregate_function, AggregateFunction)
         self._check_mergeable("aggregate", aggregate_function)
@@ -229,7 +231,7 @@ class WindowedStream(_Windowed):
             )
 
     def _check_function(self, method: str, what: str, function: object) -> None:
-        from operators.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
+        from operators.windows import ProcessAllWindowFunction, ProcessWindowFunction
 
         _refuse_kind(method, what, function, ProcessAllWindowFunction, "is for window_all")
         if not isinstance(function, ProcessWindowFunction):
@@ -262,7 +264,7 @@ class AllWindowedStream(_Windowed):
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """One record per window, of the result of an aggregate function over its values; see ``reduce``."""
-        from operators.functions import AggregateFunction
+        from operators.basic import AggregateFunction
 
         check_type("aggregate", "aggregate_function", aggregate_function, AggregateFunction)
         self._check_mergeable("aggregate", aggregate_function)
@@ -274,7 +276,7 @@ class AllWindowedStream(_Windowed):
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """The records that ``function(window, values)``, or a ``ProcessAllWindowFunction``, returns for each window."""
-        from operators.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
+        from operators.windows import ProcessAllWindowFunction, ProcessWindowFunction
 
         _refuse_kind("process", "function", function, ProcessWindowFunction, "is for windows behind key_by")
         if isinstance(function, ProcessAllWindowFunction) or (

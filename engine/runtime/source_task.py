@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, StopMode
 from engine.runtime.task import Task
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

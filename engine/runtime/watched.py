@@ -25,7 +25,7 @@ from engine.observe.provenance import (
     TaskProvenance,
 )
 from engine.runtime.outputs import ChainOutput
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 
 if TYPE_CHECKING:
     from engine.graph.partitioner import Routed, Router

@@ -29,7 +29,7 @@ from engine import (
     WatermarkStrategy,
 )
 from operators.log.log_sink import LogSink
-from operators.window_functions import WindowContext
+from operators.windows import WindowContext
 
 Reading = tuple[str, int]
 """A key, and an event time in ms."""

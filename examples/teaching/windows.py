@@ -22,7 +22,7 @@ from typing import Any
 
 from engine import CollectionSource, Job, ProcessWindowFunction, TimeWindow, TumblingEventTimeWindows, WatermarkStrategy
 from operators.log.log_sink import LogSink
-from operators.window_functions import WindowContext
+from operators.windows import WindowContext
 
 SCENARIO = {
     "batch_size": 1,

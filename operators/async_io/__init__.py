@@ -1,1 +1,23 @@
-"""Asynchronous requests to services outside of the job."""
+"""Asynchronous requests to services outside of the job: ``async_function`` is what a job says of the service,
+``element_queue`` decides who may leave and in which order, ``async_wait_operator`` waits for the answers.
+"""
+
+from __future__ import annotations
+
+from operators.async_io.async_function import (
+    AsyncContext,
+    AsyncFunction,
+    AsyncResult,
+    AsyncRetryStrategy,
+    AsyncTimeoutError,
+)
+from operators.async_io.async_wait_operator import async_operator
+
+__all__ = [
+    "AsyncContext",
+    "AsyncFunction",
+    "AsyncResult",
+    "AsyncRetryStrategy",
+    "AsyncTimeoutError",
+    "async_operator",
+]

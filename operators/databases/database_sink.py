@@ -41,12 +41,7 @@ from operators.databases.session import (
 )
 from operators.databases.sqlite_database import SqliteDatabase
 from operators.databases.table_sink import Columns, TableSink, TableWriter, check_whole
-from operators.transactions.two_phase_commit import (
-    Transaction,
-    TransactionLostError,
-    TwoPhaseCommitSinkOperator,
-    check_timeouts,
-)
+from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator, check_timeouts
 from state_backends.base import row, such_that, text
 
 

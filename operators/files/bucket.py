@@ -25,9 +25,9 @@ import posixpath
 from typing import Any, NamedTuple, Protocol
 
 from operators.files.part_files import PartEncoder, PartFile, Rows
+from operators.files.partition_path import partition_path
 from operators.files.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
 from operators.files.rolling_policies import EventRule, OnCheckpointRollingPolicy, RollingPolicy
-from operators.table.partition_path import partition_path
 from state_backends.base import list_of, number, optional, path_below, row, whole
 
 __all__ = [

@@ -25,6 +25,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
+from operators.basic import SinkOperator
 from operators.files.bucket_assigners import BasePathBucketAssigner, BucketAssigner, FunctionBucketAssigner
 from operators.files.bucketing_journal import PartJournal
 from operators.files.bucketing_names import FINISHED, BucketingNames
@@ -33,10 +34,9 @@ from operators.files.file_sink import checked_format
 from operators.files.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.lost_files import report_lost_files
 from operators.files.part_files import LineRows, PartEncoder, RecordError, is_bulk, line_end_of, split_lines
+from operators.files.partition_path import escape_path_name
 from operators.files.row_formats import JsonLinesRowFormat, RowFormat
 from operators.files.valid_length import read_valid_length
-from operators.sinks import SinkOperator
-from operators.table.partition_path import escape_path_name
 from state_backends.base import list_of
 from state_backends.files import FileSystem
 

@@ -40,9 +40,15 @@ from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import EventRule, rolls_on_processing_time
 from operators.files.storage_problems import storage_problems
 from operators.files.unique_names import UniqueNames
-from operators.transactions.committables import CommitRequest
-from operators.transactions.committer_machine import Committer
-from operators.transactions.committing_sink import CommittingSink, SinkPart, SinkWriter, WriteError, part_options
+from operators.transactions import (
+    CommitRequest,
+    Committer,
+    CommittingSink,
+    SinkPart,
+    SinkWriter,
+    WriteError,
+    part_options,
+)
 
 
 class CommittingFileSink(CommittingSink, FileSink):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.errors import OutputAheadError
+from operators.basic import SinkOperator
 from operators.files.compact_coordinator import CompactCoordinator, CompactionRequest, as_request
 from operators.files.compactor import REQUEST_STATE, Compactor
 from operators.files.file_committer import COMMITTABLE_SHAPE, FileCommittable, pending_file
@@ -29,8 +30,7 @@ from operators.files.instance_reconciliation import INSTANCE_STATE, InstanceReco
 from operators.files.recoverable_writer import PendingFile, RecoverableWriter
 from operators.files.storage_problems import storage_problems
 from operators.files.unique_names import UniqueNames
-from operators.sinks import SinkOperator
-from operators.transactions.committables import COMMITTABLE, END_OF_INPUT, messages, summary
+from operators.transactions import COMMITTABLE, END_OF_INPUT, messages, summary
 
 if TYPE_CHECKING:
     from operators.files.committing_file_sink import CommittingFileSink

@@ -33,13 +33,13 @@ from operators.files.split_coordinator import (
     FileSplitCoordinator,
     plain_splits,
 )
-from operators.source_operator import SourceOperator, _Saved, _Split, saved_shape
+from operators.sources import RunningSplit, SavedSplit, SourceOperator, saved_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from operators.files.split_assigner import SplitAssigner
-    from operators.watermarks import WatermarkStrategy
+    from operators.time import WatermarkStrategy
 
 _STATE = "assigned-splits"
 _NO_SPLIT = ""
@@ -110,10 +110,10 @@ class EnumeratedSourceOperator(SourceOperator):
 
     def open(self) -> None:
         self._begin_source()
-        saved = [_Saved(*element) for element in self._state.get()]
+        saved = [SavedSplit(*element) for element in self._state.get()]
         restored = [one for one in saved if one.id != _NO_SPLIT]
         self._each_once(restored)
-        self._splits = [_Split(one.id, one.position) for one in restored]
+        self._splits = [RunningSplit(one.id, one.position) for one in restored]
         self._unfinished = list(self._splits)
         if self._strategy is not None and self._strategy.emits:
             self._open_watermarks(self._strategy, saved)
@@ -128,7 +128,7 @@ class EnumeratedSourceOperator(SourceOperator):
         saved = [self._save(split) for split in self._unfinished]
         self._completed.note(checkpoint_id, ((one.id, one.position) for one in saved))
         if not saved and self._emitter is not None:
-            saved = [self._save(_Split(_NO_SPLIT))]
+            saved = [self._save(RunningSplit(_NO_SPLIT))]
         self._state.update([tuple(one) for one in saved])
 
     def fingerprint(self) -> object:
@@ -155,7 +155,7 @@ class EnumeratedSourceOperator(SourceOperator):
             self.context.send_to_coordinator((LISTED, plain_splits(splits)))
 
     def _add(self, assigned: FileSourceSplit) -> None:
-        split = _Split(assigned.id, assigned.position)
+        split = RunningSplit(assigned.id, assigned.position)
         had_none = not self._unfinished
         self._splits.append(split)
         self._unfinished.append(split)
@@ -171,7 +171,7 @@ class EnumeratedSourceOperator(SourceOperator):
                 self.output.emit_watermark_status(False)
             self._emitter.arm()
 
-    def _finish_split(self, split: _Split, reader: SplitReader, now_ns: int) -> None:
+    def _finish_split(self, split: RunningSplit, reader: SplitReader, now_ns: int) -> None:
         if self._emitter is not None and len(self._unfinished) == 1:
             # Else the watermark of a split that begins and ends between two points of the grid would never be emitted.
             periodic = self._emitter.periodic

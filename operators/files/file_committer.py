@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from engine.elements.errors import StorageError
 from operators.files.recoverable_writer import PendingFile, ResumeHandle
-from operators.transactions.committables import CommitRequest
+from operators.transactions import CommitRequest
 from state_backends.base import path_below, row, such_that, tagged, whole
 
 PENDING, CLEAN_UP, DELETE = "pending", "clean-up", "delete"

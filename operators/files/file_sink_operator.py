@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import StorageError
+from operators.basic import SinkOperator
 from operators.files.bucket import BUCKET_STATE, BucketsListener, BucketState, PartNames
-from operators.files.buckets import Buckets
 from operators.files.directory_reconciliation import (
     COUNTER_STATE,
     PART_COUNTERS,
@@ -32,8 +32,8 @@ from operators.files.lost_files import report_lost_files
 from operators.files.part_files import PartEncoder, RecordError
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.rolling_policies import EventRule, rolls_on_processing_time
+from operators.files.subtask_buckets import Buckets
 from operators.files.unique_names import UniqueNames
-from operators.sinks import SinkOperator
 
 if TYPE_CHECKING:
     from operators.files.file_sink import FileSink

@@ -42,7 +42,7 @@ from state_backends.base import Shape, anything, number, positive, row, whole
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from operators.watermarks import WatermarkStrategy
+    from operators.time import WatermarkStrategy
     from state_backends.files import FileSystem
 
 Assignment = Literal["static", "pull"]

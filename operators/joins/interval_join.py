@@ -22,10 +22,8 @@ from typing import Any, NamedTuple
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import TwoInputOperator
-from operators.event_clock import EventClock
-from operators.side_output import SideOutputs
-from operators.transforms import item_in_hand
-from operators.watermarks import missing_timestamps
+from operators.basic import SideOutputs, item_in_hand
+from operators.time import EventClock, missing_timestamps
 from state_backends.api import MapState
 from state_backends.base import MapStateDescriptor
 

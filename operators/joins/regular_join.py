@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import TwoInputOperator
-from operators.ranking.changes import DELETE, INSERT, adds, find_row
-from operators.transforms import item_in_hand
+from operators.basic import item_in_hand
+from operators.ranking import DELETE, INSERT, adds, find_row
 from state_backends.api import MapState
 from state_backends.base import MapStateDescriptor, StateTtlConfig
 

@@ -25,10 +25,10 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator
+from operators.basic import SinkOperator
 from operators.log.kafka_client import check_settings, client_library, kafka_errors
 from operators.log.kafka_publisher import Deliveries, OutRecord, Publisher
 from operators.log.log_sink import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE
-from operators.sinks import SinkOperator
 from state_backends.base import binary, list_of, optional, row, whole
 from state_backends.base import number as any_number
 

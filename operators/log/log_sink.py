@@ -49,12 +49,7 @@ from operators.log.transaction_log import (
     TransactionLog,
     TransactionLogError,
 )
-from operators.transactions.two_phase_commit import (
-    Transaction,
-    TransactionLostError,
-    TwoPhaseCommitSinkOperator,
-    check_timeouts,
-)
+from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator, check_timeouts
 from state_backends.base import row, text, whole
 from state_backends.files import FileSystem
 

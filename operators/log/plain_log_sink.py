@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
+from operators.basic import SinkOperator
 from operators.log.log_requests import AT_LEAST_ONCE, Requests
 from operators.log.transaction_log import LogTimeoutError, TransactionLog
-from operators.sinks import SinkOperator
 
 if TYPE_CHECKING:
     from operators.log.log_sink import LogSink

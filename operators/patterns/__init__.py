@@ -1,1 +1,13 @@
-"""Patterns over the records of a key."""
+"""Patterns over the records of a key: ``sequence`` says which records are looked for, ``nfa`` is the automaton that
+finds them (a pure machine), ``operator`` runs it in the order of event time (Flink: ``CepOperator``).
+"""
+
+from __future__ import annotations
+
+from operators.patterns.operator import pattern_operator
+from operators.patterns.sequence import Pattern
+
+__all__ = [
+    "Pattern",
+    "pattern_operator",
+]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from operators.patterns.pattern import ANY, NO_SKIP, NOT_FOLLOWED, RELAXED, SKIP_TO_NEXT, STRICT, Pattern, Stage
+from operators.patterns.sequence import ANY, NO_SKIP, NOT_FOLLOWED, RELAXED, SKIP_TO_NEXT, STRICT, Pattern, Stage
 
 Match = dict[str, list[Any]]
 

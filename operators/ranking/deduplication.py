@@ -27,9 +27,8 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from operators.event_clock import EventClock
 from operators.ranking.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from operators.watermarks import missing_timestamps
+from operators.time import EventClock, missing_timestamps
 from state_backends.base import StateTtlConfig, ValueStateDescriptor
 
 FIRST, LAST = "first", "last"

@@ -27,9 +27,8 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from operators.functions import AggregateFunction
+from operators.basic import AggregateFunction, item_in_hand
 from operators.ranking.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds
-from operators.transforms import item_in_hand
 from state_backends.base import StateTtlConfig, ValueStateDescriptor
 from state_backends.codec import default_codec
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.elements.errors import ConfigurationError, StorageError, WeirError
+from operators.files.partition_path import extract_partition_spec
 from operators.files.path_inside import path_inside
 from operators.table.metastore import MemoryMetastore, Metastore, PartitionEntry, PathOf, Spec
-from operators.table.partition_path import extract_partition_spec
 from state_backends.files import FileSystem
 
 METASTORE, SUCCESS_FILE, CUSTOM = "metastore", "success-file", "custom"

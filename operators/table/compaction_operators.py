@@ -25,9 +25,9 @@ from operators.table.table_compaction import (
     COMPACTED_FILES,
     COMPACTED_PREFIX,
     FILES_TO_COMPACT,
-    CompactCoordinator,
     CompactionUnit,
-    Compactor,
+    TableCompactCoordinator,
+    TableCompactor,
     WrittenFile,
 )
 from state_backends.files import WritableFile
@@ -42,11 +42,11 @@ def _discarding_count(file: WritableFile) -> Callable[[bytes], None]:
     return write
 
 
-class CompactCoordinatorOperator(Operator):
+class TableCompactCoordinatorOperator(Operator):
     """Takes what writers say, sends units. There is one."""
 
     def __init__(self, target_size_bytes: int) -> None:
-        self._machine = CompactCoordinator(target_size_bytes)
+        self._machine = TableCompactCoordinator(target_size_bytes)
 
     def initialize_state(self) -> None:
         """See ``Operator``."""
@@ -95,7 +95,7 @@ class CompactOperator(Operator):
     def initialize_state(self) -> None:
         """See ``Operator``."""
         context = self.context
-        self._machine = Compactor(context.subtask, context.parallelism)
+        self._machine = TableCompactor(context.subtask, context.parallelism)
         self._fs = context.file_system()
         self._directory = context.resolve_path(self._path)
         self._state = context.operator_backend().list_state("compacted-files", COMPACTED_FILES)
@@ -229,7 +229,7 @@ class CompactCoordinatorSpec:
 
     def create_operator(self) -> Operator:
         """A fresh one."""
-        return CompactCoordinatorOperator(self._target_size_bytes)
+        return TableCompactCoordinatorOperator(self._target_size_bytes)
 
 
 class CompactSpec:

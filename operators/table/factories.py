@@ -18,11 +18,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.suggestions import nearest
-from operators.columnar import COLUMN_TYPES
+from operators.columns import COLUMN_TYPES
 from operators.table.connector_options import ConfigOption, Options
 
 Schema = dict[str, str]
-"""Columns in order, each of a type of :data:`operators.columnar.COLUMN_TYPES`."""
+"""Columns in order, each of a type of :data:`operators.columns.stateless.COLUMN_TYPES`."""
 
 _KNOWN_AS = {
     "INT": "BIGINT", "INTEGER": "BIGINT", "SMALLINT": "BIGINT", "LONG": "BIGINT", "FLOAT": "DOUBLE", "BOOL": "BOOLEAN",

@@ -22,12 +22,12 @@ from typing import Any
 from engine.elements.errors import ConfigurationError
 from operators.files.file_sink import FileSink
 from operators.files.part_files import is_bulk
+from operators.files.partition_path import DEFAULT_PARTITION_NAME
 from operators.files.rolling_policies import TableRollingPolicy
 from operators.table.commit_policies import CUSTOM, SUCCESS_FILE, CommitPolicy, commit_policies, policy_kinds
 from operators.table.connector_options import ConfigOption, Options
 from operators.table.factories import FormatFactory, TableDefinition
 from operators.table.partition_commit import PartitionCommit
-from operators.table.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink

@@ -14,7 +14,8 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from operators.sinks import SinkOperator
+from operators.basic import SinkOperator
+from operators.files.partition_path import PartitionPathError, partition_values
 from operators.table.commit_policies import (
     CommitPolicy,
     PartitionCommitContext,
@@ -25,9 +26,8 @@ from operators.table.commit_policies import (
 )
 from operators.table.partition_committer import PartitionCommitter
 from operators.table.partition_messages import ANNOUNCEMENT
-from operators.table.partition_path import PartitionPathError, partition_values
 from operators.table.partition_time import PartitionTimeExtractor
-from operators.table.partition_triggers import PARTITION_TIME, PROCESS_TIME, TriggerSettings
+from operators.table.partition_triggers import PARTITION_TIME, PROCESS_TIME, PartitionTriggerSettings
 from state_backends.base import path_below, such_that
 from state_backends.files import FileSystem
 
@@ -56,7 +56,7 @@ class PartitionCommit:
         extractor: PartitionTimeExtractor | None = None,
         watermark_time_zone: str = "UTC",
     ) -> None:
-        self.settings = TriggerSettings(
+        self.settings = PartitionTriggerSettings(
             trigger, delay_ms, extractor=extractor, watermark_time_zone=watermark_time_zone
         )
         self.policies: tuple[CommitPolicy, ...] = (SuccessFilePolicy(),) if policies is None else tuple(policies)

@@ -20,8 +20,8 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from engine.elements.errors import ConfigurationError
+from operators.files.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.java_time import JavaTimePattern, PatternError, TextError
-from operators.table.partition_path import DEFAULT_PARTITION_NAME
 
 _LENIENT = re.compile(
     r"([0-9]{1,10})-([0-9]{1,2})-([0-9]{1,2})(?: ([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,9}))?)?"

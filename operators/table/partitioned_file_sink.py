@@ -20,13 +20,13 @@ from operators.files.bucket_assigners import BucketAssigner
 from operators.files.file_merging import merge_of
 from operators.files.file_sink import FileSink
 from operators.files.part_files import Format, is_bulk
+from operators.files.partition_path import DEFAULT_PARTITION_NAME
 from operators.files.rolling_policies import RollingPolicy, TableRollingPolicy
 from operators.table.compaction_operators import CompactCoordinatorSpec, CompactSpec
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
-from operators.table.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.partitioning import PartitionAssigner
 from operators.table.streaming_file_writer import StreamingFileWriterOperator
-from operators.table.table_compaction import UNCOMPACTED_PREFIX, CompactCoordinator
+from operators.table.table_compaction import UNCOMPACTED_PREFIX, TableCompactCoordinator
 
 DEFAULT_TARGET_SIZE_BYTES = 128 << 20
 
@@ -41,7 +41,7 @@ class TableCompaction:
     """
 
     def __init__(self, target_size_bytes: int = DEFAULT_TARGET_SIZE_BYTES, *, ns_per_byte: int = 0) -> None:
-        CompactCoordinator(target_size_bytes)
+        TableCompactCoordinator(target_size_bytes)
         if type(ns_per_byte) is not int or ns_per_byte < 0:
             raise ConfigurationError(f"ns_per_byte is {ns_per_byte!r}; it must be a whole number of ns, 0 or more")
         self.target_size_bytes = target_size_bytes

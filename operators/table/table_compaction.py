@@ -1,4 +1,4 @@
-"""Compaction of the small files of a table: the machines (Flink: ``CompactCoordinator``, ``CompactOperator``).
+"""Compaction of the small files of a table: the machines (Flink: ``TableCompactCoordinator``, ``CompactOperator``).
 
 * Writers close all parts at every checkpoint and commit them as ``.uncompacted-{name}``, which readers do not see.
 * One coordinator gathers the files by the checkpoint that they belong to, which is what the message says: a barrier
@@ -68,7 +68,7 @@ def compacted_name(name: str) -> str:
     return COMPACTED_PREFIX + name.removeprefix(UNCOMPACTED_PREFIX)
 
 
-class CompactCoordinator:
+class TableCompactCoordinator:
     """Decides what is compacted with what. See the rules of the module.
 
     Raises :class:`ConfigurationError` when ``target_size_bytes`` is no size.
@@ -145,7 +145,7 @@ COMPACTED_FILES = row(whole, list_of(path_below))
 """The shapes of an element of the coordinator's state, and of a compactor's."""
 
 
-class Compactor:
+class TableCompactor:
     """What one subtask of the compactors remembers. See the rules of the module."""
 
     def __init__(self, subtask: int, parallelism: int) -> None:

@@ -9,8 +9,8 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.source import SourceContext, SplitReader
 from operators.files.file_source import FileSource
 from operators.files.file_splits import split_range
+from operators.files.partition_path import PartitionPathError, partition_values
 from operators.table.factories import TableDefinition
-from operators.table.partition_path import PartitionPathError, partition_values
 from operators.table.table_formats import value_of_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from engine.elements.batch import Batch
 from engine.elements.errors import WeirError
 from engine.elements.operator import Operator, OperatorContext
-from operators.sinks import SinkOperator
+from operators.basic import SinkOperator
 from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committable_collector import book_shape
 from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary

@@ -22,7 +22,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator, OperatorContext
-from operators.sinks import SinkOperator
+from operators.basic import SinkOperator
 from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committables import END_OF_INPUT, messages, summary
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator

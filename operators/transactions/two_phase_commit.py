@@ -39,7 +39,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError
-from operators.sinks import SinkOperator
+from operators.basic import SinkOperator
 from state_backends.base import Shape, anything, list_of, number, optional, row, whole
 
 Transaction = tuple[Any, ...]

@@ -35,7 +35,7 @@ from engine import (
     UpsertSink,
     WatermarkStrategy,
 )
-from operators.databases.database_sink import DatabaseSink
+from operators.databases import DatabaseSink
 from operators.files.compact_coordinator import CompactionStrategy
 
 SPLITS = 2

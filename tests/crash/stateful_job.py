@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine import FileSink, Job, SequenceSource
-from operators.functions import KeyedProcessFunction
+from operators.basic import KeyedProcessFunction
 
 KEYS = 1_500
 PADDING = "p" * 60

@@ -17,7 +17,7 @@ from examples.flights import main
 from examples.flights_data import FlightFiles, FlightsDataError, first_flights
 from examples.flights_lateness import Lateness, lateness_job, measure_lateness
 from examples.flights_proof import ANSWERS, Run, prove
-from operators.watermarks import DEFAULT_INTERVAL_NS
+from operators.time.watermarks import DEFAULT_INTERVAL_NS
 from tests.examples.small_flights import (
     counts_of,
     days_of,

@@ -13,8 +13,8 @@ from engine.explore.invariant import Invariant
 from engine.explore.runner import FinishedCase
 from engine.explore.subject import Subject
 from engine.graph.job import Job
-from operators import sinks
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
+from operators.basic import simple_sinks as sinks
 from operators.sources import SequenceSource
 
 RECORDS = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.explore.subject import Subject
 from engine.graph.job import Job
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 
 

@@ -27,9 +27,9 @@ from engine.explore.subject import Subject
 from engine.explore.swarm import draw_case
 from engine.observe.events import AttemptStarted, ChannelBlocked, RecordReplayed, ReportIgnored, TimerFired
 from operators.log.transaction_log import REFUSED_AS_FENCED
-from operators.merging_windows import MergingWindows
-from operators.periodic_watermarks import PeriodicWatermarks
 from operators.table.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger
+from operators.time.periodic_watermarks import PeriodicWatermarks
+from operators.windows.merging import MergingWindows
 from state_backends.changelog.history import LogHistory
 from state_backends.files import MemoryFileSystem
 

@@ -11,11 +11,11 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
+from operators.basic import CollectedResults
 from operators.files.file_formats import TextFormat
 from operators.files.file_sink import FileSink
 from operators.files.file_source import FileSource
 from operators.files.unique_names import attempt_of
-from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 

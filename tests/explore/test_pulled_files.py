@@ -13,9 +13,9 @@ from engine.explore.story import tell
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
+from operators.basic import CollectedResults
 from operators.files.file_formats import TextFormat
 from operators.files.file_source import Assignment, FileSource
-from operators.sinks import CollectedResults
 
 LINES = sorted(repr(f"{name}{number}") for name in "abc" for number in range(6))
 

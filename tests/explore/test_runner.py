@@ -27,7 +27,7 @@ from engine.observe.events import CheckpointTriggered, RunStarted, Send, TaskSta
 from engine.runtime.execution import Execution
 from engine.runtime.job_manager import JobManager
 from engine.runtime.kernel import START_NS
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
 

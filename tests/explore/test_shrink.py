@@ -19,7 +19,7 @@ from engine.explore.shrink import WAITING, Budget, Shrunk, Size, removals, same_
 from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject
 

@@ -18,7 +18,7 @@ from engine.explore.witness import RECORDS, RecordsRead, Witness
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from engine.observe.events import Send
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.failing_job import KEYS, SPLITS, subject
 from tests.house.project import ROOT

@@ -12,8 +12,7 @@ from engine.explore.subject import Subject
 from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
 
 RECORDS, KEYS = 16, 3

@@ -12,7 +12,7 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from operators.sinks import CollectedResults, CollectSink
+from operators.basic import CollectedResults, CollectSink
 from operators.sources import SequenceSource
 from tests.runtime.acked_jobs import pipeline
 from tests.runtime.support import MS, US

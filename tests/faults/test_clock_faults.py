@@ -15,10 +15,9 @@ from engine.runtime.config import CheckpointInterval
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
-from operators.functions import KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause, SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.changelog import ChangelogStateBackend
 from state_backends.heap import HeapStateBackend

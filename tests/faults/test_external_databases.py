@@ -15,9 +15,8 @@ from engine.explore.subject import Subject
 from engine.explore.swarm import Measure, Swarm, possible_kinds
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.memory_database import FATES, DatabaseExchange, MemoryDatabase
-from operators.databases.upsert_sink import UpsertSink
+from operators.databases import DatabaseExchange, DatabaseSink, MemoryDatabase, UpsertSink
+from operators.databases.memory_database import FATES
 from operators.sources import SequenceSource
 
 ROWS = Counter(f"({number},)" for number in range(30))

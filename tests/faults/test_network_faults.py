@@ -17,7 +17,7 @@ from engine.observe.events import CheckpointCompleted, Receive, SnapshotTaken, T
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.execution import Execution
 from engine.runtime.faulted.interference import MESSAGES
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from tests.faults.disturbed import (
     EXACTLY_ONCE,
     EXPECTED,

@@ -16,8 +16,8 @@ from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
+from operators.basic import CollectedResults
 from operators.files.file_sink import FileSink, read_committed
-from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

@@ -24,7 +24,7 @@ from engine.graph.partitioner import (
     Router,
     RouterContext,
 )
-from operators.column_sources import ColumnSource
+from operators.columns import ColumnSource
 from state_backends.base import BOOL, INT, LONG, STRING, KeyType
 
 FIELDS = {

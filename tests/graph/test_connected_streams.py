@@ -14,15 +14,19 @@ from engine.graph.explain import explain_mermaid, explain_text
 from engine.graph.job import Job
 from engine.graph.partitioner import BroadcastPartitioner, HashPartitioner
 from engine.graph.stream import Stream
-from operators.broadcast_process import BroadcastProcessOperator, KeyedBroadcastProcessOperator
-from operators.co_process import CoFlatMapOperator, CoMapOperator, CoProcessOperator, KeyedCoProcessOperator
-from operators.sources import CollectionSource
-from operators.two_input_functions import (
+from operators.basic import (
     BroadcastProcessFunction,
+    BroadcastProcessOperator,
+    CoFlatMapOperator,
+    CoMapOperator,
     CoProcessFunction,
+    CoProcessOperator,
     KeyedBroadcastProcessFunction,
+    KeyedBroadcastProcessOperator,
     KeyedCoProcessFunction,
+    KeyedCoProcessOperator,
 )
+from operators.sources import CollectionSource
 from state_backends.base import INT, LONG, MapStateDescriptor, ValueStateDescriptor
 from tests.graph.graphs import identity
 

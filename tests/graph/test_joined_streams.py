@@ -11,10 +11,9 @@ from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.graph.chaining import build_chains
 from engine.graph.job import Job
 from engine.graph.stream import Stream
-from operators.patterns.pattern import Pattern
+from operators.patterns import Pattern
 from operators.sources import CollectionSource
-from operators.triggers import CountTrigger
-from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
+from operators.windows import CountTrigger, EventTimeSessionWindows, TumblingEventTimeWindows
 
 
 def first(record: Any) -> Any:

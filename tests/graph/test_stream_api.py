@@ -14,17 +14,24 @@ from engine.graph.job_graph import ChainingStrategy, NodeRole
 from engine.graph.keyed_stream import KeyedStream
 from engine.graph.partitioner import GlobalPartitioner, HashPartitioner, RebalancePartitioner
 from engine.graph.stream import NotKeyedError, Stream
-from operators.aggregates import count
-from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
-from operators.keyed import KeyedAggregateOperator, ReduceOperator
-from operators.keyed_process import KeyedProcessOperator
-from operators.sinks import CollectedResults, CollectSink
-from operators.source_operator import SourceOperator
-from operators.sources import CollectionSource
-from operators.transforms import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
-from operators.watermarks import WatermarkStrategy
-from operators.window_operator import WindowOperator
-from operators.windows import TumblingEventTimeWindows
+from operators.basic import (
+    AggregateFunction,
+    CollectedResults,
+    CollectSink,
+    FilterOperator,
+    FlatMapOperator,
+    KeyedAggregateOperator,
+    KeyedProcessFunction,
+    KeyedProcessOperator,
+    MapOperator,
+    ProcessFunction,
+    ProcessOperator,
+    ReduceOperator,
+)
+from operators.basic.aggregates import count
+from operators.sources import CollectionSource, SourceOperator
+from operators.time import WatermarkStrategy
+from operators.windows import TumblingEventTimeWindows, WindowOperator
 from state_backends.base import LONG
 from tests.graph.graphs import identity
 

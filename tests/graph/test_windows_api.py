@@ -12,23 +12,29 @@ from engine.graph.job import Job
 from engine.graph.job_graph import StreamNode
 from engine.graph.keyed_stream import KeyedStream
 from engine.graph.stream import Stream
-from operators.aggregates import count
-from operators.continuous_triggers import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
-from operators.evictors import CountEvictor
-from operators.functions import AggregateFunction
+from operators.basic import AggregateFunction
+from operators.basic.aggregates import count
 from operators.sources import CollectionSource
-from operators.triggered_windows import TriggeredWindowOperator
-from operators.triggers import CountTrigger, EventTimeTrigger, NeverTrigger, PurgingTrigger
-from operators.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-from operators.window_operator import SlidingWindowOperator, WindowOperator
 from operators.windows import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountEvictor,
+    CountTrigger,
     EventTimeSessionWindows,
+    EventTimeTrigger,
     GlobalWindows,
+    NeverTrigger,
+    ProcessAllWindowFunction,
     ProcessingTimeSessionWindows,
+    ProcessWindowFunction,
+    PurgingTrigger,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    SlidingWindowOperator,
+    TriggeredWindowOperator,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
+    WindowOperator,
 )
 from state_backends.base import LONG
 from tests.graph.graphs import identity

@@ -25,6 +25,9 @@ def _rooms_of(package: str) -> list[str]:
 # One import per contract that must not be; some hide inside a function.
 VIOLATIONS = {
     "Layers: an arrow may only point down": ("engine/graph/bad.py", "def f():\n    import engine.runtime\n"),
+    "Rooms of operators: an arrow may only point down": (
+        "operators/time/bad.py", "def f():\n    from operators.windows import assigners\n",
+    ),
     "Rooms of state_backends: an arrow may only point down": (
         "state_backends/base/bad.py", "def f():\n    import state_backends.heap\n",
     ),

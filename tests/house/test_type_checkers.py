@@ -16,7 +16,7 @@ from tests.house.project import PACKAGES, ROOT
 # With one mistake: what FileSink is given.
 JOB_FILE = """\
 from engine import CollectionSource, FileSink, Job
-from operators import aggregates
+from operators.basic import aggregates
 from spark_bridge import spark_transform
 from state_backends import ValueStateDescriptor
 

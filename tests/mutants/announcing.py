@@ -11,7 +11,7 @@ from operators.table.partition_announcements import PartitionAnnouncements
 from operators.table.partition_committer import END_OF_INPUT as END_OF_PARTITIONS
 from operators.table.partition_committer import PartitionCommitter
 from operators.table.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger
-from operators.transactions.committables import END_OF_INPUT
+from operators.transactions import END_OF_INPUT
 from operators.transactions.committer_machine import CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
 from tests.mutants.mutant import replaced, together

@@ -156,7 +156,7 @@ CATALOGUE: tuple[Mutant, ...] = (
         "latest watermark restored",
         "a restored operator goes on from the watermark of the subtask that was furthest",
         "a restored event clock takes the least of all subtasks",
-        "operators/event_clock.py: what is in time for one subtask must not be late for another one",
+        "operators/time/event_clock.py: what is in time for one subtask must not be late for another one",
         recovery.latest_watermark_restored,
         jobs.windowed,
         OUTPUT | {"V7"},

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from operators import sinks
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
+from operators.basic import simple_sinks as sinks
 from state_backends.snapshots import CheckpointStorage
 from tests.mutants.mutant import replaced, together
 

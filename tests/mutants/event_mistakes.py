@@ -8,12 +8,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
-from operators.event_clock import EventClock
-from operators.keyed_process import KeyedFunctionOperator
-from operators.merging_windows import MergingWindows
-from operators.periodic_watermarks import PeriodicWatermarks
-from operators.triggered_windows import TriggeredWindowOperator
-from operators.wake_ups import WakeUps
+from operators.basic.keyed_process import KeyedFunctionOperator
+from operators.time import EventClock, WakeUps
+from operators.time.periodic_watermarks import PeriodicWatermarks
+from operators.windows import TriggeredWindowOperator
+from operators.windows.merging import MergingWindows
 from state_backends.changelog import folding_states, states
 from state_backends.changelog.timers import LoggedTimerQueue
 from tests.mutants.mutant import replaced, together

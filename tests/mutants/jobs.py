@@ -7,10 +7,10 @@ from functools import partial
 
 from engine.explore.subject import Subject
 from engine.graph.job import Job
+from operators.basic import CollectedResults
 from operators.log.log_sink import LogSink
-from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.explore.sink_deaths import subject_of
 

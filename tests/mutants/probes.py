@@ -24,8 +24,8 @@ from engine.runtime.acking import bolt
 from engine.runtime.acking.acker_task import AckerTask
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.session import DatabaseError, TableDescription, TransactionName
+from operators.basic import CollectedResults, KeyedProcessFunction, KeyedProcessOperator
+from operators.databases import DatabaseError, MemoryDatabase, TableDescription, TransactionName
 from operators.files.bucket import BucketState
 from operators.files.compact_coordinator import CompactionStrategy
 from operators.files.compaction_operators import CompactorOperator
@@ -33,24 +33,19 @@ from operators.files.file_sink import FileSink
 from operators.files.open_part_fence import OpenPartFence
 from operators.files.recoverable_writer import RecoverableWriter
 from operators.files.unique_names import UniqueNames
-from operators.functions import KeyedProcessFunction
-from operators.joins.interval_join import Interval, IntervalJoinOperator
-from operators.joins.regular_join import RegularJoinOperator
-from operators.keyed_process import KeyedProcessOperator
-from operators.periodic_watermarks import PeriodicWatermarks
-from operators.sinks import CollectedResults
+from operators.joins import Interval, IntervalJoinOperator, RegularJoinOperator
 from operators.sources import SequenceSource
 from operators.table.partition_announcements import PartitionAnnouncements
 from operators.table.partition_committer import PartitionCommitter
 from operators.table.partition_time import DefaultPartitionTimeExtractor
-from operators.table.partition_triggers import PARTITION_TIME, TriggerSettings
-from operators.transactions.committables import END_OF_INPUT, committable, summary
+from operators.table.partition_triggers import PARTITION_TIME, PartitionTriggerSettings
+from operators.time.periodic_watermarks import PeriodicWatermarks
+from operators.time.watermark_generators import BoundedOutOfOrdernessGenerator
+from operators.transactions import END_OF_INPUT, summary
+from operators.transactions.committables import committable
 from operators.transactions.committer_machine import CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
-from operators.triggered_windows import TriggeredWindowOperator
-from operators.watermark_generators import BoundedOutOfOrdernessGenerator
-from operators.window_operator import WindowOperator
-from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
+from operators.windows import EventTimeSessionWindows, TriggeredWindowOperator, TumblingEventTimeWindows, WindowOperator
 from state_backends.changelog.history import LogHistory
 from state_backends.files import MemoryFileSystem
 from state_backends.rows import UploadHistory
@@ -179,7 +174,7 @@ HOUR = "day=2020-05-03/hour=01/"
 
 
 def _committer() -> PartitionCommitter:
-    settings = TriggerSettings(PARTITION_TIME, extractor=DefaultPartitionTimeExtractor("$day $hour:00:00"))
+    settings = PartitionTriggerSettings(PARTITION_TIME, extractor=DefaultPartitionTimeExtractor("$day $hour:00:00"))
     return PartitionCommitter(settings.create(("day", "hour")))
 
 

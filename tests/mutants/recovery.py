@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.runtime import restored_channels
-from operators.event_clock import EventClock
+from operators.time import EventClock
 from state_backends.changelog.history import LogHistory
 from tests.mutants.mutant import replaced
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from engine.explore.campaign import explore
-from operators import sinks
+from operators.basic import simple_sinks as sinks
 from tests.mutants import hunt as hunting
 from tests.mutants.ablation import AREAS, NOT_FOUND, PAGE, is_explained, rows_of
 from tests.mutants.areas import BY_AREA, AreaMutant
@@ -113,16 +113,16 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime.async_snapshot import AsyncSnapshot
     from engine.runtime.failover import Failover
     from operators.databases.database_sink import DatabaseSinkOperator
-    from operators.event_clock import EventClock
     from operators.files.bucketing_parts import BucketingParts
-    from operators.files.buckets import Buckets
     from operators.files.file_sink_operator import FileSinkOperator
     from operators.files.file_writer import FileWriter
+    from operators.files.subtask_buckets import Buckets
     from operators.log.log_sink import TransactionalLogSink
     from operators.log.memory_transaction_log import MemoryTransactionLog
-    from operators.source_operator import SourceOperator
+    from operators.sources import SourceOperator
     from operators.table.staged_sink import _FinalizerOperator
     from operators.table.streaming_file_writer import StreamingFileWriterOperator
+    from operators.time import EventClock
     from operators.transactions.committer_machine import CommitterMachine
     from state_backends.changelog.history import LogHistory
     from state_backends.snapshots import checkpoint_streams, storage

@@ -332,7 +332,7 @@ def stamps_of(batch: Batch) -> Sequence[int | None]:
 
 def read_all(harness: Harness, batch_size: int = 7, cost_ns: int = 1_000) -> list[Any]:
     """Drive a source operator to its end as the runtime does: records cost time, pauses are waited for."""
-    from operators.source_operator import SourceOperator
+    from operators.sources import SourceOperator
 
     source = harness.operator
     assert isinstance(source, SourceOperator)

@@ -8,20 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-from operators import aggregates
-from operators.broadcast_process import KeyedBroadcastProcessOperator
-from operators.co_process import KeyedCoProcessOperator
-from operators.continuous_triggers import ContinuousEventTimeTrigger
+from operators.basic import KeyedBroadcastProcessOperator, KeyedCoProcessOperator, KeyedProcessOperator, aggregates
 from operators.files.file_sink import FileSink
-from operators.keyed_process import KeyedProcessOperator
-from operators.triggered_windows import TriggeredWindowOperator
-from operators.window_operator import SlidingWindowOperator, WindowOperator
-from operators.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from operators.windows import (
+    ContinuousEventTimeTrigger,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    SlidingWindowOperator,
+    TriggeredWindowOperator,
+    TumblingEventTimeWindows,
+    WindowOperator,
+)
 from state_backends.files import MemoryFileSystem
+from tests.operators.basic.test_broadcast_process import Thresholds
+from tests.operators.basic.test_co_process import Join
+from tests.operators.basic.test_keyed_process import CountUntilQuiet
 from tests.operators.harness import Harness
-from tests.operators.test_broadcast_process import Thresholds
-from tests.operators.test_co_process import Join
-from tests.operators.test_keyed_process import CountUntilQuiet
 
 ROOT = Path(__file__).parents[2]
 

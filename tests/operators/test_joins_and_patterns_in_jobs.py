@@ -14,13 +14,12 @@ from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.runtime.cost import CostModel
-from operators.async_io.async_function import AsyncContext, AsyncResult, AsyncRetryStrategy
-from operators.patterns.pattern import Pattern
-from operators.ranking.changes import materialize
-from operators.ranking.top_n import greatest
-from operators.sinks import CollectedResults
+from operators.async_io import AsyncContext, AsyncResult, AsyncRetryStrategy
+from operators.basic import CollectedResults
+from operators.patterns import Pattern
+from operators.ranking import greatest, materialize
 from operators.sources import CollectionSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from tests.cases import crossed

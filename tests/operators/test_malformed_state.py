@@ -14,11 +14,11 @@ from engine.runtime.acking.run import OFFSETS_FILE_NAME, AckingRun
 from engine.runtime.config import RunConfig
 from engine.runtime.kernel import Kernel
 from engine.runtime.restored_state import take_over_state
+from operators.basic import CollectedResults, CollectSink
 from operators.log.consumer_groups import GROUPS_DIRECTORY, committed_offset
 from operators.log.topics import _topic_file, partitions_of, write_topic
 from operators.log.transaction_journal import TransactionJournal
 from operators.log.transaction_log import LogCorruptError
-from operators.sinks import CollectedResults, CollectSink
 from operators.sources import SequenceSource
 from state_backends.base import StateBackendError, StateSchemaError
 from state_backends.codec import seal

@@ -10,8 +10,7 @@ from engine.graph.job import Job
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
 from state_backends.base import StateTtlConfig
 

@@ -23,7 +23,7 @@ from operators.table.commit_policies import PartitionCommitContext, SuccessFileP
 from operators.table.compaction_operators import CompactOperator
 from operators.table.partition_messages import unit
 from operators.table.staged_sink import StagedFileSink, StagingFinalizer
-from operators.transactions.committables import CommitRequest
+from operators.transactions import CommitRequest
 from state_backends.api import OperatorStateBackend
 from state_backends.base import CorruptStateError
 from state_backends.files import MemoryFileSystem

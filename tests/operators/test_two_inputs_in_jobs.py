@@ -10,19 +10,23 @@ import pytest
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.graph.job import Job
-from operators import aggregates
-from operators.functions import KeyedProcessContext
-from operators.sinks import CollectedResults
-from operators.sources import CollectionSource
-from operators.triggers import CountTrigger, PurgingTrigger
-from operators.two_input_functions import (
+from operators.basic import (
+    CollectedResults,
     KeyedBroadcastProcessFunction,
-    KeyedBroadcastReadContext,
-    KeyedBroadcastWriteContext,
     KeyedCoProcessFunction,
+    KeyedProcessContext,
+    aggregates,
 )
-from operators.watermarks import WatermarkStrategy
-from operators.windows import EventTimeSessionWindows, GlobalWindows, SlidingEventTimeWindows
+from operators.basic.two_input_functions import KeyedBroadcastReadContext, KeyedBroadcastWriteContext
+from operators.sources import CollectionSource
+from operators.time import WatermarkStrategy
+from operators.windows import (
+    CountTrigger,
+    EventTimeSessionWindows,
+    GlobalWindows,
+    PurgingTrigger,
+    SlidingEventTimeWindows,
+)
 from state_backends.files import MemoryFileSystem
 from tests.cases import crossed
 from tests.runtime.support import US, checked, every, execution, run

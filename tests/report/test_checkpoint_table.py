@@ -17,7 +17,7 @@ from engine.graph.plan import ExecutionPlan
 from engine.observe.cut_oracle import CutOracle, CutVerdict
 from engine.report.checkpoint_table import checkpoint_table
 from engine.runtime.config import CheckpointInterval, RunConfig
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.report.runs import Run, make_run
 

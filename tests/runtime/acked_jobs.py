@@ -13,7 +13,7 @@ from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.sinks import CollectedResults, CollectSink
+from operators.basic import CollectedResults, CollectSink
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

@@ -10,8 +10,7 @@ from engine.elements.operator_coordinator import OperatorCoordinator, SubtaskGat
 from engine.graph.job import Job
 from engine.graph.job_graph import NodeRole
 from engine.graph.stream import Outlet, Stream
-from operators.source_operator import SourceOperator
-from operators.sources import SequenceSource
+from operators.sources import SequenceSource, SourceOperator
 
 POLL_NS = 2_000
 HAND = 3

@@ -12,7 +12,7 @@ from engine.graph.job import Job
 from engine.observe.events import Instrument, TraceEvent
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.sinks import CollectedResults, SinkOperator
+from operators.basic import CollectedResults, SinkOperator
 from operators.sources import SequenceSource
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

@@ -21,14 +21,13 @@ from engine.runtime.acking.run import OFFSETS_FILE_NAME
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.upsert_sink import UpsertSink
+from operators.basic import CollectedResults, CollectSink
+from operators.databases import MemoryDatabase, UpsertSink
 from operators.files.file_sink import FileSink
-from operators.sinks import CollectedResults, CollectSink
 from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partitioned_file_sink import PartitionedFileSink
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

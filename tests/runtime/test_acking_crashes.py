@@ -13,9 +13,9 @@ from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, TaskState
 from engine.runtime.config import CheckpointInterval
 from engine.runtime.cost import CostModel
-from operators.sinks import CollectSink
+from operators.basic import CollectSink
 from operators.sources import CollectionSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.runtime.acked_jobs import acking_config, at_once, expected, pipeline, run_acked
 from tests.runtime.support import MS, US, Trace

@@ -12,7 +12,7 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import ChannelBlocked
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.support import US, Trace, every, run
 

@@ -13,7 +13,7 @@ from engine.graph.job import Job
 from engine.observe.events import Send, TaskState
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.support import US, Trace, checked, every, execution, expected_counts, run, running_count
 

@@ -9,9 +9,9 @@ import pytest
 from engine.graph.job import Job
 from engine.observe.events import CheckpointCut
 from engine.runtime.cost import CostModel
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import CollectionSource, Pause, SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from tests.runtime.support import (

@@ -34,7 +34,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.job_manager import JobManager
 from engine.runtime.kernel import START_NS
 from engine.runtime.task import Task
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from tests.runtime.support import (

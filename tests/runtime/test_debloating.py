@@ -18,7 +18,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.debloating import CreditCalculator, DebloatSettings, TaskDebloater, ThroughputMeter
 from engine.runtime.kernel import START_NS
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.links import Link, records
 from tests.runtime.support import MS, US, Trace, checked, every, execution, expected_counts, running_count

@@ -19,10 +19,10 @@ from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, Progress
+from operators.basic import CollectedResults
 from operators.files.file_sink import FileSink
-from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from tests.runtime.support import US, Trace, every, execution, files_below, run

@@ -14,7 +14,7 @@ from engine.observe.events import CheckpointAborted, CheckpointTriggered, TaskSt
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
 from engine.runtime.regions import failover_regions
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.runtime.support import US, Trace, checked, every, execution, expected_counts, run, running_count

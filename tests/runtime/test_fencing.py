@@ -17,7 +17,7 @@ from engine.observe.events import AttemptStarted, CheckpointTriggered, Send, Tra
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.job_manager import JobManager
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.support import US, RecordingSink, Trace, every, execution, expected_counts, run, running_count
 

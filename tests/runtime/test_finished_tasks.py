@@ -26,8 +26,8 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.failover import FinalCheckpointError
 from engine.runtime.kernel import START_NS
+from operators.basic import CollectedResults
 from operators.files.file_sink import FileSink, read_committed
-from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

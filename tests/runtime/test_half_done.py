@@ -8,7 +8,7 @@ from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.runtime.cost import CostModel
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.support import US, checked, every, execution
 

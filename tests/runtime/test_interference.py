@@ -18,7 +18,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.faulted.interference import DELIVERED, JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
 from engine.runtime.faulted.task_faults import TaskFaults
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from tests.runtime.support import (

@@ -16,7 +16,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
 from engine.runtime.shared_files import SharedStreams
-from operators.keyed import ReduceOperator
+from operators.basic import ReduceOperator
 from state_backends.api import BackendEnvironment
 from state_backends.base import BackgroundWork
 from state_backends.files import MemoryFileSystem

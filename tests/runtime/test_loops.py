@@ -35,10 +35,9 @@ from engine.runtime.job_manager import JobManager
 from engine.runtime.kernel import START_NS
 from engine.runtime.loops import UNBOUNDED, FeedbackChannel, LoopTermination
 from engine.runtime.restored_state import RestoredJob
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

@@ -14,7 +14,7 @@ from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import locate_snapshot

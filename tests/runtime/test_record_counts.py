@@ -12,7 +12,7 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval
 from engine.runtime.execution import ExecutionResult
 from engine.runtime.record_counts import TaskReport
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.acked_jobs import acking_config, at_once, expected, pipeline, run_acked
 from tests.runtime.support import MS, US, checked, every, execution, run, running_count

@@ -15,7 +15,7 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, TaskState
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import CollectionSource, SequenceSource
 from tests.runtime.support import MS, US, Trace, checked, every, execution, expected_counts, run, running_count
 

@@ -19,7 +19,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from state_backends.base import CorruptStateError, MissingStateError
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, FileStateHandle, locate_snapshot

@@ -9,7 +9,7 @@ import pytest
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.support import US, every, run
 

@@ -20,9 +20,9 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
 from engine.runtime.task import Task
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage, locate_snapshot

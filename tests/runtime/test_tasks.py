@@ -13,10 +13,9 @@ from engine.graph.job import Job
 from engine.observe.events import Receive, TaskState, TimerFired
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS
-from operators.functions import KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause, SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.runtime.support import MS, US, RecordingSink, Trace, every, execution, run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.graph.job import Job
 from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from tests.runtime.support import US, every, execution

@@ -17,8 +17,7 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointCompleted, Instrument, RunStarted, TraceEvent
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
 
 KEYS = 3

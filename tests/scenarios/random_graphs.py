@@ -20,12 +20,15 @@ from hypothesis import strategies as st
 
 from engine.graph.job import Job
 from engine.graph.stream import Stream
-from operators.aggregates import AggregateFunction
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import (
+    AggregateFunction,
+    CollectedResults,
+    KeyedCoProcessFunction,
+    KeyedProcessContext,
+    KeyedProcessFunction,
+)
 from operators.sources import GeneratorSource
-from operators.two_input_functions import KeyedCoProcessFunction
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.scenarios.state_holders import HELD, SHARED, HoldInState
 

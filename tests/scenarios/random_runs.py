@@ -30,7 +30,7 @@ from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import SNAPSHOTS, CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files

@@ -18,7 +18,7 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
 from operators.files.file_sink import FileSink, read_committed
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from state_backends.api import StateBackend
 from state_backends.changelog import ChangelogStateBackend
 from state_backends.files import FileSystem, MemoryFileSystem

@@ -17,10 +17,9 @@ from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.functions import AggregateFunction, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import AggregateFunction, CollectedResults, KeyedProcessFunction
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from state_backends.api import StateBackend
 from state_backends.changelog import ChangelogStateBackend

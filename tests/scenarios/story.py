@@ -38,9 +38,9 @@ from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import CollectionSource, Pause
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 
 MS = 1_000_000
 HALF_MS = MS // 2

@@ -19,7 +19,7 @@ from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import GeneratorSource, SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

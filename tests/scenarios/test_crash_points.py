@@ -32,7 +32,7 @@ from engine.observe.events import (
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 
 RECORDS, KEYS = 40, 3

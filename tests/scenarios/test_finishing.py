@@ -15,7 +15,7 @@ from engine.observe.events import CheckpointCompleted, SnapshotAcknowledged, Sna
 from engine.runtime.config import CheckpointInterval
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.runtime.support import US, Trace, execution

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.runtime.execution import ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from state_backends.snapshots import CheckpointStorage

@@ -18,9 +18,9 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
-from operators.column_sources import ColumnSource
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.memory_database import MemoryDatabase
+from operators.basic import CollectedResults, CollectSink, CountedRecords, CountingSink
+from operators.columns import ColumnSource
+from operators.databases import DatabaseSink, MemoryDatabase
 from operators.files.bucketing_sink import BucketingSink
 from operators.files.compact_coordinator import CompactionStrategy
 from operators.files.file_formats import TextFormat
@@ -32,13 +32,12 @@ from operators.log.disk_log import DiskLog
 from operators.log.kafka_sink import KafkaSink
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
-from operators.sinks import CollectedResults, CollectSink, CountedRecords, CountingSink
 from operators.sources import CollectionSource, GeneratorSource, SequenceSource
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from state_backends.api import OperatorListState, OperatorStateBackend
 from state_backends.base import StateBackendError
 from state_backends.codec import default_codec

@@ -19,8 +19,7 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause, SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

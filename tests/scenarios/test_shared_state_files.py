@@ -12,7 +12,7 @@ from engine.checkpoint.coordinator import RestoreMode
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.runtime.checkpoint_files import SavepointRestore
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.cases import crossed
 from tests.scenarios.live_files import check_live_files

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from operators.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction
-from operators.watermarks import WatermarkStrategy
+from operators.basic import AggregateFunction, KeyedProcessFunction, ProcessFunction
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from tests.scenarios.story import CHECKPOINT, Kill, Story, Wait, each
 

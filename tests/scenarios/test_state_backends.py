@@ -19,7 +19,7 @@ from engine.elements.events import SavepointFormat, StopMode
 from engine.observe.events import BackgroundWorkDone, CheckpointCompleted, TraceEvent
 from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.shared_files import StateFormError
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import FORMS, RECORDS, Ran, settings
 

@@ -10,8 +10,7 @@ from engine.graph.job import Job
 from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from operators.functions import KeyedProcessContext, KeyedProcessFunction
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.savepoints import compare_state, put_state, read_state

@@ -11,9 +11,9 @@ from engine.elements.errors import JobFailedError, JobGraphError
 from engine.graph.job import Job
 from engine.graph.partitioner import GlobalPartitioner
 from engine.runtime.execution import ExecutionResult
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from spark_bridge.cuts import rows_cut
 from spark_bridge.errors import SparkTransformError
 from spark_bridge.transform import spark_transform

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
-from operators.databases.memory_database import DatabaseExchange, MemoryDatabase
+from operators.databases import DatabaseExchange, MemoryDatabase
 from operators.log.transaction_coordinator import DELIVERED, FENCE
 from operators.log.transaction_log import Exchange, Request
 

@@ -17,7 +17,7 @@ from engine.explore.ledger.entries import Origin, Place
 from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ranges import RangeSet
 from engine.runtime.execution import Execution
-from operators.sinks import SinkOperator
+from operators.basic import SinkOperator
 from state_backends.files import MemoryFileSystem
 
 if TYPE_CHECKING:

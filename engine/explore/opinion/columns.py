@@ -96,9 +96,9 @@ class ColumnAggregates(EvaluatedStep):
 
 
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
-    "operators.columnar.MapColumnsOperator": MapColumns,
-    "operators.columnar.FilterColumnsOperator": FilterColumns,
-    "operators.columnar.ToColumnsOperator": ToColumns,
-    "operators.columnar.ToRowsOperator": ToRows,
-    "operators.columnar_keyed.ColumnAggregateOperator": ColumnAggregates,
+    "operators.columns.stateless.MapColumnsOperator": MapColumns,
+    "operators.columns.stateless.FilterColumnsOperator": FilterColumns,
+    "operators.columns.stateless.ToColumnsOperator": ToColumns,
+    "operators.columns.stateless.ToRowsOperator": ToRows,
+    "operators.columns.keyed.ColumnAggregateOperator": ColumnAggregates,
 }

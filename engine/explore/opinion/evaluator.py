@@ -29,7 +29,7 @@ from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotMod
 from engine.explore.opinion.plans import Place, closure_of, depths_of, given_of, route_of, spec_of
 from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
 from engine.graph.channels import connections
-from operators.source_operator import SourceOperator, source_of
+from operators.sources import SourceOperator, source_of
 
 if TYPE_CHECKING:
     from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan

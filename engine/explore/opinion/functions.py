@@ -187,7 +187,7 @@ class Watermarks:
     """The watermark of one split or stream: the largest event time so far, minus the bound, minus 1."""
 
     def __init__(self, strategy: Any) -> None:
-        if not is_a(strategy, "operators.watermarks.WatermarkStrategy"):
+        if not is_a(strategy, "operators.time.watermarks.WatermarkStrategy"):
             raise NotModelled(f"its watermarks come from {type(strategy).__name__}")
         self.strategy = strategy
         self.ms = MIN_TIMESTAMP_MS
@@ -293,21 +293,21 @@ class AsyncMap(EvaluatedStep):
 
 
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
-    "operators.transforms.MapOperator": Map,
-    "operators.transforms.FlatMapOperator": FlatMap,
-    "operators.transforms.FilterOperator": Filter,
-    "operators.transforms.ProcessOperator": Process,
-    "operators.iteration.IterationHeadOperator": Pass,
-    "operators.keyed.ReduceOperator": Reduce,
-    "operators.keyed.KeyedAggregateOperator": Aggregate,
-    "operators.keyed_process.KeyedProcessOperator": Process,
-    "operators.co_process.CoMapOperator": Map,
-    "operators.co_process.CoFlatMapOperator": FlatMap,
-    "operators.co_process.CoProcessOperator": CoProcess,
-    "operators.co_process.KeyedCoProcessOperator": CoProcess,
-    "operators.broadcast_process.BroadcastProcessOperator": BroadcastProcess,
-    "operators.broadcast_process.KeyedBroadcastProcessOperator": BroadcastProcess,
-    "operators.watermarks.TimestampsAndWatermarksOperator": Timestamps,
+    "operators.basic.stateless.MapOperator": Map,
+    "operators.basic.stateless.FlatMapOperator": FlatMap,
+    "operators.basic.stateless.FilterOperator": Filter,
+    "operators.basic.stateless.ProcessOperator": Process,
+    "operators.basic.iteration.IterationHeadOperator": Pass,
+    "operators.basic.keyed.ReduceOperator": Reduce,
+    "operators.basic.keyed.KeyedAggregateOperator": Aggregate,
+    "operators.basic.keyed_process.KeyedProcessOperator": Process,
+    "operators.basic.co_process.CoMapOperator": Map,
+    "operators.basic.co_process.CoFlatMapOperator": FlatMap,
+    "operators.basic.co_process.CoProcessOperator": CoProcess,
+    "operators.basic.co_process.KeyedCoProcessOperator": CoProcess,
+    "operators.basic.broadcast_process.BroadcastProcessOperator": BroadcastProcess,
+    "operators.basic.broadcast_process.KeyedBroadcastProcessOperator": BroadcastProcess,
+    "operators.time.watermarks.TimestampsAndWatermarksOperator": Timestamps,
     "operators.async_io.async_wait_operator.AsyncWaitOperator": AsyncMap,
 }
 """By the full name of the operator's class."""

@@ -150,7 +150,7 @@ class Upserts(SinkRows):
 
 
 _KINDS: tuple[tuple[str, type[SinkRows]], ...] = (
-    ("operators.sinks.CollectSink", SinkRows),
+    ("operators.basic.simple_sinks.CollectSink", SinkRows),
     ("operators.log.log_sink.LogSink", SinkRows),
     ("operators.databases.upsert_sink.UpsertSink", Upserts),
     ("operators.databases.table_sink.TableSink", DatabaseTable),

@@ -144,4 +144,4 @@ class Patterns(EvaluatedStep):
         return records
 
 
-STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {"operators.patterns.pattern_operator.PatternOperator": Patterns}
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {"operators.patterns.operator.PatternOperator": Patterns}

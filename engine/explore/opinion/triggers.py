@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.explore.opinion.elements import NotModelled, is_a
-from operators.triggers import TriggerResult
+from operators.windows import TriggerResult
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 FIRES, PURGES = (FIRE, TriggerResult.FIRE_AND_PURGE), (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
@@ -144,10 +144,10 @@ class Keep:
 def evictor_of(given: Any) -> Any:
     """The evictor that stands for the one of the job: the last so many records, or those of the last so many ms."""
     name = f"{type(given).__module__}.{type(given).__qualname__}"
-    if name == "operators.evictors.CountEvictor":
+    if name == "operators.windows.evictors.CountEvictor":
         count = given.max_count
         return Keep(lambda elements: elements[-count:] if count else [], after=given._after)
-    if name == "operators.evictors.TimeEvictor":
+    if name == "operators.windows.evictors.TimeEvictor":
         return Keep(lambda elements: _newest(elements, given.window_ms), after=given._after)
     return given
 
@@ -162,16 +162,16 @@ def _newest(elements: list[Any], span_ms: int) -> list[Any]:
 def trigger_of(given: Any) -> Any:
     """The trigger that stands for the one of the job. Raises :class:`NotModelled` for those of the virtual clock."""
     name = f"{type(given).__module__}.{type(given).__qualname__}"
-    if name in ("operators.triggers.EventTimeTrigger", "operators.triggers.EndOfStreamTrigger"):
+    if name in ("operators.windows.triggers.EventTimeTrigger", "operators.windows.triggers.EndOfStreamTrigger"):
         return AtTheEnd()
-    if name == "operators.triggers.NeverTrigger":
+    if name == "operators.windows.triggers.NeverTrigger":
         return Never()
-    if name == "operators.triggers.CountTrigger":
+    if name == "operators.windows.triggers.CountTrigger":
         return EveryCount(given.count)
-    if name == "operators.triggers.PurgingTrigger":
+    if name == "operators.windows.triggers.PurgingTrigger":
         return Purging(trigger_of(given.trigger))
-    if name == "operators.continuous_triggers.ContinuousEventTimeTrigger":
+    if name == "operators.windows.continuous_triggers.ContinuousEventTimeTrigger":
         return EveryInterval(given.interval_ms)
-    if is_a(given, "operators.triggers.ProcessingTimeTrigger") or "ContinuousProcessingTime" in name:
+    if is_a(given, "operators.windows.triggers.ProcessingTimeTrigger") or "ContinuousProcessingTime" in name:
         raise NotModelled("its windows fire by the virtual clock, which depends on costs and schedules")
     return given

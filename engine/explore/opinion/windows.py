@@ -22,8 +22,7 @@ from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.explore.opinion.cells import Cells, CellStates, ListCell, ReducingCell, Timers, copied
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec, is_a, own_copy
 from engine.explore.opinion.triggers import FIRES, PURGES, AtTheEnd, evictor_of, trigger_of
-from operators.evictors import TimestampedValue
-from operators.windows import GlobalWindow, TimeWindow, TumblingEventTimeWindows
+from operators.windows import GlobalWindow, TimestampedValue, TimeWindow, TumblingEventTimeWindows
 
 
 def _scope(window: Any) -> tuple[int, int]:
@@ -169,7 +168,7 @@ class WindowStep(EvaluatedStep):
         if process is None:
             return None, _plain
         for name, passes_key in (("ProcessWindowFunction", True), ("ProcessAllWindowFunction", False)):
-            if is_a(process, f"operators.window_functions.{name}"):
+            if is_a(process, f"operators.windows.functions.{name}"):
                 own = own_copy(process)
                 own.open(self._window_context)
                 return own, partial(self._with_context, own, passes_key)
@@ -353,7 +352,7 @@ def _pairs(function: Any, key: Any, window: Any, values: Sequence[tuple[int, Any
 
 
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
-    "operators.window_operator.WindowOperator": WindowStep,
-    "operators.window_operator.SlidingWindowOperator": WindowStep,
-    "operators.triggered_windows.TriggeredWindowOperator": WindowStep,
+    "operators.windows.operator.WindowOperator": WindowStep,
+    "operators.windows.operator.SlidingWindowOperator": WindowStep,
+    "operators.windows.triggered_windows.TriggeredWindowOperator": WindowStep,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.runtime.failover import TaskKilledError
 from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, WORKER, ProcessDiedError, StruckDown
-from engine.runtime.faulted.task_faults import Pause, TaskFaults
+from engine.runtime.faulted.task_faults import TaskFaults, TaskPause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,14 +143,14 @@ class Deaths:
         for acker in self._ackers(target):
             acker.pause(for_ns)
 
-    def task_paused(self, faults: TaskFaults, pause: Pause) -> None:
+    def task_paused(self, faults: TaskFaults, pause: TaskPause) -> None:
         """A task has fallen silent: its heartbeat is missed if that lasts too long."""
         timeout_ns, now = self.manager.config.heartbeat_timeout_ns, self._kernel.now_ns
         if pause.until_ns - now > timeout_ns:
             silence = ("heartbeat_missed", (faults, pause))
             self._kernel.schedule(now + timeout_ns, "happens", self.manager, silence)
 
-    def heartbeat_missed(self, faults: TaskFaults, pause: Pause) -> None:
+    def heartbeat_missed(self, faults: TaskFaults, pause: TaskPause) -> None:
         """A task has been silent for too long, if it still is."""
         if faults.pause is pause:
             self.manager.declare_dead(

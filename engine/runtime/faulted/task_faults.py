@@ -48,7 +48,7 @@ _OF_A_SINK = {
 }
 
 
-class Pause:
+class TaskPause:
     """A while in which a task does nothing. ``held``: the events that have come meanwhile, as ``(target, operation,
     payload)``."""
 
@@ -72,7 +72,7 @@ class TaskFaults:
 
     def __init__(self, task: Task, interference: Interference, deaths: Deaths) -> None:
         self.task = task
-        self.pause: Pause | None = None
+        self.pause: TaskPause | None = None
         """What has come meanwhile, while the task does nothing."""
         self._interference = interference
         self._deaths = deaths
@@ -182,7 +182,7 @@ class TaskFaults:
         if task.state not in (CREATED, RUNNING) or self.pause is not None or task.disowned:
             return
         now = task.kernel.now_ns
-        self.pause = pause = Pause(now, now + for_ns)
+        self.pause = pause = TaskPause(now, now + for_ns)
         task.trace_state("paused")
         task.kernel.schedule(now + for_ns, "happens", task, ("end_pause", pause))
         self._deaths.task_paused(self, pause)
@@ -201,7 +201,7 @@ class TaskFaults:
             # It does not wait for the record in service: it belongs to a step that began before that.
             self.task.carry_out(payload)
 
-    def _end_pause(self, pause: Pause) -> None:
+    def _end_pause(self, pause: TaskPause) -> None:
         """Go on with what is held. A zombie has no mail."""
         if self.pause is not pause:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from engine.elements.operator import OperatorContext
-from operators.wake_ups import WakeUps
+from operators.time import WakeUps
 from state_backends.api import Timer, TimerQueue, TimerService
 from state_backends.base import INT, KeyGroupRange
 from state_backends.heap import HeapKeyedStateBackend

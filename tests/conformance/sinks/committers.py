@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from operators.transactions.commit_rules import FLINK_1_15, FLINK_2, CommitRules
+from operators.transactions import END_OF_INPUT, CommitRequest, CommitRules, summary
+from operators.transactions.commit_rules import FLINK_1_15, FLINK_2
 from operators.transactions.committables import (
-    END_OF_INPUT,
     CommitFailedError,
-    CommitRequest,
     CommittableProtocolError,
     Message,
     SubtaskCommittables,
     committable,
-    summary,
 )
 from operators.transactions.committer_machine import CommittedCheckpoint, CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine

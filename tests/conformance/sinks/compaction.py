@@ -23,7 +23,7 @@ from operators.files.rolling_policies import (
 )
 from operators.files.row_formats import TextRowFormat
 from operators.files.unique_names import UniqueNames
-from operators.transactions.committables import CommitRequest
+from operators.transactions import CommitRequest
 from operators.transactions.committer_machine import commit_in_rounds
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields

@@ -8,7 +8,8 @@ from engine.protocols.acking.spout import SPOUT_BUCKETS
 from operators.files.bucketing_sink import BucketingSink
 from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.table.filesystem_connector import FileSystemConnector
-from operators.transactions.commit_rules import FLINK_1_15, CommitRules
+from operators.transactions import CommitRules
+from operators.transactions.commit_rules import FLINK_1_15
 
 _LONG_MAX = 2**63 - 1
 

@@ -10,7 +10,6 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
 from operators.files.bucket import Bucket, BucketState, PartNames
-from operators.files.buckets import Buckets
 from operators.files.file_sink import DEFAULT_BUCKET_CHECK_INTERVAL_MS, DEFAULT_PART_PREFIX, DEFAULT_PART_SUFFIX
 from operators.files.part_files import Format, PartEncoder
 from operators.files.recoverable_writer import RecoverableWriter
@@ -23,6 +22,7 @@ from operators.files.rolling_policies import (
     TableRollingPolicy,
 )
 from operators.files.row_formats import TextRowFormat
+from operators.files.subtask_buckets import Buckets
 from operators.files.unique_names import UniqueNames
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields

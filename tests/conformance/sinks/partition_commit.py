@@ -7,6 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, StateError
+from operators.files.partition_path import (
+    PartitionPathError,
+    extract_partition_spec,
+    generate_partition_path,
+    unescape_path_name,
+)
 from operators.table.commit_policies import (
     CommitPolicy,
     PartitionCommitContext,
@@ -17,12 +23,6 @@ from operators.table.metastore import MemoryMetastore, PathOf
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterOperator
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import announcement
-from operators.table.partition_path import (
-    PartitionPathError,
-    extract_partition_spec,
-    generate_partition_path,
-    unescape_path_name,
-)
 from operators.table.partition_time import DefaultPartitionTimeExtractor, PartitionTimeError
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields

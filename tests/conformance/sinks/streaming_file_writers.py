@@ -6,10 +6,10 @@ import heapq
 from typing import Any
 
 from operators.files.bucket_assigners import BucketAssigner, FunctionBucketAssigner
+from operators.files.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import ANNOUNCEMENT
-from operators.table.partition_path import DEFAULT_PARTITION_NAME
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import WriterSpec
 from state_backends.files import MemoryFileSystem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operators.files.row_formats import JsonLinesRowFormat
-from operators.table.compaction_operators import CompactCoordinatorOperator, CompactOperator
+from operators.table.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partition_messages import (
     ANNOUNCEMENT,
     END_MARKER,
@@ -24,7 +24,7 @@ def compact_coordinator(vector: Vector) -> list[str]:
     """The coordinator operator: files of some checkpoints, then one writer's end of a checkpoint."""
     given = vector["input"]
     check_fields(given, ("target_size", "checkpoints", "restart_between", "end_checkpoint"), "input")
-    coordinator = Harness(CompactCoordinatorOperator(given["target_size"]))
+    coordinator = Harness(TableCompactCoordinatorOperator(given["target_size"]))
     for attempt, checkpoint in enumerate(given["checkpoints"], start=2):
         check_fields(checkpoint, ("id", "files"), "checkpoint")
         coordinator.process(
@@ -32,7 +32,7 @@ def compact_coordinator(vector: Vector) -> list[str]:
         )
         snapshot = coordinator.snapshot(checkpoint["id"])
         if given.get("restart_between") and checkpoint is not given["checkpoints"][-1]:
-            operator = CompactCoordinatorOperator(given["target_size"])
+            operator = TableCompactCoordinatorOperator(given["target_size"])
             coordinator = Harness(operator, restored=snapshot, attempt=attempt)
     coordinator.process([end_of_checkpoint(given["end_checkpoint"], 0, 1)])
     outputs: list[dict[str, Any]] = []

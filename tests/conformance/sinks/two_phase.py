@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import DataLossError
-from operators.transactions.two_phase_commit import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
+from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
 from state_backends.api import OperatorStateBackend
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.operators.harness import Checkpoint, Harness

@@ -12,7 +12,7 @@ from engine.explore.check import CheckOrder, Ending
 from engine.explore.check.search import Search
 from engine.explore.subject import Subject
 from engine.graph.job import Job
-from operators.sinks import CollectedResults, SinkOperator
+from operators.basic import CollectedResults, SinkOperator
 from operators.sources import CollectionSource
 
 
@@ -79,7 +79,7 @@ class HastySink:
         self.rows: list[Any] = []
 
     def create_operator(self) -> Operator:
-        """See :class:`operators.sinks.Sink`."""
+        """See :class:`operators.basic.simple_sinks.Sink`."""
         return _Hasty(self)
 
     def fresh(self) -> HastySink:

@@ -12,7 +12,7 @@ from engine.explore.check.report import case_of, keeps
 from engine.explore.check.search import WRONG, Search
 from engine.explore.runner import run_case
 from engine.explore.subject import Subject
-from operators.keyed import ReduceOperator
+from operators.basic import ReduceOperator
 from tests.explore.check.jobs import calm_case, counting, failing_once_restored, hasty, merging, straight
 from tests.explore.subjects import failing_subject
 

@@ -12,11 +12,11 @@ from engine.explore.invariants import invariants_for
 from engine.explore.runner import CaseView, FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.graph.job import Job
+from operators.basic import CollectedResults, CollectSink
 from operators.files.file_sink import FileSink
 from operators.log.log_sink import LogSink
-from operators.sinks import CollectedResults, CollectSink
 from operators.sources import SequenceSource
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 
 US = 1_000

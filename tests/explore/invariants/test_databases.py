@@ -12,9 +12,8 @@ from engine.explore.invariants.databases import DatabaseHistory
 from engine.explore.runner import CaseView, FinishedCase
 from engine.explore.subject import World
 from engine.observe.events import CheckpointCompleted
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.memory_database import MemoryDatabase, MemorySession, UnansweredError
-from operators.databases.session import TransactionName
+from operators.databases import DatabaseSink, MemoryDatabase, TransactionName, UnansweredError
+from operators.databases.memory_database import MemorySession
 from operators.log.transaction_log import OK, REFUSED_AS_FENCED, REPEATED
 from tests.explore.invariants.support import healthy, texts, told
 from tests.explore.invariants.test_transactions import snapshot

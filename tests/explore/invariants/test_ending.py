@@ -20,8 +20,8 @@ from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.channel import Channel
+from operators.basic import CollectedResults
 from operators.log.log_sink import LogSink
-from operators.sinks import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 

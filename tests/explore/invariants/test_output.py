@@ -17,7 +17,8 @@ from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointCompleted
-from operators.sinks import CollectedResults, _TransactionalCollect
+from operators.basic import CollectedResults
+from operators.basic.simple_sinks import _TransactionalCollect
 from operators.sources import SequenceSource
 from tests.explore.invariants.support import USUAL, carried_out, found, healthy, texts, usual
 

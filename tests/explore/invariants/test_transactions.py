@@ -19,10 +19,10 @@ from engine.observe.events import (
     SnapshotTaken,
     TaskState,
 )
+from operators.basic import CollectedResults, CollectSink
 from operators.log.log_sink import LogSink, TransactionalLogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import Exchange, LogEntry, Request
-from operators.sinks import CollectedResults, CollectSink
 from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual
 
 COUNT = "count[0]"

@@ -11,8 +11,8 @@ from engine import CollectedResults, CollectSink, CostModel, Job, SequenceSource
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.explore.ledger import TWICE, Place, reference
-from operators.functions import KeyedProcessFunction
-from operators.watermarks import WatermarkStrategy
+from operators.basic import KeyedProcessFunction
+from operators.time import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from spark_bridge import rows_cut, spark_transform
 from tests.explore.ledger.jobs import audited, config

@@ -18,7 +18,7 @@ from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers
 from engine.runtime.channel import Channel
 from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
-from operators.sinks import CollectSink, SinkOperator
+from operators.basic import CollectSink, SinkOperator
 from state_backends import MemoryFileSystem
 from state_backends.base import key_group_for, operator_index_for_key_group
 from tests.explore.ledger.jobs import KEYS, RECORDS, Audited, audited, config, counting

@@ -97,11 +97,12 @@ def test_the_evaluator_agrees_with_the_engine(case: tuple[str, dict[str, str]]) 
 
 FORBIDDEN_PLACES = (
     "engine/runtime/", "engine/checkpoint/", "engine/protocols/", "engine/faults/",
-    "operators/window_operator.py", "operators/triggered_windows.py", "operators/window_cells.py",
-    "operators/window_contents.py", "operators/window_contexts.py", "operators/merging_windows.py",
-    "operators/keyed", "operators/co_process.py", "operators/broadcast_process.py", "operators/transforms.py",
-    "operators/joins/", "operators/patterns/", "operators/transactions/", "operators/event_clock.py",
-    "operators/ranking/deduplication.py", "operators/periodic_watermarks.py", "operators/watermark_generators.py",
+    "operators/windows/operator.py", "operators/windows/triggered_windows.py", "operators/windows/cells.py",
+    "operators/windows/contents.py", "operators/windows/contexts.py", "operators/windows/merging.py",
+    "operators/basic/keyed", "operators/basic/co_process.py", "operators/basic/broadcast_process.py",
+    "operators/basic/stateless.py", "operators/joins/", "operators/patterns/", "operators/transactions/",
+    "operators/time/event_clock.py", "operators/time/periodic_watermarks.py", "operators/time/watermark_generators.py",
+    "operators/ranking/deduplication.py",
     "state_backends/heap/", "state_backends/api/", "state_backends/store/", "state_backends/ttl/",
     "state_backends/lsm/", "state_backends/changelog/",
 )  # fmt: skip
@@ -169,7 +170,7 @@ def test_no_code_of_an_operator_runs(case: tuple[str, dict[str, str]]) -> None:
 
 def test_the_watch_notices_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that calls the operator's own code would be seen."""
-    keyed: ModuleType = importlib.import_module("operators.keyed")
+    keyed: ModuleType = importlib.import_module("operators.basic.keyed")
     functions: ModuleType = importlib.import_module("engine.explore.opinion.functions")
     on_record = functions.Reduce.on_record
 
@@ -178,4 +179,4 @@ def test_the_watch_notices_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
         on_record(self, record, which)
 
     monkeypatch.setattr(functions.Reduce, "on_record", cheating)
-    assert "operators/keyed.py: ReduceOperator.__init__" in watched(_subject(("standard_scenario.py", {}))).wrong
+    assert "operators/basic/keyed.py: ReduceOperator.__init__" in watched(_subject(("standard_scenario.py", {}))).wrong

@@ -21,11 +21,19 @@ from engine import (
     aggregates,
 )
 from engine.explore.opinion import ORDERS
-from operators.continuous_triggers import ContinuousEventTimeTrigger
-from operators.evictors import CountEvictor, TimeEvictor
-from operators.triggers import CountTrigger, PurgingTrigger, Trigger, TriggerResult
-from operators.two_input_functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction
-from operators.windows import EventTimeSessionWindows, GlobalWindows, SlidingEventTimeWindows
+from operators.basic import KeyedBroadcastProcessFunction, KeyedCoProcessFunction
+from operators.windows import (
+    ContinuousEventTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    EventTimeSessionWindows,
+    GlobalWindows,
+    PurgingTrigger,
+    SlidingEventTimeWindows,
+    TimeEvictor,
+    Trigger,
+    TriggerResult,
+)
 from tests.explore.opinion.support import agreed, opinion_on, rows, subject_of
 
 IN_TIME = WatermarkStrategy.for_bounded_out_of_orderness(500, lambda reading: reading[1])

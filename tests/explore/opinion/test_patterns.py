@@ -10,8 +10,8 @@ from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.explore.opinion import ORDERS
 from engine.explore.opinion.elements import Mark, Record, Spec
 from engine.explore.opinion.patterns import Patterns
-from operators.patterns.pattern import Pattern
-from operators.patterns.pattern_operator import PatternFunction
+from operators.patterns import Pattern
+from operators.patterns.operator import PatternFunction
 from tests.operators.patterns.test_nfa import EVENTS, patterns, run, timed
 
 

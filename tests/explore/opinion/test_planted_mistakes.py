@@ -11,10 +11,9 @@ import pytest
 from engine import CollectedResults, CollectionSource, Job, TumblingEventTimeWindows, WatermarkStrategy, aggregates
 from engine.explore.campaign import CampaignOrder, CampaignReport, explore
 from engine.explore.subject import Subject
-from operators.keyed import ReduceOperator
-from operators.merging_windows import MergingWindows
-from operators.window_operator import WindowOperator
-from operators.windows import EventTimeSessionWindows
+from operators.basic import ReduceOperator
+from operators.windows import EventTimeSessionWindows, WindowOperator
+from operators.windows.merging import MergingWindows
 from tests.explore.opinion.support import subject_of
 from tests.explore.subjects import counting_subject
 

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, note, settings
 
 from engine.explore.opinion import second_opinion
 from engine.explore.subject import Subject, World
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from tests.scenarios.random_graphs import Graph, build, describe, graphs, meaning
 
 FEW, MANY = 30, 1_000

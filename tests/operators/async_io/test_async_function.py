@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from operators.async_io.async_function import AsyncContext, AsyncResult, AsyncRetryStrategy, FixedLatency
+from operators.async_io import AsyncContext, AsyncResult, AsyncRetryStrategy
+from operators.async_io.async_function import FixedLatency
 
 ERROR = AsyncResult.failed(ValueError("no"))
 

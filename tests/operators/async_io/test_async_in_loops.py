@@ -8,7 +8,7 @@ import pytest
 
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
-from operators.sinks import CollectedResults
+from operators.basic import CollectedResults
 from operators.sources import CollectionSource
 from tests.runtime.support import US, checked, every, execution
 

@@ -8,8 +8,8 @@ import pytest
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from operators.async_io.async_function import AsyncContext, AsyncResult, AsyncRetryStrategy
-from operators.async_io.async_wait_operator import AsyncWaitOperator, async_operator
+from operators.async_io import AsyncContext, AsyncResult, AsyncRetryStrategy, async_operator
+from operators.async_io.async_wait_operator import AsyncWaitOperator
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 MS = 1_000_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.session import Row, SinkDatabase
+from operators.databases import DatabaseSink, Row, SinkDatabase
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 IMPATIENT: dict[str, Any] = {"reconnects": 1, "reconnect_wait_s": 0.0, "lock_timeout_ms": 200}

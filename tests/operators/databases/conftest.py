@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.session import SinkDatabase
-from operators.databases.sqlite_database import SqliteDatabase
+from operators.databases import MemoryDatabase, PostgresDatabase, SinkDatabase, SqliteDatabase
 from tests.operators.databases.cluster import Cluster
 from tests.postgres_server import PostgresServer, running_server
 

@@ -6,11 +6,7 @@
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.session import SinkDatabase
-from operators.databases.sqlite_database import SqliteDatabase
-from operators.databases.upsert_sink import UpsertSink
+from operators.databases import DatabaseSink, PostgresDatabase, SinkDatabase, SqliteDatabase, UpsertSink
 
 KEYS = 7
 SPLITS = 2

@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, OutputAheadError, StorageError, UserFunctionError
 from engine.faults.external import fates_by_chance
+from operators.databases import (
+    DatabaseError,
+    DatabaseRequest,
+    DatabaseSink,
+    MemoryDatabase,
+    PostgresSink,
+    SinkDatabase,
+    SqliteSink,
+    TransactionName,
+)
 from operators.databases import memory_database as memory
-from operators.databases.database_sink import DatabaseSink, DatabaseSinkOperator, PostgresSink, SqliteSink
-from operators.databases.memory_database import DatabaseRequest, MemoryDatabase
-from operators.databases.session import MAX_WRITER_BYTES, DatabaseError, FencedError, SinkDatabase, TransactionName
+from operators.databases.database_sink import DatabaseSinkOperator
+from operators.databases.session import MAX_WRITER_BYTES, FencedError
 from operators.databases.table_sink import writer_name
 from tests.operators.databases.cluster import COLUMNS, Cluster
 from tests.operators.harness import Harness

@@ -13,9 +13,7 @@ from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.databases.database_sink import DatabaseSink
-from operators.databases.session import SinkDatabase
-from operators.databases.upsert_sink import UpsertSink
+from operators.databases import DatabaseSink, SinkDatabase, UpsertSink
 from operators.sources import SequenceSource
 
 RECORDS = 30

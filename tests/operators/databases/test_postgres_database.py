@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, DataLossError, MissingDependencyError
-from operators.databases import postgres_epochs
-from operators.databases.database_sink import PostgresSink
-from operators.databases.postgres_connection import imported_psycopg
-from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.session import (
+from operators.databases import (
     DatabaseError,
     EpochHolder,
-    FencedError,
-    RowRefusedError,
+    PostgresDatabase,
+    PostgresSink,
     TableDescription,
     TransactionName,
+    UpsertSink,
+    postgres_epochs,
 )
-from operators.databases.upsert_sink import UpsertSink
+from operators.databases.postgres_connection import imported_psycopg
+from operators.databases.session import FencedError, RowRefusedError
 from tests.operators.databases.cluster import IMPATIENT, Cluster, execute, prepared
 from tests.operators.harness import Harness
 from tests.postgres_server import PostgresServer, running_server

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from operators.databases.session import DatabaseError
+from operators.databases import DatabaseError
 from tests.operators.databases.cluster import IMPATIENT, Cluster, prepared
 from tests.postgres_server import PostgresServer, running_server
 

@@ -10,18 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.session import (
+from operators.databases import (
     DatabaseError,
     EpochHolder,
-    FencedError,
+    MemoryDatabase,
     SinkDatabase,
     SinkSession,
     TableDescription,
-    TransactionGoneError,
     TransactionName,
-    check_table,
 )
+from operators.databases.session import FencedError, TransactionGoneError, check_table
 
 COLUMNS = {"key": "TEXT", "value": "BIGINT"}
 PLAIN = TableDescription("numbers", COLUMNS, "numbers:out", transaction_column="written_by")

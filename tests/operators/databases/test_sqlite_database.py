@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError
-from operators.databases.database_sink import SqliteSink
-from operators.databases.session import DatabaseError, RowRefusedError, TableDescription
-from operators.databases.sqlite_database import SqliteDatabase
+from operators.databases import DatabaseError, SqliteDatabase, SqliteSink, TableDescription
+from operators.databases.session import RowRefusedError
 from tests.operators.databases.cluster import Cluster
 from tests.operators.harness import Harness
 

@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from operators.databases.memory_database import (
-    ANSWER_LOST,
-    DELIVERED,
+from operators.databases import (
     DatabaseRequest,
+    EpochHolder,
     MemoryDatabase,
+    SinkDatabase,
+    TableDescription,
     UnansweredError,
+    UpsertSink,
 )
-from operators.databases.session import EpochHolder, FencedError, RowRefusedError, SinkDatabase, TableDescription
-from operators.databases.upsert_sink import UpsertSink
+from operators.databases.memory_database import ANSWER_LOST, DELIVERED
+from operators.databases.session import FencedError, RowRefusedError
 from tests.operators.harness import Harness
 
 COLUMNS = {"key": "TEXT", "value": "BIGINT"}

@@ -29,7 +29,7 @@ from operators.files.file_sink import FileSink, read_committed
 from operators.files.rolling_policies import DefaultRollingPolicy
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.sources import SequenceSource
-from operators.transactions.committables import messages
+from operators.transactions import messages
 from operators.transactions.committer import CommitterOperator
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError

@@ -12,13 +12,13 @@ from engine.elements.events import StopMode
 from engine.graph.job import Job
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution
+from operators.basic import CollectedResults
 from operators.files.enumerated_source_operator import EnumeratedSourceOperator
 from operators.files.file_formats import CsvFormat, TextFormat
 from operators.files.file_source import FileSource
 from operators.files.file_splits import FileSourceSplit
 from operators.files.split_coordinator import DISCOVERED, LIST, LISTED, NO_MORE_SPLITS, REQUEST, SPLIT
-from operators.sinks import CollectedResults
-from operators.watermarks import WatermarkStrategy
+from operators.time import WatermarkStrategy
 from state_backends.files import FileSystem, MemoryFileSystem
 from tests.cases import crossed
 from tests.operators.files.test_file_source import file_system

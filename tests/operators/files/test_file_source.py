@@ -16,10 +16,10 @@ from operators.files.file_source import FileSource
 from operators.files.line_reader import OnMalformed
 from operators.files.row_formats import JsonLinesRowFormat
 from operators.files.stream_formats import FixedLengthFormat
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 from state_backends.files import MemoryFileSystem
 from tests.operators.harness import Harness, read_all
-from tests.operators.test_sources import SourceWorld, drain
+from tests.operators.sources.test_in_memory import SourceWorld, drain
 
 PATH = "/in/data"
 CSV = CsvFormat(("id", "text"), types={"id": int}, record="tuple")

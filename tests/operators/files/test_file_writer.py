@@ -17,7 +17,7 @@ from operators.files.recoverable_writer import PendingFile, RecoverableWriter, R
 from operators.files.rolling_policies import DefaultRollingPolicy, OnCheckpointRollingPolicy, RollingPolicy
 from operators.files.row_formats import JsonLinesRowFormat, TextRowFormat
 from operators.files.unique_names import UniqueNames
-from operators.transactions.committables import CommitRequest
+from operators.transactions import CommitRequest
 from state_backends.files import MemoryFileSystem
 
 KEEPING = DefaultRollingPolicy(max_part_size_bytes=8, rollover_interval_ms=1000, inactivity_interval_ms=100)

@@ -16,7 +16,7 @@ from operators.files.compressed_files import CorruptFileError
 from operators.files.file_source import FileSource
 from operators.files.parquet_source import ParquetInputFormat
 from tests.operators.files.test_file_source import file_system
-from tests.operators.test_sources import SourceWorld, drain
+from tests.operators.sources.test_in_memory import SourceWorld, drain
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

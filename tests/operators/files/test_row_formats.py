@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.files.bucket import check_bucket_id, partition_path
+from operators.files.bucket import check_bucket_id
+from operators.files.partition_path import partition_path
 from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)

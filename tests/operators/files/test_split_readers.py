@@ -25,11 +25,11 @@ from operators.files.compressed_files import CorruptFileError, DecompressedFile,
 from operators.files.file_formats import CsvFormat, TextFormat
 from operators.files.file_source import FileSource
 from operators.files.stream_formats import FixedLengthFormat, MalformedContentError
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 from state_backends.files import MemoryFileSystem
 from tests.operators.files.test_file_source import PATH, file_system, world
 from tests.operators.harness import Checkpoint, Harness, read_all
-from tests.operators.test_sources import SourceWorld, drain
+from tests.operators.sources.test_in_memory import SourceWorld, drain
 
 CHARACTERS = st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r")
 LINES = st.lists(st.text(CHARACTERS, max_size=6), max_size=9)

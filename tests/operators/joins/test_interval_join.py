@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from operators.joins.interval_join import Interval, IntervalJoinOperator
+from operators.joins import Interval, IntervalJoinOperator
 from state_backends.base import MapStateDescriptor
 from tests.operators.harness import Harness
 

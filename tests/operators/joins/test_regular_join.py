@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StateError, UserFunctionError
-from operators.joins.regular_join import KINDS, RegularJoinOperator
-from operators.ranking.changes import materialize
+from operators.joins import RegularJoinOperator
+from operators.joins.regular_join import KINDS
+from operators.ranking import materialize
 from state_backends.base import MapStateDescriptor
 from tests.operators.harness import Harness
 

@@ -19,7 +19,7 @@ from operators.log.disk_transaction_log import DiskTransactionLog
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource
 from operators.log.transaction_log import LogCorruptError
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 from state_backends.files import LocalFileSystem, MemoryFileSystem, WritableFile
 from tests.operators.harness import START_NS, Checkpoint, Harness
 

@@ -24,7 +24,7 @@ from operators.log import kafka_client
 from operators.log.kafka_sink import KafkaSink, encode_value
 from operators.log.kafka_source import KafkaSource
 from operators.log.transaction_log import LogTimeoutError, ProducerFencedError, TransactionLogError
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 from tests.operators.harness import Checkpoint, Harness
 from tests.operators.log.fake_kafka import Broker, FakeClient, KafkaError, Stored
 

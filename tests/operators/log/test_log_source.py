@@ -18,7 +18,7 @@ from operators.log.log_source import LogSource
 from operators.log.partition_log import Retention
 from operators.log.topics import partition_directory
 from operators.log.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError, Producer
-from operators.source_operator import SourceOperator
+from operators.sources import SourceOperator
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
+from operators.patterns import Pattern
 from operators.patterns.nfa import Match, Nfa, State
-from operators.patterns.pattern import (
+from operators.patterns.sequence import (
     ANY,
     NO_SKIP,
     NOT_FOLLOWED,
@@ -21,7 +22,6 @@ from operators.patterns.pattern import (
     SKIP_STRATEGIES,
     SKIP_TO_NEXT,
     STRICT,
-    Pattern,
     Stage,
 )
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from operators.ranking.changes import materialize
-from operators.ranking.deduplication import deduplicator
+from operators.ranking import deduplicator, materialize
 from tests.operators.harness import Harness
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from operators.ranking.changes import materialize
-from operators.ranking.top_n import TopNOperator, greatest
+from operators.ranking import TopNOperator, greatest, materialize
 from state_backends.codec import default_codec
 from tests.operators.harness import Harness
 

@@ -13,8 +13,8 @@ from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError, MalformedRecordError, UserFunctionError
 from engine.graph.job import Job
 from engine.runtime.execution import JOB_MANAGER
+from operators.basic import CollectedResults
 from operators.files.file_sink import FileSink, read_committed
-from operators.sinks import CollectedResults
 from operators.sources import CollectionSource, Pause
 from operators.table import factories
 from operators.table.commit_policies import SuccessFilePolicy
@@ -33,7 +33,7 @@ from state_backends.files import FileSystem, MemoryFileSystem
 from tests.cases import crossed
 from tests.operators.files.test_file_source import file_system
 from tests.operators.harness import Harness
-from tests.operators.test_sources import SourceWorld, drain
+from tests.operators.sources.test_in_memory import SourceWorld, drain
 from tests.runtime.support import US, every, execution
 
 SCHEMA = {"name": "STRING", "n": "BIGINT", "x": "DOUBLE", "ok": "BOOLEAN", "day": "STRING", "hour": "BIGINT"}

@@ -30,8 +30,8 @@ from operators.table.partition_triggers import (
     PARTITION_TIME,
     PROCESS_TIME,
     PartitionTimePredicate,
+    PartitionTriggerSettings,
     ProcessTimeTrigger,
-    TriggerSettings,
 )
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
@@ -70,7 +70,7 @@ def committer(trigger: str, delay_ms: int = 0, recorder: Recorder | None = None,
 
 
 def machine(trigger: str, delay_ms: int = 0) -> PartitionCommitter:
-    return PartitionCommitter(TriggerSettings(trigger, delay_ms).create(("d",)))
+    return PartitionCommitter(PartitionTriggerSettings(trigger, delay_ms).create(("d",)))
 
 
 # --- triggers --------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_checkpoint_without_a_watermark_is_an_error(asked: int) -> None:
 
 def test_the_time_of_a_partition_is_local() -> None:
     """It is a midnight in the watermark's time zone."""
-    settings = TriggerSettings(PARTITION_TIME, watermark_time_zone="Asia/Shanghai")
+    settings = PartitionTriggerSettings(PARTITION_TIME, watermark_time_zone="Asia/Shanghai")
     predicate = settings.predicate(("d",))
     assert isinstance(predicate, PartitionTimePredicate)
     assert predicate.partition_time_ms("d=2020-05-03") == MAY_3_MS - 8 * 3_600_000
@@ -139,7 +139,7 @@ def test_an_extractor_of_the_users_may_fail() -> None:
         def extract(self, columns: Sequence[str], values: Sequence[str]) -> Any:
             raise KeyError(values[0])
 
-    settings = TriggerSettings(PARTITION_TIME, extractor=Broken())
+    settings = PartitionTriggerSettings(PARTITION_TIME, extractor=Broken())
     check = settings.check(("d",))
     assert check is not None
     with pytest.raises(PartitionTimeError, match=r"Broken has failed on partition 'd=7': KeyError"):
@@ -153,7 +153,8 @@ def test_an_extractor_that_names_a_zone_of_its_own_is_refused() -> None:
         def extract(self, columns: Sequence[str], values: Sequence[str]) -> datetime.datetime:
             return datetime.datetime(2020, 5, 3, tzinfo=datetime.UTC)
 
-    check = TriggerSettings(PARTITION_TIME, extractor=Zoned(), watermark_time_zone="Asia/Shanghai").check(("d",))
+    settings = PartitionTriggerSettings(PARTITION_TIME, extractor=Zoned(), watermark_time_zone="Asia/Shanghai")
+    check = settings.check(("d",))
     assert check is not None
     with pytest.raises(PartitionTimeError, match="has a time zone; a partition is for a local time"):
         check("d=7")

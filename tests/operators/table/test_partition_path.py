@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.files.bucket import partition_path as public_partition_path
-from operators.table.partition_path import (
+from operators.files.partition_path import (
     DEFAULT_PARTITION_NAME,
     PartitionPathError,
     escape_path_name,
@@ -18,6 +17,7 @@ from operators.table.partition_path import (
     partition_values,
     unescape_path_name,
 )
+from operators.files.partition_path import partition_path as public_partition_path
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1)
 

@@ -13,11 +13,11 @@ from engine.elements.errors import ConfigurationError, DataLossError, StorageErr
 from operators.files.bulk_formats import BulkTextFormat
 from operators.files.file_sink import read_committed
 from operators.files.row_formats import JsonLinesRowFormat
-from operators.table.compaction_operators import CompactCoordinatorOperator, CompactOperator
+from operators.table.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import announcement, end_marker, end_of_checkpoint, unit, written_file
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
-from operators.table.table_compaction import CompactCoordinator, CompactedCheckpoint, WrittenFile
+from operators.table.table_compaction import CompactedCheckpoint, TableCompactCoordinator, WrittenFile
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.operators.harness import Checkpoint, Harness
@@ -32,7 +32,7 @@ def packed(done: tuple[CompactedCheckpoint, ...]) -> list[tuple[int, list[tuple[
 
 def test_units_are_numbered_across_partitions_and_anew_in_each_checkpoint() -> None:
     """Older checkpoints come first; files that do not fit begin another unit."""
-    coordinator = CompactCoordinator(10)
+    coordinator = TableCompactCoordinator(10)
     for partition, name, size in (("a", "1", 6), ("b", "2", 1), ("a", "3", 5)):
         coordinator.on_file(1, WrittenFile(0, partition, name, size))
     coordinator.on_file(2, WrittenFile(0, "a", "4", 9))
@@ -45,7 +45,7 @@ def test_units_are_numbered_across_partitions_and_anew_in_each_checkpoint() -> N
 
 def test_nothing_is_packed_before_all_writers_have_committed() -> None:
     """The files of the others are not there yet; those of later checkpoints stay."""
-    coordinator = CompactCoordinator(10)
+    coordinator = TableCompactCoordinator(10)
     coordinator.on_file(1, WrittenFile(0, "a", "1", 1))
     coordinator.on_file(2, WrittenFile(0, "a", "2", 1))
     assert coordinator.on_end_of_checkpoint(1, 0, 2) == ()
@@ -57,7 +57,7 @@ def test_units_do_not_depend_on_the_order_in_which_writers_come() -> None:
     of_writers = [[WrittenFile(task, "a", f"{task}-{number}", 4) for number in range(3)] for task in range(2)]
     outcomes = []
     for order in ([0, 0, 0, 1, 1, 1], [1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 0, 0]):
-        coordinator = CompactCoordinator(8)
+        coordinator = TableCompactCoordinator(8)
         files = [iter(files) for files in of_writers]
         for task in order:
             coordinator.on_file(1, next(files[task]))
@@ -67,7 +67,7 @@ def test_units_do_not_depend_on_the_order_in_which_writers_come() -> None:
 
 def test_a_file_that_is_named_twice_is_compacted_once() -> None:
     """A message may be in the state and be sent again."""
-    coordinator = CompactCoordinator(100)
+    coordinator = TableCompactCoordinator(100)
     for _ in range(2):
         coordinator.on_file(1, WrittenFile(0, "a", "1", 1))
     assert packed(coordinator.on_end_of_checkpoint(1, 0, 1)) == [(1, [(0, "a", ("1",))])]
@@ -75,10 +75,10 @@ def test_a_file_that_is_named_twice_is_compacted_once() -> None:
 
 def test_another_target_size_holds_for_later_checkpoints_only() -> None:
     """What was packed by the old one may be half done: it must be packed the same way again."""
-    before = Harness(CompactCoordinatorOperator(100))
+    before = Harness(TableCompactCoordinatorOperator(100))
     before.process([written_file(1, 0, "a", name, 10) for name in "12"])
     checkpoint = before.snapshot(1)
-    after = Harness(CompactCoordinatorOperator(10), restored=checkpoint, attempt=2)
+    after = Harness(TableCompactCoordinatorOperator(10), restored=checkpoint, attempt=2)
     after.process([written_file(2, 0, "a", name, 10) for name in "34"])
     after.process([end_of_checkpoint(2, 0, 1)])
     assert after.take_values() == [
@@ -92,9 +92,9 @@ def test_another_target_size_holds_for_later_checkpoints_only() -> None:
 
 def test_files_of_checkpoints_behind_the_restored_one_are_forgotten() -> None:
     """A barrier that does not align lets them into the state; their writers begin again and name others."""
-    before = Harness(CompactCoordinatorOperator(100))
+    before = Harness(TableCompactCoordinatorOperator(100))
     before.process([written_file(1, 0, "a", "1", 1), written_file(2, 1, "a", "ghost", 1)])
-    after = Harness(CompactCoordinatorOperator(100), restored=before.snapshot(1), attempt=2)
+    after = Harness(TableCompactCoordinatorOperator(100), restored=before.snapshot(1), attempt=2)
     after.process([end_of_checkpoint(2, 0, 1)])
     assert after.take_values() == [unit(0, "a", "1"), end_marker(1, 2), end_marker(2, 2)]
 
@@ -351,7 +351,7 @@ WRITTEN = st.tuples(st.integers(1, 4), st.integers(0, 2), st.sampled_from("ab"),
 def test_every_file_is_in_one_unit(files: list[tuple[int, int, str, int]]) -> None:
     """Whatever comes when: all files of a checkpoint and of older ones, each once, none across partitions, none heavier
     than the target unless it is alone."""
-    coordinator = CompactCoordinator(10)
+    coordinator = TableCompactCoordinator(10)
     sizes: dict[str, int] = {}
     for number, (checkpoint_id, task, partition, size) in enumerate(files):
         name = f"{partition}{number}"

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from operators.transactions import messages, summary
 from operators.transactions.committable_collector import RESTORED, CommittableCollector
-from operators.transactions.committables import CommittableProtocolError, committable, messages, summary
+from operators.transactions.committables import CommittableProtocolError, committable
 
 
 def collector(*messages_: tuple[Any, ...]) -> CommittableCollector:

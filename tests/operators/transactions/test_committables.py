@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators.transactions import END_OF_INPUT, CommitRequest, messages
 from operators.transactions.committables import (
-    END_OF_INPUT,
     CheckpointCommittables,
     CommitFailedError,
-    CommitRequest,
     CommittableProtocolError,
     SubtaskCommittables,
-    messages,
 )
 
 

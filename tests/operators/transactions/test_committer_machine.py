@@ -12,17 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.transactions.commit_rules import FLINK_1_15, FLINK_2, CommitRules
-from operators.transactions.committables import (
-    END_OF_INPUT,
-    CommitFailedError,
-    CommitRequest,
-    CommittableProtocolError,
-    Message,
-    committable,
-    messages,
-    summary,
-)
+from operators.transactions import END_OF_INPUT, CommitRequest, CommitRules, messages, summary
+from operators.transactions.commit_rules import FLINK_1_15, FLINK_2
+from operators.transactions.committables import CommitFailedError, CommittableProtocolError, Message, committable
 from operators.transactions.committer_machine import CommitterMachine
 
 

@@ -15,11 +15,21 @@ from engine.elements.operator import Operator, OperatorContext
 from engine.graph.job import Job
 from engine.runtime.cost import CostModel
 from operators.sources import SequenceSource
-from operators.transactions.commit_rules import CommitRules
-from operators.transactions.committables import END_OF_INPUT, CommitRequest, committable, messages, summary
+from operators.transactions import (
+    END_OF_INPUT,
+    CommitRequest,
+    CommitRules,
+    Committer,
+    CommittingSink,
+    SinkPart,
+    SinkWriter,
+    WriteError,
+    messages,
+    summary,
+)
+from operators.transactions.committables import committable
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator
-from operators.transactions.committer_machine import Committer
-from operators.transactions.committing_sink import CommittingSink, SinkPart, SinkWriter, WriteError, WriterOperator
+from operators.transactions.committing_sink import WriterOperator
 from state_backends.files import MemoryFileSystem
 from tests.cases import crossed
 from tests.operators.harness import Harness

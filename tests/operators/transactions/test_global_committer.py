@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from operators.transactions.commit_rules import FLINK_2, CommitRules
-from operators.transactions.committables import (
-    END_OF_INPUT,
-    CommitFailedError,
-    CommitRequest,
-    Message,
-    committable,
-    messages,
-    summary,
-)
+from operators.transactions import END_OF_INPUT, CommitRequest, CommitRules, messages, summary
+from operators.transactions.commit_rules import FLINK_2
+from operators.transactions.committables import CommitFailedError, Message, committable
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
 
 

@@ -30,7 +30,7 @@ from operators.log.transaction_log import (
     Request,
     TransactionLogError,
 )
-from operators.transactions.two_phase_commit import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
+from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
 from tests.operators.harness import START_NS, Checkpoint, Harness
 
 UID = "op-uid"

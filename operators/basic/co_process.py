@@ -1,0 +1,85 @@
+"""Operators over two streams: map, flat_map and process functions with one method per stream.
+
+(Flink: ``CoStreamMap``, ``CoStreamFlatMap``, ``CoProcessOperator``, ``KeyedCoProcessOperator``.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.operator import TwoInputOperator
+from operators.basic.keyed_process import KeyedFunctionOperator
+from operators.basic.stateless import RecordContext, flat_map_batch, map_batch, process_each
+from operators.basic.two_input_functions import CoProcessFunction, KeyedCoProcessFunction, own_instance
+
+
+class CoMapOperator(TwoInputOperator):
+    """One record out for each record in: ``fn1`` of those of the first stream, ``fn2`` of those of the second."""
+
+    def __init__(self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any]) -> None:
+        self._fn1 = fn1
+        self._fn2 = fn2
+
+    def process_batch_1(self, batch: Batch) -> None:
+        map_batch(self, "first map function", self._fn1, batch)
+
+    def process_batch_2(self, batch: Batch) -> None:
+        map_batch(self, "second map function", self._fn2, batch)
+
+
+class CoFlatMapOperator(TwoInputOperator):
+    """Any number of records out for each record in, all with its timestamp."""
+
+    def __init__(self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any]) -> None:
+        self._fn1 = fn1
+        self._fn2 = fn2
+
+    def process_batch_1(self, batch: Batch) -> None:
+        flat_map_batch(self, "first flat_map function", self._fn1, batch)
+
+    def process_batch_2(self, batch: Batch) -> None:
+        flat_map_batch(self, "second flat_map function", self._fn2, batch)
+
+
+class CoProcessOperator(TwoInputOperator):
+    """A co-process function without keyed state."""
+
+    def __init__(self, function: CoProcessFunction | type[CoProcessFunction]) -> None:
+        self._function = own_instance(function)
+
+    def open(self) -> None:
+        self._ctx = RecordContext(self)
+        self._function.open(self._ctx)
+
+    def process_batch_1(self, batch: Batch) -> None:
+        process_each(self, "process_element1 of co-process function", self._function.process_element1, self._ctx, batch)
+
+    def process_batch_2(self, batch: Batch) -> None:
+        process_each(self, "process_element2 of co-process function", self._function.process_element2, self._ctx, batch)
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        self._ctx.current_watermark_ms = timestamp_ms
+        self.output.emit_watermark(timestamp_ms)
+
+    def close(self) -> None:
+        self._function.close()
+
+    def fingerprint(self) -> object:
+        return self._ctx.current_watermark_ms
+
+
+class KeyedCoProcessOperator(KeyedFunctionOperator, TwoInputOperator):
+    """A co-process function with state and timers per key, which both streams share."""
+
+    _what = "keyed co-process function"
+
+    def __init__(self, function: KeyedCoProcessFunction | type[KeyedCoProcessFunction]) -> None:
+        super().__init__(own_instance(function))
+
+    def process_batch_1(self, batch: Batch) -> None:
+        self._process_keyed(self._function.process_element1, batch)
+
+    def process_batch_2(self, batch: Batch) -> None:
+        self._process_keyed(self._function.process_element2, batch)

@@ -1,0 +1,193 @@
+"""The shapes of user functions over two streams: co-process functions and broadcast process functions.
+
+A co-process function hears both streams alike. A broadcast process function hears the data, and a broadcast stream
+whose elements every subtask gets: they keep *broadcast state*, maps that are the same in every subtask.
+
+Nothing says in which order elements of different streams come. A function whose result shall not depend on it keeps in
+state what came first.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from operators.basic.functions import KeyedProcessContext, ProcessContext
+
+if TYPE_CHECKING:
+    from state_backends.base import MapStateDescriptor, StateDescriptor
+
+
+class ReadOnlyBroadcastState(Protocol):
+    """Broadcast state as the data side may see it. What ``get`` returns must not be changed in place either."""
+
+    def get(self, map_key: Any) -> Any:
+        """The value under a map key, or ``None``."""
+
+    def contains(self, map_key: Any) -> bool:
+        """Whether the map has the key."""
+
+    def entries(self) -> list[tuple[Any, Any]]:
+        """All entries, in the order of their encoded keys."""
+
+    def keys(self) -> list[Any]:
+        """All map keys, in the order of their encoding."""
+
+    def values(self) -> list[Any]:
+        """All values, in the order of their encoded keys."""
+
+    def is_empty(self) -> bool:
+        """Whether the map has no entry."""
+
+
+class BroadcastState(ReadOnlyBroadcastState, Protocol):
+    """Broadcast state as the broadcast side may change it (Flink: ``BroadcastState``)."""
+
+    def put(self, map_key: Any, value: Any) -> None:
+        """Store one entry."""
+
+    def put_all(self, entries: dict[Any, Any]) -> None:
+        """Store several entries."""
+
+    def remove(self, map_key: Any) -> None:
+        """Remove an entry if it is there."""
+
+    def clear(self) -> None:
+        """Remove all entries."""
+
+
+class BroadcastReadContext(ProcessContext, Protocol):
+    """What the data side of a broadcast process function may ask (Flink: ``ReadOnlyContext``)."""
+
+    def broadcast_state(self, state: MapStateDescriptor | str) -> ReadOnlyBroadcastState:
+        """The broadcast state of that name, to be read only."""
+
+
+class KeyedBroadcastReadContext(KeyedProcessContext, Protocol):
+    """The same behind ``key_by``, with the state and timers of the current key."""
+
+    def broadcast_state(self, state: MapStateDescriptor | str) -> ReadOnlyBroadcastState:
+        """The broadcast state of that name, to be read only."""
+
+
+class BroadcastWriteContext(ProcessContext, Protocol):
+    """What the broadcast side of a broadcast process function may ask (Flink: ``Context``)."""
+
+    def broadcast_state(self, state: MapStateDescriptor | str) -> BroadcastState:
+        """The broadcast state of that name."""
+
+
+class KeyedBroadcastWriteContext(BroadcastWriteContext, Protocol):
+    """The same where the data is keyed. There is no current key: keyed state is reached for all keys at once only."""
+
+    def apply_to_keyed_state(self, state: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        """Call ``function(key, state)`` for every key of this subtask that has something in ``state``.
+
+        ``state`` is the descriptor of a state that the data side declared by its name: for ``ctx.value_state("count")``
+        it is ``ValueStateDescriptor("count")``. Keys come ordered by key group and encoded key; they are those at the
+        time of the call, whatever the function changes.
+        """
+
+
+class CoProcessFunction:
+    """A function over single records of two streams (Flink: ``CoProcessFunction``).
+
+    Every subtask and attempt works on its own shallow copy of the function, so attributes set in ``open`` are private
+    to it. They are not state: what shall survive a failure belongs into declared state.
+    """
+
+    def open(self, ctx: ProcessContext) -> None:
+        """Called once before the first record."""
+
+    def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """The records to emit for ``value`` of the first stream; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element1(value, ctx)")
+
+    def process_element2(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """The records to emit for ``value`` of the second stream; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element2(value, ctx)")
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class KeyedCoProcessFunction:
+    """A function over the records that two keyed streams have under one key (Flink: ``KeyedCoProcessFunction``).
+
+    Both sides share the state and the timers of the key. State handles and copies are as for ``KeyedProcessFunction``.
+    """
+
+    def open(self, ctx: KeyedProcessContext) -> None:
+        """Called once before the first record; there is no current key yet."""
+
+    def process_element1(self, value: Any, ctx: KeyedProcessContext) -> Iterable[Any] | None:
+        """The records to emit for ``value`` of the first stream; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element1(value, ctx)")
+
+    def process_element2(self, value: Any, ctx: KeyedProcessContext) -> Iterable[Any] | None:
+        """The records to emit for ``value`` of the second stream; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element2(value, ctx)")
+
+    def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> Iterable[Any] | None:
+        """The records to emit when a timer of the current key is due; ``None`` for nothing."""
+        return None
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class BroadcastProcessFunction:
+    """A function over a stream without keys and a broadcast stream (Flink: ``BroadcastProcessFunction``).
+
+    Every subtask handles all broadcast elements, in the same order when one subtask sent them, and must change
+    broadcast state in the same way for each: nothing is compared. Copies are as for ``ProcessFunction``.
+    """
+
+    def open(self, ctx: BroadcastReadContext) -> None:
+        """Called once before the first record."""
+
+    def process_element(self, value: Any, ctx: BroadcastReadContext) -> Iterable[Any] | None:
+        """The records to emit for ``value`` of the data; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_element(value, ctx)")
+
+    def process_broadcast_element(self, value: Any, ctx: BroadcastWriteContext) -> Iterable[Any] | None:
+        """The records to emit for broadcast element ``value``, from each subtask; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_broadcast_element(value, ctx)")
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class KeyedBroadcastProcessFunction:
+    """A function over a keyed stream and a broadcast stream (Flink: ``KeyedBroadcastProcessFunction``)."""
+
+    def open(self, ctx: KeyedBroadcastReadContext) -> None:
+        """Called once before the first record; there is no current key yet."""
+
+    def process_element(self, value: Any, ctx: KeyedBroadcastReadContext) -> Iterable[Any] | None:
+        """The records to emit for ``value`` of the data; ``None`` for nothing. It may set timers."""
+        raise TypeError(f"{type(self).__name__} does not define process_element(value, ctx)")
+
+    def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastWriteContext) -> Iterable[Any] | None:
+        """The records to emit for broadcast element ``value``, from each subtask; ``None`` for nothing."""
+        raise TypeError(f"{type(self).__name__} does not define process_broadcast_element(value, ctx)")
+
+    def on_timer(self, timestamp_ms: int, ctx: KeyedBroadcastReadContext) -> Iterable[Any] | None:
+        """The records to emit when a timer of the current key is due; ``None`` for nothing."""
+        return None
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+Function = TypeVar("Function")
+
+
+def own_instance(function: Function | type[Function]) -> Function:
+    """The function object one subtask works on: an instance of a class, a copy of an instance.
+
+    Flink serialises it for each subtask, to the same end: what one subtask assigns, no other one must see, nor the next
+    attempt.
+    """
+    return function() if isinstance(function, type) else copy.copy(function)

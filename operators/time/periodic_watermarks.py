@@ -1,0 +1,175 @@
+"""The one place where watermarks are emitted: generators per split, combined, on a grid of virtual time.
+
+``PeriodicWatermarks`` is pure; its driver registers the timers it asks for and emits what it answers. Two
+operators drive it: ``SourceOperator`` (one generator per split) and ``TimestampsAndWatermarksOperator``
+(one for its input).
+
+Emission is periodic in *virtual processing time*: on a grid of ``interval_ns`` from the opening of the
+operator (Flink: auto watermark interval). A point of the grid at which nothing can change is skipped: a
+timer is asked for only where records are expected or idleness may set in. That changes no emission, and a
+source that waits an hour does not fire 18 million timers. The timer must stand *before* the records come,
+since the runtime cuts batches at timers: else a large batch would run over a point of the grid that stops a
+small one.
+
+The place on the grid is part of the driver's snapshot, with the generators and who is idle: after a restore the next
+watermark comes as many records behind the barrier as it would have come without the failure. (Flink forgets
+both and begins anew; then a record that was late in the first run may be in time in the second, and the
+output differs.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from engine.elements.batch import MIN_TIMESTAMP_MS
+from operators.time.watermark_generators import Idleness, IdlenessTimer, WatermarkGenerator, WatermarkMultiplexer
+
+
+class WatermarkEmission(NamedTuple):
+    """What to emit at a point of the grid."""
+
+    watermark_ms: int | None
+    became_idle: bool
+
+
+class _Split:
+    __slots__ = ("generator", "idle", "idleness")
+
+    def __init__(self, generator: WatermarkGenerator, idleness: IdlenessTimer | None) -> None:
+        self.generator = generator
+        self.idleness = idleness
+        self.idle = False
+
+
+class PeriodicWatermarks:
+    """Generators of several splits and the grid on which their minimum is emitted.
+
+    After any call, ``due_ns`` is the time at which ``on_periodic`` wants to be called, or ``None``.
+    """
+
+    def __init__(
+        self,
+        create_generator: Callable[[], WatermarkGenerator],
+        interval_ns: int,
+        idle_timeout_ms: int | None,
+        origin_ns: int,
+    ) -> None:
+        self._create_generator = create_generator
+        self._interval_ns = interval_ns
+        self._idle_timeout_ms = idle_timeout_ms
+        self._origin_ns = origin_ns
+        self._splits: dict[str, _Split] = {}
+        self._multiplexer = WatermarkMultiplexer()
+        self.last_emitted_ms = MIN_TIMESTAMP_MS
+        self.idle = False
+        self.due_ns: int | None = None
+
+    def restore(self, last_emitted_ms: int, until_next_ns: int, now_ns: int) -> None:
+        """Continue behind ``last_emitted_ms``, with the next point of the grid ``until_next_ns`` from now."""
+        self.last_emitted_ms = self._multiplexer.combined_ms = last_emitted_ms
+        self._origin_ns = now_ns + until_next_ns
+        if until_next_ns == 0:
+            self.due_ns = now_ns
+
+    def until_next_ns(self, now_ns: int) -> int:
+        """How long it is to the next point of the grid; 0 when one is due but has not been handled yet."""
+        if self.due_ns is not None and self.due_ns <= now_ns:
+            return 0
+        return self._point_from(now_ns + 1) - now_ns
+
+    def add_split(self, split: str, now_ns: int, restored: int | None = None) -> None:
+        """Let ``split`` take part, from the generator snapshot ``restored`` on if there is one."""
+        generator, timeout_ms = self._create_generator(), self._idle_timeout_ms
+        if restored is not None:
+            generator.restore(restored)
+        idleness = None if timeout_ms is None else IdlenessTimer(timeout_ms * 1_000_000)
+        self._splits[split] = _Split(generator, idleness)
+        self._multiplexer.register(split)
+        if idleness is not None or restored is not None:
+            self.expect_records(now_ns)
+
+    def restore_idleness(self, snapshots: Mapping[str, Idleness | None], now_ns: int) -> None:
+        """Continue with who was idle, once all splits were added. A split that came back active would hold the
+        minimum back until its timeout, and records that were late would be in time."""
+        for name, split in self._splits.items():
+            saved = snapshots.get(name)
+            if saved is not None and split.idleness is not None:
+                split.idleness.restore(saved, now_ns)
+                split.idle = saved.idle
+        self.idle = bool(self._splits) and all(split.idle for split in self._splits.values())
+
+    def remove_split(self, split: str, now_ns: int) -> None:
+        """``split`` has ended and holds nobody back any more."""
+        del self._splits[split]
+        self._multiplexer.unregister(split)
+        if self._splits:
+            self.expect_records(now_ns)
+
+    def expect_records(self, from_ns: int) -> None:
+        """Records may come from ``from_ns`` on: have a timer at the next point of the grid."""
+        self._want(self._point_from(from_ns + 1))
+
+    def on_records(self, split: str, timestamps: Sequence[int], now_ns: int) -> bool:
+        """Take notice of records (at least one); true when the stream was idle and must be declared active
+        before they are emitted."""
+        one = self._splits[split]
+        one.generator.on_batch(timestamps)
+        one.idle = False
+        if one.idleness is not None:
+            one.idleness.activity()
+        self.expect_records(now_ns)
+        was_idle, self.idle = self.idle, False
+        return was_idle
+
+    def on_periodic(self, now_ns: int) -> WatermarkEmission:
+        """A point of the grid has come."""
+        self.due_ns = None
+        for name, split in self._splits.items():
+            self._check(name, split, now_ns)
+        risen = self._multiplexer.update()
+        became_idle = self._multiplexer.idle and not self.idle
+        self.idle = self._multiplexer.idle
+        if risen:
+            self.last_emitted_ms = self._multiplexer.combined_ms
+        return WatermarkEmission(self.last_emitted_ms if risen else None, became_idle)
+
+    def _check(self, name: str, split: _Split, now_ns: int) -> None:
+        idleness = split.idleness
+        if idleness is not None:
+            if split.idle or idleness.check_if_idle(now_ns):
+                split.idle = True
+                self._multiplexer.set_idle(name)
+                return
+            self._want(self._point_from(idleness.next_check_ns(now_ns)))
+        self._multiplexer.set_watermark(name, split.generator.watermark_ms())
+
+    def _want(self, time_ns: int) -> None:
+        if self.due_ns is None or time_ns < self.due_ns:
+            self.due_ns = time_ns
+
+    def _point_from(self, time_ns: int) -> int:
+        """The first point of the grid at or after ``time_ns``."""
+        return self._origin_ns - (self._origin_ns - time_ns) // self._interval_ns * self._interval_ns
+
+    def generator_snapshot(self, split: str) -> int:
+        """What ``add_split(restored=...)`` needs to continue ``split``."""
+        return self._splits[split].generator.snapshot()
+
+    def idleness_snapshot(self, split: str, now_ns: int) -> Idleness | None:
+        """What ``restore_idleness`` needs to continue ``split``; ``None`` when idleness is not watched."""
+        one = self._splits[split]
+        return None if one.idleness is None else one.idleness.snapshot(one.idle, now_ns)
+
+    def fingerprint(self, now_ns: int) -> object:
+        """The generators and the way to the next emission."""
+        return (
+            self.last_emitted_ms,
+            self.idle,
+            None if self.due_ns is None else self.due_ns - now_ns,
+            self.until_next_ns(now_ns),
+            tuple(
+                (name, split.generator.snapshot(), self.idleness_snapshot(name, now_ns))
+                for name, split in self._splits.items()
+            ),
+        )

@@ -1,0 +1,112 @@
+"""Evictors: which records of a window are left out, or thrown away, when it is computed (Flink: ``Evictor``).
+
+A window with an evictor keeps all its records with their timestamps; what is evicted is gone for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from engine.elements.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from operators.windows.assigners import Window
+
+
+class TimestampedValue(NamedTuple):
+    """A record of a window (Flink: ``TimestampedValue``)."""
+
+    value: Any
+    timestamp_ms: int | None
+
+
+class EvictorContext(Protocol):
+    """What an evictor may ask."""
+
+    @property
+    def current_watermark_ms(self) -> int:
+        """Event time reached by the operator."""
+
+    def processing_time_ms(self) -> int:
+        """The virtual clock. Never the wall clock."""
+
+
+class Evictor:
+    """Base of all evictors. Records come in the order in which they were added; both methods return those that stay."""
+
+    def evict_before(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """The records that the window is computed from."""
+        return elements
+
+    def evict_after(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """The records that stay in the window once it has been computed."""
+        return elements
+
+
+class _OneSided(Evictor):
+    """An evictor with one rule, applied before the window is computed or after."""
+
+    def __init__(self, evict_after: bool) -> None:
+        self._after = evict_after
+
+    def evict_before(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """The rule, unless it is to be applied after."""
+        return elements if self._after else self._evict(elements)
+
+    def evict_after(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """The rule, if it is to be applied after."""
+        return self._evict(elements) if self._after else elements
+
+    def _evict(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        raise TypeError(f"{type(self).__name__} has no rule")
+
+
+class CountEvictor(_OneSided):
+    """Keeps the last ``max_count`` records (Flink: ``CountEvictor``)."""
+
+    def __init__(self, max_count: int, evict_after: bool = False) -> None:
+        if type(max_count) is not int or max_count < 0:
+            raise ConfigurationError(f"CountEvictor: max_count must be an int of at least 0, got {max_count!r}")
+        super().__init__(evict_after)
+        self.max_count = max_count
+
+    @classmethod
+    def of(cls, max_count: int, evict_after: bool = False) -> CountEvictor:
+        """Keep the last ``max_count`` records, evicting before the window is computed or after."""
+        return cls(max_count, evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        return elements[max(0, len(elements) - self.max_count) :]
+
+
+class TimeEvictor(_OneSided):
+    """Keeps the records less than ``window_ms`` older than the newest one (Flink: ``TimeEvictor``).
+
+    Does nothing when the first record has no timestamp.
+    """
+
+    def __init__(self, window_ms: int, evict_after: bool = False) -> None:
+        if type(window_ms) is not int or window_ms < 1:
+            raise ConfigurationError(f"TimeEvictor: window_ms must be an int of at least 1, got {window_ms!r}")
+        super().__init__(evict_after)
+        self.window_ms = window_ms
+
+    @classmethod
+    def of(cls, window_ms: int, evict_after: bool = False) -> TimeEvictor:
+        """Keep the last ``window_ms`` of event time, evicting before the window is computed or after."""
+        return cls(window_ms, evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        if not elements or elements[0].timestamp_ms is None:
+            return elements
+        stamps = [element.timestamp_ms for element in elements if element.timestamp_ms is not None]
+        cutoff_ms = max(stamps) - self.window_ms
+        return [one for one in elements if one.timestamp_ms is not None and one.timestamp_ms > cutoff_ms]

@@ -1,0 +1,287 @@
+"""Tumbling and sliding event-time windows over a keyed stream, a batch at a time (Flink: ``WindowOperator`` with
+``EventTimeTrigger``). Windows of other kinds, and other triggers, are in ``triggered_windows``.
+
+Rules, for a window with greatest timestamp ``m``, allowed lateness ``l`` and current watermark ``w``:
+
+* ``m + l <= w``        the window is gone: the record is dropped (``numLateRecordsDropped``) or goes to the side
+                        output for late records;
+* ``m <= w < m + l``    the window has fired: the record is added and the window fires again at once;
+* ``w < m``             the record is added; the window fires when the watermark reaches ``m``;
+* at ``m + l``          the window is forgotten.
+
+Results carry the timestamp ``m``. They leave before the watermark that caused them, ordered by window end
+and then by the encoded key: the order is a function of the state, not of its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, compress, repeat
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, JobChangedError
+from engine.elements.operator import Operator
+from operators.basic import AggregateFunction, refuse_none
+from operators.time import EventClock, missing_timestamps
+from operators.windows.assigners import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
+from operators.windows.contents import window_contents
+
+WindowFunction = Callable[[Any, TimeWindow, Any], Any]
+
+
+def check_lateness(allowed_lateness_ms: object) -> None:
+    """Refuse what is no number of ms."""
+    if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
+        raise ConfigurationError(f"allowed_lateness_ms must be an int of at least 0, got {allowed_lateness_ms!r}")
+
+
+def check_window_spec(operator: Operator, restored: Sequence[Any], spec: Any) -> None:
+    """Refuse windows of a checkpoint that are not those of this job: they would never fire, or at the wrong time.
+
+    ``restored`` holds what each subtask wrote as its ``spec``: (size, offset) for tumbling event-time windows, and for
+    all others a text that says everything.
+    """
+    for other in restored:
+        if other != spec:
+            raise JobChangedError(
+                f"operator {operator.context.name!r} has {_spec_text(spec)}, its checkpoint has {_spec_text(other)}\n"
+                "  restore with the windows as they were, or give the operator another uid to begin with empty windows"
+            )
+
+
+def _spec_text(spec: Any) -> str:
+    return spec if isinstance(spec, str) else f"windows of {spec[0]} ms (offset {spec[1]} ms)"
+
+
+class WindowOperator(Operator):
+    """Groups the records of each key by window and emits one result per window.
+
+    ``aggregate``            an ``AggregateFunction``, a reduce function ``(a, b) -> a``, or ``None`` to keep all
+                             records, whose list is then the result;
+    ``window_function``      ``(key, window, result) -> record``; without one the record is
+                             ``(key, window.start, window.end, result)``;
+    ``allowed_lateness_ms``  how long a window that has fired is kept for late records;
+    ``late_tag``             side output for records that come even later; ``None`` drops them;
+    ``process_function``     ``(key, window, result) -> records``, instead of ``window_function``.
+    """
+
+    def __init__(
+        self,
+        assigner: TumblingEventTimeWindows | SlidingEventTimeWindows,
+        aggregate: AggregateFunction | Callable[[Any, Any], Any] | None,
+        window_function: WindowFunction | None = None,
+        allowed_lateness_ms: int = 0,
+        late_tag: str | None = None,
+        *,
+        process_function: Callable[[Any, TimeWindow, Any], Iterable[Any] | None] | None = None,
+    ) -> None:
+        check_lateness(allowed_lateness_ms)
+        if window_function is not None and process_function is not None:
+            raise ConfigurationError("give a window either a window_function or a process_function, not both")
+        self._assigner = assigner
+        self._aggregate = aggregate
+        self._window_function = window_function
+        self._process_function = process_function
+        self._allowed_lateness_ms = allowed_lateness_ms
+        self._late_tag = late_tag
+
+    def initialize_state(self) -> None:
+        backend = self.context.keyed_backend()
+        self._contents = window_contents(backend, self._aggregate)
+        self._timers = backend.timer_service("window-timers")
+        self._clock = EventClock(self.context)
+        self._spec_state = self.context.operator_backend().union_list_state("window-spec")
+        # Restored windows are known by their start only, so they must be the windows of this job.
+        check_window_spec(self, self._spec_state.get(), self._spec())
+
+    def _spec(self) -> Any:
+        return self._assigner.size_ms, self._assigner.offset_ms
+
+    def process_batch(self, batch: Batch) -> None:
+        if not batch:
+            return
+        values, stamps, keys = batch.values, batch.timestamps, batch.keys
+        assert keys is not None, "a window operator stands behind key_by"
+        if stamps is None:
+            raise missing_timestamps(self)
+        refuse_none(self, values)
+        self._assign(keys, values, stamps)
+
+    def _assign(self, keys: list[Any], values: list[Any], stamps: list[int]) -> None:
+        """Add the records to their windows."""
+        assert isinstance(self._assigner, TumblingEventTimeWindows)
+        starts = self._assigner.starts(stamps)
+        if min(starts) + self._assigner.size_ms - 1 > self._clock.watermark_ms:
+            self._add_in_time(keys, starts, values)
+        else:
+            gone = self._add_with_late_ones(keys, starts, values)
+            if any(gone):
+                self._drop(Batch(list(compress(values, gone)), list(compress(stamps, gone))))
+
+    def _add_in_time(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
+        """Add records to windows that have not fired yet."""
+        self._add(keys, starts, values)
+        windows = dict.fromkeys(zip(keys, starts, strict=True))
+        window_keys, window_starts = zip(*windows, strict=True)
+        last = self._assigner.size_ms - 1
+        ends = [start + last for start in window_starts]
+        self._timers.register_event_time_timers(window_keys, window_starts, ends)
+
+    def _add_with_late_ones(self, keys: list[Any], starts: list[int], values: list[Any]) -> list[bool]:
+        """The same when some windows have fired already, or are gone; returns which are gone."""
+        watermark_ms, lateness_ms = self._clock.watermark_ms, self._allowed_lateness_ms
+        last = self._assigner.size_ms - 1
+        fired = [start + last <= watermark_ms for start in starts]
+        gone = [self._assigner.cleanup_time(start, lateness_ms) <= watermark_ms for start in starts]
+        in_time = [not one for one in fired]
+        if any(in_time):
+            self._add_in_time(*(list(compress(column, in_time)) for column in (keys, starts, values)))
+        again = [was_fired and not is_gone for was_fired, is_gone in zip(fired, gone, strict=True)]
+        if any(again):
+            self._fire_again(*(list(compress(column, again)) for column in (keys, starts, values)))
+        return gone
+
+    def _fire_again(self, keys: list[Any], starts: list[int], values: list[Any]) -> None:
+        """Late records within the allowed lateness: each gives a new result of its window at once."""
+        self._register_cleanup(keys, starts)
+        out: list[Any] = []
+        out_stamps: list[int] = []
+        for key, start, value in zip(keys, starts, values, strict=True):
+            self._add((key,), (start,), (value,))
+            self._append_results([key], [start], out, out_stamps)
+        self._emit(out, out_stamps)
+
+    def _register_cleanup(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
+        times = [self._assigner.cleanup_time(start, self._allowed_lateness_ms) for start in starts]
+        self._timers.register_event_time_timers(keys, starts, times)
+
+    def _drop(self, late: Batch) -> None:
+        if self._late_tag is None:
+            self.context.metrics.count("numLateRecordsDropped", len(late))
+        else:
+            self.output.emit_side(self._late_tag, late)
+
+    def _add(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
+        try:
+            self._contents.add_many(keys, starts, values)
+        except Exception as error:
+            raise self.user_error(self._contents.what, values[self._contents.failed_index], error) from error
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        self._clock.advance(timestamp_ms)
+        watermark_ms = self._clock.watermark_ms
+        due = self._timers.pop_due_event_time(watermark_ms)
+        if due:
+            self._fire(due, watermark_ms)
+        self.output.emit_watermark(watermark_ms)
+
+    def _fire(self, due: list[tuple[int, Any, int]], watermark_ms: int) -> None:
+        if self.lineage is not None and len(due) > 1:
+            for one in due:
+                self._fire([one], watermark_ms)
+            return
+        assigner, lateness_ms = self._assigner, self._allowed_lateness_ms
+        last = assigner.size_ms - 1
+        ended = [(key, start) for time_ms, key, start in due if time_ms == start + last]
+        if ended:
+            out: list[Any] = []
+            out_stamps: list[int] = []
+            self._append_results([key for key, _ in ended], [start for _, start in ended], out, out_stamps)
+            if self.lineage is not None:
+                self.lineage.emitting(*ended[0])
+            self._emit(out, out_stamps)
+            if self.lineage is not None:
+                self.lineage.emitted()
+        # The timer that forgets a window is set when the window fires: until then one timer is enough.
+        kept = [
+            (key, start) for key, start in ended if assigner.cleanup_time(start, lateness_ms) > watermark_ms
+        ]
+        self._register_cleanup([key for key, _ in kept], [start for _, start in kept])
+        stay = dict.fromkeys(kept)
+        gone = [(key, start) for _, key, start in due if (key, start) not in stay]
+        self._contents.clear_many([key for key, _ in gone], [start for _, start in gone])
+
+    def _append_results(
+        self, keys: list[Any], starts: list[int], out: list[Any], out_stamps: list[int]
+    ) -> None:
+        """Append what the windows give, each record with the greatest timestamp of its window."""
+        size = self._assigner.size_ms
+        results = self._results(keys, starts)
+        if self._window_function is None and self._process_function is None:
+            out.extend(zip(keys, starts, [start + size for start in starts], results, strict=True))
+            out_stamps.extend([start + size - 1 for start in starts])
+            return
+        for key, start, result in zip(keys, starts, results, strict=True):
+            produced = self._call(key, self._assigner.window(start), result)
+            out.extend(produced)
+            out_stamps.extend(repeat(start + size - 1, len(produced)))
+
+    def _results(self, keys: list[Any], starts: list[int]) -> list[Any]:
+        try:
+            return self._contents.get_many(keys, starts)
+        except Exception:
+            # One by one, to find out which window it is.
+            for key, start in zip(keys, starts, strict=True):
+                try:
+                    self._contents.get_many([key], [start])
+                except Exception as error:
+                    where = {"key": key, "window": self._assigner.window(start)}
+                    raise self.user_error(self._contents.what, where, error) from error
+            raise
+
+    def _call(self, key: Any, window: TimeWindow, result: Any) -> Sequence[Any]:
+        try:
+            if self._window_function is not None:
+                return (self._window_function(key, window, result),)
+            assert self._process_function is not None
+            produced = self._process_function(key, window, result)
+            return () if produced is None else list(produced)
+        except Exception as error:
+            where = {"key": key, "window": window, "result": result}
+            raise self.user_error("window function", where, error) from error
+
+    def _emit(self, out: list[Any], out_stamps: list[int]) -> None:
+        if out:
+            self.output.emit(Batch(out, out_stamps))
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        self._clock.snapshot()
+        self._spec_state.update([self._spec()])
+
+    def fingerprint(self) -> object:
+        return self._clock.watermark_ms
+
+
+class SlidingWindowOperator(WindowOperator):
+    """The same for windows that overlap, or leave gaps: a record counts once for each of its windows.
+
+    Only a record all of whose windows are gone is late. One that falls into a gap between windows belongs to none; it
+    is late too if the watermark has passed it by the allowed lateness, and otherwise nobody's loss.
+    """
+
+    def _spec(self) -> Any:
+        return self._assigner.spec()
+
+    def _assign(self, keys: list[Any], values: list[Any], stamps: list[int]) -> None:
+        assert isinstance(self._assigner, SlidingEventTimeWindows)
+        ranges = list(map(self._assigner.starts_of, stamps))
+        sizes = list(map(len, ranges))
+        starts = list(chain.from_iterable(ranges))
+        all_keys = list(chain.from_iterable(map(repeat, keys, sizes)))
+        all_values = list(chain.from_iterable(map(repeat, values, sizes)))
+        watermark_ms = self._clock.watermark_ms
+        gone = [False] * len(starts)
+        if not starts or min(starts) + self._assigner.size_ms - 1 <= watermark_ms:
+            gone = self._add_with_late_ones(all_keys, starts, all_values)
+        else:
+            self._add_in_time(all_keys, starts, all_values)
+        if all(sizes) and not any(gone):
+            return
+        lost: list[bool] = []
+        at = 0
+        for size, stamp in zip(sizes, stamps, strict=True):
+            lost.append(all(gone[at : at + size]) and stamp + self._allowed_lateness_ms <= watermark_ms)
+            at += size
+        if any(lost):
+            self._drop(Batch(list(compress(values, lost)), list(compress(stamps, lost))))

@@ -1,0 +1,293 @@
+"""Triggers: when a window is computed, and whether it then forgets its contents (Flink: ``Trigger``).
+
+A trigger is asked about every record and every timer of a window. It keeps what it must remember in state that it asks
+its context for: one value per key and window, snapshotted with the rest. Attributes of its own are not state, and one
+object serves all windows of a subtask.
+
+Rules of the callbacks (Flink: ``WindowOperator``):
+
+* ``FIRE`` computes the window from what it holds, ``PURGE`` empties it but keeps the window and the trigger's state.
+* ``on_event_time`` and ``on_processing_time`` are called for *every* timer of the window, also for the one that cleans
+  it up: compare the time.
+* ``clear`` is called when the window is cleaned up, and for windows that were merged into another one.
+* A trigger for sessions also says how two windows become one: ``can_merge`` and ``on_merge``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.elements.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from operators.windows.assigners import Window
+    from state_backends.api import ListState, MapState, ReducingState, ValueState
+
+
+class TriggerResult(Enum):
+    """What a trigger wants done (Flink: ``TriggerResult``)."""
+
+    CONTINUE = "continue"
+    """Nothing."""
+    FIRE = "fire"
+    """Compute the window and keep its contents."""
+    PURGE = "purge"
+    """Forget the contents."""
+    FIRE_AND_PURGE = "fire_and_purge"
+    """Compute the window, then forget its contents."""
+
+    @property
+    def fires(self) -> bool:
+        """Whether the window is computed."""
+        return self in (TriggerResult.FIRE, TriggerResult.FIRE_AND_PURGE)
+
+    @property
+    def purges(self) -> bool:
+        """Whether the contents are forgotten (afterwards)."""
+        return self in (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
+
+
+class TriggerContext(Protocol):
+    """What a trigger may ask about the window in hand, of the current key."""
+
+    @property
+    def current_watermark_ms(self) -> int:
+        """Event time reached by the operator."""
+
+    def processing_time_ms(self) -> int:
+        """The virtual clock. Never the wall clock."""
+
+    def register_event_time_timer(self, time_ms: int) -> None:
+        """Have ``on_event_time`` called once the watermark has reached ``time_ms``."""
+
+    def delete_event_time_timer(self, time_ms: int) -> None:
+        """Forget such a timer; unknown ones are no error."""
+
+    def register_processing_time_timer(self, time_ms: int) -> None:
+        """Have ``on_processing_time`` called once the virtual clock has passed ``time_ms``."""
+
+    def delete_processing_time_timer(self, time_ms: int) -> None:
+        """Forget such a timer; unknown ones are no error."""
+
+    def value_state(self, name: str, default: Any = None) -> ValueState:
+        """The value state ``name`` of the window. Ask again in each callback: a handle speaks of one window only."""
+
+    def list_state(self, name: str) -> ListState:
+        """The list state ``name`` of the window."""
+
+    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
+        """The reducing state ``name`` of the window."""
+
+    def map_state(self, name: str) -> MapState:
+        """The map state ``name`` of the window."""
+
+
+class MergeContext(TriggerContext, Protocol):
+    """What a trigger may do when windows have become one."""
+
+    def merge_state(self, state: ListState | ReducingState) -> None:
+        """Move what the merged windows had in a list or reducing state into that of the new one.
+
+        (Flink: ``OnMergeContext.mergePartitionedState``.) Raises ``TypeError`` for state that cannot be merged.
+        """
+
+
+class Trigger:
+    """Base of all triggers. A trigger of one's own overrides the three callbacks, and ``clear`` when it leaves anything
+    behind. Windows of the watermark never fire by the clock unless the trigger says so, and the other way round."""
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """A record was added to the window. ``timestamp_ms`` is ``None`` when the stream carries no timestamps."""
+        raise TypeError(f"{type(self).__name__} does not define on_element(value, timestamp_ms, window, ctx)")
+
+    def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """An event-time timer of the window is due."""
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """A processing-time timer of the window is due."""
+        return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        """Whether ``on_merge`` is defined; sessions take no other trigger."""
+        return False
+
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
+        """Several windows have become ``window``; a record is about to be added to it."""
+        raise TypeError(f"{type(self).__name__} can_merge, but does not define on_merge(window, ctx)")
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Remove every state and timer that this trigger has for the window."""
+
+    def spec(self) -> str:
+        """What must not change while state is kept: timers and state of one trigger mean nothing to another."""
+        return type(self).__name__
+
+
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark passes the end of the window, then for every late record (Flink: same name)."""
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Fire at once when the end has passed, else have a timer there."""
+        if window.max_timestamp <= ctx.current_watermark_ms:
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(window.max_timestamp)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Fire at the end of the window; the later timer that cleans it up is not ours."""
+        return TriggerResult.FIRE if time_ms == window.max_timestamp else TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        """Yes."""
+        return True
+
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
+        """A timer at the end of the new window, unless it has passed: then the record in hand fires."""
+        if window.max_timestamp > ctx.current_watermark_ms:
+            ctx.register_event_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Remove the timer."""
+        ctx.delete_event_time_timer(window.max_timestamp)
+
+
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the virtual clock passes the end of the window (Flink: same name)."""
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Have a timer at the end of the window."""
+        ctx.register_processing_time_timer(window.max_timestamp)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Fire."""
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        """Yes."""
+        return True
+
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
+        """A timer at the end of the new window, unless it has passed."""
+        if window.max_timestamp > ctx.processing_time_ms():
+            ctx.register_processing_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Remove the timer."""
+        ctx.delete_processing_time_timer(window.max_timestamp)
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+class CountTrigger(Trigger):
+    """Fires whenever a window has got ``count`` further records, at no other time (Flink: same name)."""
+
+    def __init__(self, count: int) -> None:
+        check_positive("CountTrigger", "count", count)
+        self.count = count
+
+    @classmethod
+    def of(cls, count: int) -> CountTrigger:
+        """Fire after every ``count`` records."""
+        return cls(count)
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Count, and fire when there are enough."""
+        count = ctx.reducing_state("count", _add)
+        count.add(1)
+        if count.get() < self.count:
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        """Yes."""
+        return True
+
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
+        """Counts add up. They can then reach ``count`` by more than one; the record in hand fires."""
+        ctx.merge_state(ctx.reducing_state("count", _add))
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Forget the count."""
+        ctx.reducing_state("count", _add).clear()
+
+
+class PurgingTrigger(Trigger):
+    """Another trigger whose every firing also forgets the contents (Flink: same name)."""
+
+    def __init__(self, trigger: Trigger) -> None:
+        if not isinstance(trigger, Trigger):
+            raise ConfigurationError(
+                f"PurgingTrigger takes a trigger, as in PurgingTrigger.of(CountTrigger.of(3)), got {trigger!r}"
+            )
+        self.trigger = trigger
+
+    @classmethod
+    def of(cls, trigger: Trigger) -> PurgingTrigger:
+        """``trigger``, purging."""
+        return cls(trigger)
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """What the other one says, purging."""
+        return _purging(self.trigger.on_element(value, timestamp_ms, window, ctx))
+
+    def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """What the other one says, purging."""
+        return _purging(self.trigger.on_event_time(time_ms, window, ctx))
+
+    def on_processing_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """What the other one says, purging."""
+        return _purging(self.trigger.on_processing_time(time_ms, window, ctx))
+
+    def can_merge(self) -> bool:
+        """Whether the other one can."""
+        return self.trigger.can_merge()
+
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
+        """As the other one does."""
+        self.trigger.on_merge(window, ctx)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """As the other one does."""
+        self.trigger.clear(window, ctx)
+
+    def spec(self) -> str:
+        """That of the other one: purging leaves nothing behind."""
+        return self.trigger.spec()
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.fires else result
+
+
+class NeverTrigger(Trigger):
+    """Never fires: the default of global windows (Flink: ``GlobalWindows.NeverTrigger``)."""
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Nothing."""
+        return TriggerResult.CONTINUE
+
+
+class EndOfStreamTrigger(Trigger):
+    """Fires once, when the watermark says that the input has ended (Flink: ``GlobalWindows.EndOfStreamTrigger``)."""
+
+    def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Have a timer at the end of the window, which is the end of time."""
+        ctx.register_event_time_timer(window.max_timestamp)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """Fire at the end."""
+        return TriggerResult.FIRE if time_ms == window.max_timestamp else TriggerResult.CONTINUE
+
+
+def check_positive(trigger: str, what: str, value: object) -> None:
+    """Refuse what is no count and no interval."""
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(f"{trigger}: {what} must be an int of at least 1, got {value!r}")

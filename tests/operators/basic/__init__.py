@@ -1,0 +1,1 @@
+"""Tests of transforms, process functions, reductions and simple sinks."""

@@ -1,0 +1,1 @@
+"""Tests of sources in memory and of the operator that reads them."""
