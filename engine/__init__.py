@@ -389,7 +389,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
-    "operators.files.bucket": ("partition_path",),
+    "operators.files.partition_path": ("partition_path",),
     "operators.files.bucket_assigners": (
         "BasePathBucketAssigner", "BucketAssigner", "BucketContext", "DateTimeBucketAssigner",
     ),
