@@ -9,6 +9,7 @@ from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.runtime.channel import Channel
 from engine.runtime.loops import FeedbackWriter, Loop, build_loops, channel_classes
+from engine.runtime.output_queue import ChannelSettings
 from engine.runtime.outputs import RecordWriter
 from engine.runtime.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.source_task import SourceTask
@@ -45,8 +46,18 @@ def build_tasks(
     ]
     by_id = {(task.plan.vertex, task.plan.subtask): task for task in tasks}
     # Once per sender: there may be a thousand times as many channels.
-    latencies = {
-        task_id: environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)) for task_id, task in by_id.items()
+    settings = {
+        task_id: ChannelSettings(
+            environment.kernel,
+            environment.cost,
+            environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)),
+            capacity,
+            environment.attempt,
+            environment.instrument,
+            output_capacity,
+            environment.hook,
+        )
+        for task_id, task in by_id.items()
     }
     classes = channel_classes(plan)
     usual = Channel if environment.tracking is None else environment.tracking.channel_class
@@ -55,14 +66,7 @@ def build_tasks(
             channel,
             by_id[channel.sender_vertex, channel.sender_subtask],
             by_id[channel.receiver_vertex, channel.receiver_subtask].name,
-            kernel=environment.kernel,
-            cost=environment.cost,
-            latency_ns=latencies[channel.sender_vertex, channel.sender_subtask],
-            capacity=capacity,
-            output_capacity=output_capacity,
-            attempt=environment.attempt,
-            instrument=environment.instrument,
-            hook=environment.hook,
+            settings[channel.sender_vertex, channel.sender_subtask],
         )
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen

@@ -1,6 +1,7 @@
 """A channel: the FIFO from one sending to one receiving subtask, bounded by credits, blockable by its consumer.
 
-Three parts: the sender's queue (``output_queue``), the link, which may take time, and the receiver's queue.
+Three parts: the sender's queue and the link, which may take time (``output_queue``), and the receiver's queue, here.
+What the sender does goes down the first two, and comes here when it arrives.
 
 Rules.
 1. Elements keep their order, except that priority events overtake everything but earlier priority events.
@@ -23,32 +24,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import Batch
-from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event, Watermark
-from engine.observe.events import (
-    ChannelBlocked,
-    ChannelResumed,
-    CreditChanged,
-    Departed,
-    Instrument,
-    Receive,
-    RecordsCaptured,
-    Send,
+from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState
+from engine.observe.events import ChannelBlocked, ChannelResumed, Receive
+from engine.runtime.output_queue import (
+    ChannelSettings,
+    Element,
+    Numbered,
+    OutputQueue,
+    Sender,
+    detail_of,
+    kind_of,
 )
-from engine.runtime.output_queue import Element, Numbered, OutputQueue
 
 if TYPE_CHECKING:
     from engine.checkpoint.barriers import ChannelCapture
-    from engine.checkpoint.subtask import ChannelStateWriter
     from engine.graph.plan import ChannelPlan
     from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
-    from engine.runtime.cost import CostModel
-    from engine.runtime.hook import RunHook
-    from engine.runtime.kernel import Kernel
-    from engine.runtime.task import Task
 
 _ANNOUNCEMENT_NUMBER = 0
 """Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
@@ -59,107 +54,40 @@ class Channel(OutputQueue):
 
     __slots__ = (
         "_arrived",
-        "_at_once",
         "_barrier_mark",
-        "_cost",
-        "_full_credit",
-        "_instrument",
-        "_kernel",
-        "_limited",
-        "_output_capacity",
-        "_transfer",
-        "_transfer_number",
-        "attempt",
         "blocked",
-        "capacity",
         "capture",
         "capturing",
-        "full",
         "gate",
-        "hook",
-        "index",
         "input_index",
-        "is_awaited",
-        "latency_ns",
         "listed",
-        "lost_records",
-        "plan",
         "priority_events",
         "priority_listed",
         "queue",
-        "queued_records",
         "received_records",
-        "receiver_name",
         "restored_records",
-        "sender",
-        "sent_elements",
-        "sent_records",
     )
 
-    def __init__(
-        self,
-        plan: ChannelPlan,
-        sender: Task,
-        receiver_name: str,
-        *,
-        kernel: Kernel,
-        cost: CostModel,
-        latency_ns: int,
-        capacity: int,
-        attempt: int,
-        instrument: Instrument | None,
-        output_capacity: int = 0,
-        hook: RunHook | None = None,
-    ) -> None:
-        super().__init__(input_credit=capacity)
-        self.plan = plan
-        self.index = plan.index
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        super().__init__(plan, sender, receiver_name, settings)
+        self.hook = None if settings.hook is None else settings.hook.for_channel(self)
         self.input_index = plan.input_index
-        self.sender = sender
-        self.receiver_name = receiver_name
         self.gate: CheckpointedInputGate
         self.capture: ChannelCapture | None = None
         self.capturing = False
-        self.capacity = capacity + output_capacity
-        self._full_credit = capacity
-        self._output_capacity = output_capacity
-        self.attempt = attempt
-        self.latency_ns = latency_ns
         self.queue: deque[Numbered] = deque()
         self.priority_events = 0
         self.priority_listed = False
-        self.queued_records = 0
         self.restored_records = 0
-        self.sent_records = 0
-        self.sent_elements = 0
         self.received_records = 0
         self.blocked = False
-        self.full = False
-        self.is_awaited = False
-        """The sender cannot finish before everything is consumed."""
         self.listed = False
-        self._kernel = kernel
-        self._cost = cost
-        self._limited = cost.link_bytes_per_s is not None
-        self._transfer: tuple[Numbered, int] | None = None
-        """What is passing over a limited link, and since when."""
-        self._transfer_number = 0
         self._arrived = 0
         """Elements that have joined the receiver's queue at its end, ever."""
         self._barrier_mark = 0
         """``_arrived`` when the barrier that ``capture`` has recognised last came."""
-        self._instrument = instrument
-        self.lost_records = 0
-        """Sent, and never to arrive."""
-        self.hook = None if hook is None else hook.for_channel(self)
-        self._at_once = instrument is None and not self._limited and not latency_ns and hook is None
 
-    @property
-    def name(self) -> str:
-        """``sender->receiver``."""
-        return f"{self.sender.name}->{self.receiver_name}"
-
-    # -- sender's side ----------------------------------------------------------------------------------------
+    # -- both sides ---------------------------------------------------------------------------------------------
 
     def put_batch(self, batch: Batch) -> None:
         """Send records (at least one)."""
@@ -170,148 +98,12 @@ class Channel(OutputQueue):
             self.full = True
             self.sender.full_outputs += 1
         if self._at_once and self._direct and self.incoming_records < self.input_credit:
-            # What the calls below come to when nobody watches and the link takes no time.
+            # The short way through both halves, when nobody watches and the link takes no time.
             self.sent_elements = number = self.sent_elements + 1
             self.incoming_records += count
             self.arrive((number, batch))
         else:
             self._send((self._next_number(batch, count), batch), count)
-
-    def sender_replaced(self, sender: Task) -> None:
-        """``sender`` sends from now on."""
-        self.sender = sender
-        if self.full:
-            sender.full_outputs += 1
-
-    def put_event(self, event: Event) -> None:
-        """Send an event other than a barrier; needs no credit."""
-        self._send((self._next_number(event, 0), event), 0)
-
-    def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
-        """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
-        self._send_barrier(self._next_number(barrier, 0), barrier, state)
-
-    def _next_number(self, element: Element, records: int) -> int:
-        self.sent_elements = number = self.sent_elements + 1
-        if self._instrument is not None:
-            self._instrument(
-                Send(
-                    self._kernel.now_ns,
-                    self.attempt,
-                    self.index,
-                    number,
-                    kind_of(element),
-                    records,
-                    detail_of(element),
-                    self.queued_records,
-                )
-            )
-        return number
-
-    def _slot_filled(self, checkpoint_id: int) -> None:
-        self.sender.channel_state_changed(checkpoint_id)
-
-    def _captured_waiting(self, checkpoint_id: int, batches: Sequence[Batch]) -> None:
-        self.trace_captured(checkpoint_id, "output", batches)
-
-    def _departed(self, numbered: Numbered, records: int) -> None:
-        if self._instrument is not None:
-            number, element = numbered
-            self._instrument(
-                Departed(
-                    self._kernel.now_ns,
-                    self.attempt,
-                    self.index,
-                    number,
-                    kind_of(element),
-                    records,
-                    detail_of(element),
-                    self.queued_records,
-                )
-            )
-
-    def set_credit(self, records: int) -> None:
-        """Grant ``records`` (at least one) from now on, and hold the sender's side to the same proportion of what was
-        configured. More than that may be in the channel now: it stays, and is taken off as the consumer takes it."""
-        assert records >= 1, records
-        if records == self.input_credit:
-            return
-        self.input_credit = records
-        self.capacity = records + self._output_capacity * records // self._full_credit
-        if self._instrument is not None:
-            self._instrument(CreditChanged(self._kernel.now_ns, self.attempt, self.index, records))
-        is_full = self.queued_records >= self.capacity
-        if is_full != self.full:
-            self.full = is_full
-            if is_full:
-                self.sender.full_outputs += 1
-            else:
-                self.sender.credit_returned()
-        self.pump()
-
-    # -- the link ---------------------------------------------------------------------------------------------
-
-    def _depart(self, numbered: Numbered, records: int) -> None:
-        if self._limited and records:
-            self._direct = False
-            self._transfer = (numbered, self._kernel.now_ns)
-            self._transfer_number += 1
-            over_ns = self._kernel.now_ns + self._cost.transfer_ns(records)
-            self._kernel.schedule(over_ns, "transferred", self, self._transfer_number)
-        else:
-            self._propagate(numbered)
-
-    def _propagate(self, numbered: Numbered) -> None:
-        if self.hook is not None:
-            self.hook.propagate(numbered)
-        elif self.latency_ns:
-            self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
-        else:
-            self.arrive(numbered)
-
-    def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged (kernel event)."""
-        assert self.hook is not None, event
-        self.hook.happens(event)
-
-    def lose(self, records: int) -> None:
-        """So many records of those that were sent will never arrive."""
-        self.lost_records += records
-        self.queued_records -= records
-        if self.full and self.queued_records < self.capacity:
-            self.full = False
-            self.sender.credit_returned()
-        if self.is_awaited and not self.queued_records:
-            self.is_awaited = False
-            self.sender.output_consumed()
-
-    def _link_is_free(self) -> bool:
-        return self._transfer is None
-
-    def transferred(self, number: int) -> None:
-        """An element has left a limited link (kernel event); void when it was cut meanwhile."""
-        if number == self._transfer_number and self._transfer is not None:
-            numbered, _ = self._transfer
-            self._transfer = None
-            self._propagate(numbered)
-            self.pump()
-
-    def _recall(self) -> Numbered | None:
-        if self._transfer is None:
-            return None
-        (number, batch), started_ns = self._transfer
-        self._transfer = None
-        assert isinstance(batch, Batch)
-        passed = min(len(batch), self._cost.transferred_records(self._kernel.now_ns - started_ns))
-        if passed == len(batch):
-            self._propagate((number, batch))
-            return None
-        self.incoming_records -= len(batch) - passed
-        if not passed:
-            return (number, batch)
-        first, rest = batch.split(passed)
-        self._propagate((number, first))
-        return (number, rest)
 
     # -- receiver's side --------------------------------------------------------------------------------------
 
@@ -448,14 +240,6 @@ class Channel(OutputQueue):
 
     # -- in-flight data of the input side -----------------------------------------------------------------------
 
-    def trace_captured(self, checkpoint_id: int, side: str, batches: Sequence[Batch]) -> None:
-        """Tell the instrument of records that became part of a checkpoint, if there are any."""
-        if self._instrument is not None:
-            records = sum(map(len, batches))
-            if records:
-                now = self._kernel.now_ns
-                self._instrument(RecordsCaptured(now, self.attempt, checkpoint_id, self.index, side, records))
-
     def start_capture(self, checkpoint_id: int) -> Sequence[Batch]:
         """Capture for a checkpoint from now on; returns the records in front of its barrier that are here already."""
         assert self.capture is not None
@@ -545,15 +329,3 @@ def _plain(numbered: Numbered) -> object:
     if isinstance(element, Batch):
         return (tuple(map(repr, element.values)), element.timestamps and tuple(element.timestamps))
     return barrier_fingerprint(element) if isinstance(element, CheckpointBarrier) else element
-
-
-def kind_of(element: Element) -> str:
-    """The trace's name for what kind of element this is."""
-    return "records" if isinstance(element, Batch) else element.__class__.__name__
-
-
-def detail_of(element: Element) -> int | None:
-    """The number that tells two events of one kind apart."""
-    if isinstance(element, Watermark):
-        return element.timestamp_ms
-    return getattr(element, "checkpoint_id", None)

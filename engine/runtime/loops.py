@@ -22,7 +22,8 @@ Rules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobGraphError
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from engine.checkpoint.subtask import ChannelStateWriter
     from engine.graph.loops import LoopPlan
     from engine.graph.partitioner import Router
-    from engine.graph.plan import ExecutionPlan
+    from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.runtime.config import RunConfig
-    from engine.runtime.output_queue import Element
+    from engine.runtime.output_queue import ChannelSettings, Element, Sender
     from engine.runtime.task import Task
 
 UNBOUNDED = 2**62
@@ -50,8 +51,8 @@ class LoopChannel(Channel):
 
     __slots__ = ("events_in_flight",)
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        super().__init__(plan, sender, receiver_name, settings)
         self.events_in_flight = 0
 
     @property
@@ -93,8 +94,9 @@ class FeedbackChannel(LoopChannel):
 
     __slots__ = ()
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **{**settings, "capacity": UNBOUNDED, "output_capacity": 0})
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        unbounded = replace(settings, capacity=UNBOUNDED, output_capacity=0)
+        super().__init__(plan, sender, receiver_name, unbounded)
 
     def _restore_outgoing_marker(self) -> None:
         """See rule 3."""

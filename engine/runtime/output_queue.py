@@ -1,4 +1,5 @@
-"""The sender's half of a channel: what has been emitted and may not leave yet (Flink: ``PipelinedSubpartition``).
+"""The sender's half of a channel: its queue, for what may not leave yet, and the link, which may take time (Flink:
+``PipelinedSubpartition``). The receiver's half is :class:`engine.runtime.channel.Channel`.
 
 Rules.
 1. Elements leave in order while the receiver has credit (events need none), the link is free and nobody has blocked
@@ -18,28 +19,116 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import Batch
-from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event
+from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, Watermark
+from engine.observe.events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
 
 if TYPE_CHECKING:
     from engine.checkpoint.subtask import ChannelStateWriter
+    from engine.graph.plan import ChannelPlan
+    from engine.runtime.cost import CostModel
+    from engine.runtime.hook import LinkHook, RunHook
+    from engine.runtime.kernel import Kernel
 
 Element = Batch | Event
 Numbered = tuple[int, Element]
 """An element with its number on the channel."""
 
 
+class Sender(Protocol):
+    """The task that sends on a channel."""
+
+    name: str
+    full_outputs: int
+    """How many of its outputs have no credit."""
+
+    def credit_returned(self) -> None:
+        """An output that had no credit has some again."""
+
+    def output_consumed(self) -> None:
+        """An output that is awaited is empty."""
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """The slot that an output had reserved in a checkpoint is filled, or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """What all channels of one sender have in common. ``capacity``: records on the receiver's side;
+    ``output_capacity``: beyond that on the sender's."""
+
+    kernel: Kernel
+    cost: CostModel
+    latency_ns: int
+    capacity: int
+    attempt: int
+    instrument: Instrument | None
+    output_capacity: int = 0
+    hook: RunHook | None = None
+
+
 class OutputQueue(ABC):
-    """Elements of one channel that wait on the sender's side."""
+    """The sender's half of one channel, up to where elements arrive."""
 
-    __slots__ = ("_direct", "_slot", "connected", "incoming_records", "input_credit", "outgoing", "sender_blocked")
+    __slots__ = (
+        "_at_once",
+        "_cost",
+        "_direct",
+        "_full_credit",
+        "_instrument",
+        "_kernel",
+        "_limited",
+        "_output_capacity",
+        "_slot",
+        "_transfer",
+        "_transfer_number",
+        "attempt",
+        "capacity",
+        "connected",
+        "full",
+        "hook",
+        "incoming_records",
+        "index",
+        "input_credit",
+        "is_awaited",
+        "latency_ns",
+        "lost_records",
+        "outgoing",
+        "plan",
+        "queued_records",
+        "receiver_name",
+        "sender",
+        "sender_blocked",
+        "sent_elements",
+        "sent_records",
+    )
 
-    index: int
-
-    def __init__(self, input_credit: int) -> None:
-        self.input_credit = input_credit
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        capacity, instrument, latency_ns = settings.capacity, settings.instrument, settings.latency_ns
+        self.plan = plan
+        self.index = plan.index
+        self.sender = sender
+        self.receiver_name = receiver_name
+        self.attempt = settings.attempt
+        self.latency_ns = latency_ns
+        self._kernel = settings.kernel
+        self._cost = settings.cost
+        self._instrument = instrument
+        self.input_credit = self._full_credit = capacity
+        self._output_capacity = settings.output_capacity
+        self.capacity = capacity + self._output_capacity
+        self.queued_records = 0
+        """Records on the channel, on both sides together."""
+        self.sent_records = 0
+        self.sent_elements = 0
+        self.lost_records = 0
+        """Sent, and never to arrive."""
+        self.full = False
+        self.is_awaited = False
+        """The sender cannot finish before everything is consumed."""
         self.incoming_records = 0
         """Records under way or queued at the receiver: they use its credit."""
         self.outgoing: deque[Numbered] | None = None
@@ -48,45 +137,37 @@ class OutputQueue(ABC):
         self._direct = True
         """Whether the next element may leave without queueing, credit apart."""
         self._slot: tuple[int, ChannelStateWriter] | None = None
-
-    # --- what the link provides -----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _depart(self, numbered: Numbered, records: int) -> None:
-        """Put an element on the link, which is free."""
-
-    @abstractmethod
-    def _link_is_free(self) -> bool:
-        """Whether the link can take an element now."""
+        self._limited = settings.cost.link_bytes_per_s is not None
+        self._transfer: tuple[Numbered, int] | None = None
+        """What is passing over a limited link, and since when."""
+        self._transfer_number = 0
+        self.hook: LinkHook | None = None
+        self._at_once = instrument is None and not self._limited and not latency_ns and settings.hook is None
 
     @abstractmethod
-    def _recall(self) -> Numbered | None:
-        """Take back the part of the element under transfer that has not left yet."""
+    def arrive(self, numbered: Numbered) -> None:
+        """An element has reached the receiver."""
 
-    @abstractmethod
-    def _slot_filled(self, checkpoint_id: int) -> None:
-        """Tell the sender that the reserved slot of a checkpoint is filled, or failed."""
+    @property
+    def name(self) -> str:
+        """``sender->receiver``."""
+        return f"{self.sender.name}->{self.receiver_name}"
 
-    @abstractmethod
-    def _captured_waiting(self, checkpoint_id: int, batches: Sequence[Batch]) -> None:
-        """Waiting records became part of a checkpoint (for the trace)."""
+    # --- sending --------------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _departed(self, numbered: Numbered, records: int) -> None:
-        """An element leaves that had to wait (for the trace)."""
+    def sender_replaced(self, sender: Sender) -> None:
+        """``sender`` sends from now on."""
+        self.sender = sender
+        if self.full:
+            sender.full_outputs += 1
 
-    # --- adding ---------------------------------------------------------------------------------------------------
+    def put_event(self, event: Event) -> None:
+        """Send an event other than a barrier; needs no credit."""
+        self._send((self._next_number(event, 0), event), 0)
 
-    def _send(self, numbered: Numbered, records: int) -> None:
-        """Let an element leave, or queue it."""
-        if self._direct and (not records or self.incoming_records < self.input_credit):
-            self.incoming_records += records
-            self._depart(numbered, records)
-        else:
-            self._queue().append(numbered)
-            self._direct = False
-
-    def _send_barrier(self, number: int, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+    def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+        """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
+        number = self._next_number(barrier, 0)
         if barrier.is_priority:
             self._send_to_front(number, barrier, state)
         elif self._direct:
@@ -100,12 +181,57 @@ class OutputQueue(ABC):
                 state.reserve_output(barrier.checkpoint_id, self.index)
             self._queue().append((number, barrier))
 
+    def _next_number(self, element: Element, records: int) -> int:
+        self.sent_elements = number = self.sent_elements + 1
+        if self._instrument is not None:
+            self._instrument(
+                Send(
+                    self._kernel.now_ns,
+                    self.attempt,
+                    self.index,
+                    number,
+                    kind_of(element),
+                    records,
+                    detail_of(element),
+                    self.queued_records,
+                )
+            )
+        return number
+
+    def set_credit(self, records: int) -> None:
+        """Grant ``records`` (at least one) from now on, and hold the sender's side to the same proportion of what was
+        configured. More than that may be in the channel now: it stays, and is taken off as the consumer takes it."""
+        assert records >= 1, records
+        if records == self.input_credit:
+            return
+        self.input_credit = records
+        self.capacity = records + self._output_capacity * records // self._full_credit
+        if self._instrument is not None:
+            self._instrument(CreditChanged(self._kernel.now_ns, self.attempt, self.index, records))
+        is_full = self.queued_records >= self.capacity
+        if is_full != self.full:
+            self.full = is_full
+            if is_full:
+                self.sender.full_outputs += 1
+            else:
+                self.sender.credit_returned()
+        self.pump()
+
+    def _send(self, numbered: Numbered, records: int) -> None:
+        """Let an element leave, or queue it."""
+        if self._direct and (not records or self.incoming_records < self.input_credit):
+            self.incoming_records += records
+            self._depart(numbered, records)
+        else:
+            self._queue().append(numbered)
+            self._direct = False
+
     def _send_to_front(self, number: int, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
         earlier, overtaken = self._take_back()
         if state is not None:
             waiting = [one for _, one in overtaken if isinstance(one, Batch)]
             state.add_output(barrier.checkpoint_id, self.index, waiting)
-            self._captured_waiting(barrier.checkpoint_id, waiting)
+            self.trace_captured(barrier.checkpoint_id, "output", waiting)
         self._queue().extend([*earlier, (number, barrier), *overtaken])
         self.pump()
 
@@ -203,15 +329,39 @@ class OutputQueue(ABC):
         checkpoint_id, state = self._slot
         self._slot = None
         state.fill_output(checkpoint_id, self.index, batches)
-        self._captured_waiting(checkpoint_id, batches)
-        self._slot_filled(checkpoint_id)
+        self.trace_captured(checkpoint_id, "output", batches)
+        self.sender.channel_state_changed(checkpoint_id)
 
     def _fail_slot(self) -> None:
         if self._slot is not None:
             checkpoint_id, state = self._slot
             self._slot = None
             state.fail_output(checkpoint_id, self.index)
-            self._slot_filled(checkpoint_id)
+            self.sender.channel_state_changed(checkpoint_id)
+
+    def _departed(self, numbered: Numbered, records: int) -> None:
+        if self._instrument is not None:
+            number, element = numbered
+            self._instrument(
+                Departed(
+                    self._kernel.now_ns,
+                    self.attempt,
+                    self.index,
+                    number,
+                    kind_of(element),
+                    records,
+                    detail_of(element),
+                    self.queued_records,
+                )
+            )
+
+    def trace_captured(self, checkpoint_id: int, side: str, batches: Sequence[Batch]) -> None:
+        """Tell the instrument of records that became part of a checkpoint, if there are any."""
+        if self._instrument is not None:
+            records = sum(map(len, batches))
+            if records:
+                now = self._kernel.now_ns
+                self._instrument(RecordsCaptured(now, self.attempt, checkpoint_id, self.index, side, records))
 
     # --- restore --------------------------------------------------------------------------------------------------
 
@@ -219,3 +369,79 @@ class OutputQueue(ABC):
         assert not self.outgoing, "restored output comes before anything new"
         self._queue().extend(elements)
         self._direct = False
+
+    # --- the link -------------------------------------------------------------------------------------------------
+
+    def _depart(self, numbered: Numbered, records: int) -> None:
+        if self._limited and records:
+            self._direct = False
+            self._transfer = (numbered, self._kernel.now_ns)
+            self._transfer_number += 1
+            over_ns = self._kernel.now_ns + self._cost.transfer_ns(records)
+            self._kernel.schedule(over_ns, "transferred", self, self._transfer_number)
+        else:
+            self._propagate(numbered)
+
+    def _propagate(self, numbered: Numbered) -> None:
+        if self.hook is not None:
+            self.hook.propagate(numbered)
+        elif self.latency_ns:
+            self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
+        else:
+            self.arrive(numbered)
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged (kernel event)."""
+        assert self.hook is not None, event
+        self.hook.happens(event)
+
+    def lose(self, records: int) -> None:
+        """So many records of those that were sent will never arrive."""
+        self.lost_records += records
+        self.queued_records -= records
+        if self.full and self.queued_records < self.capacity:
+            self.full = False
+            self.sender.credit_returned()
+        if self.is_awaited and not self.queued_records:
+            self.is_awaited = False
+            self.sender.output_consumed()
+
+    def _link_is_free(self) -> bool:
+        return self._transfer is None
+
+    def transferred(self, number: int) -> None:
+        """An element has left a limited link (kernel event); void when it was cut meanwhile."""
+        if number == self._transfer_number and self._transfer is not None:
+            numbered, _ = self._transfer
+            self._transfer = None
+            self._propagate(numbered)
+            self.pump()
+
+    def _recall(self) -> Numbered | None:
+        if self._transfer is None:
+            return None
+        (number, batch), started_ns = self._transfer
+        self._transfer = None
+        assert isinstance(batch, Batch)
+        passed = min(len(batch), self._cost.transferred_records(self._kernel.now_ns - started_ns))
+        if passed == len(batch):
+            self._propagate((number, batch))
+            return None
+        self.incoming_records -= len(batch) - passed
+        if not passed:
+            return (number, batch)
+        first, rest = batch.split(passed)
+        self._propagate((number, first))
+        return (number, rest)
+
+
+def kind_of(element: Element) -> str:
+    """The trace's name for what kind of element this is."""
+    return "records" if isinstance(element, Batch) else element.__class__.__name__
+
+
+def detail_of(element: Element) -> int | None:
+    """The number that tells two events of one kind apart."""
+    if isinstance(element, Watermark):
+        return element.timestamp_ms
+    return getattr(element, "checkpoint_id", None)

@@ -23,7 +23,7 @@ from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import Kernel
-from engine.runtime.output_queue import Element
+from engine.runtime.output_queue import ChannelSettings, Element
 from tests.runtime.links import flat
 
 FIRST_INDEX = 10
@@ -117,13 +117,15 @@ class Receiver:
                 ChannelPlan(FIRST_INDEX + number, 0, 0, number, 0, 1, 0, number),
                 sender,  # type: ignore[arg-type]
                 self.name,
-                kernel=self.kernel,
-                cost=CostModel() if cost is None else cost,
-                latency_ns=latencies_ns[number] if latencies_ns else 0,
-                capacity=capacity,
-                output_capacity=output_capacity,
-                attempt=1,
-                instrument=self.seen.append,
+                ChannelSettings(
+                    self.kernel,
+                    CostModel() if cost is None else cost,
+                    latencies_ns[number] if latencies_ns else 0,
+                    capacity,
+                    1,
+                    self.seen.append,
+                    output_capacity,
+                ),
             )
 
         def handler(count: int, capture: InputCapture) -> BarrierHandler:

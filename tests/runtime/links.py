@@ -14,7 +14,7 @@ from engine.runtime.channel import Channel
 from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import START_NS, Kernel
-from engine.runtime.output_queue import Element
+from engine.runtime.output_queue import ChannelSettings, Element
 
 EventT = TypeVar("EventT")
 
@@ -103,13 +103,15 @@ class Link:
             ChannelPlan(INDEX, 0, 0, 0, 0, 1, 1, 3),
             self.sender,  # type: ignore[arg-type]
             self.receiver.name,
-            kernel=self.kernel,
-            cost=CostModel() if cost is None else cost,
-            latency_ns=latency_ns,
-            capacity=capacity,
-            output_capacity=output_capacity,
-            attempt=1,
-            instrument=self.seen.append,
+            ChannelSettings(
+                self.kernel,
+                CostModel() if cost is None else cost,
+                latency_ns,
+                capacity,
+                1,
+                self.seen.append,
+                output_capacity,
+            ),
         )
         self.channel.gate = self.receiver  # type: ignore[assignment]
         self.channel.capture = ChannelCapture()

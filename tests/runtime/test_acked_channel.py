@@ -12,6 +12,7 @@ from engine.elements.events import EndOfData, EndOfPartition, Watermark, Waterma
 from engine.graph.plan import ChannelPlan
 from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.cost import CostModel
+from engine.runtime.output_queue import ChannelSettings
 from tests.runtime.links import INDEX, End, Link, flat, records
 
 LIMITED = CostModel(link_bytes_per_s=1_000_000, record_bytes=1)
@@ -29,12 +30,9 @@ class AckedLink(Link):
             ChannelPlan(INDEX, 0, 0, 0, 0, 1, 1, 3),
             self.sender,  # type: ignore[arg-type]
             self.receiver.name,
-            kernel=self.kernel,
-            cost=CostModel() if cost is None else cost,
-            latency_ns=latency_ns,
-            capacity=capacity,
-            attempt=1,
-            instrument=self.seen.append,
+            ChannelSettings(
+                self.kernel, CostModel() if cost is None else cost, latency_ns, capacity, 1, self.seen.append
+            ),
         )
         self.channel.gate = self.receiver  # type: ignore[assignment]
 

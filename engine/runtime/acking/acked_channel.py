@@ -19,8 +19,8 @@ from engine.elements.events import EndOfData, EndOfPartition, Event, Watermark, 
 from engine.runtime.channel import Channel
 
 if TYPE_CHECKING:
-    from engine.runtime.output_queue import Numbered
-    from engine.runtime.task import Task
+    from engine.graph.plan import ChannelPlan
+    from engine.runtime.output_queue import ChannelSettings, Numbered, Sender
 
 
 class AckedChannel(Channel):
@@ -28,8 +28,8 @@ class AckedChannel(Channel):
 
     __slots__ = ("_ends", "_idle", "_is_cut", "_missed", "_void_up_to", "_watermark_ms")
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        super().__init__(plan, sender, receiver_name, settings)
         self._watermark_ms = MIN_TIMESTAMP_MS
         self._idle = self._is_cut = False
         self._missed = 0
@@ -118,7 +118,7 @@ class AckedChannel(Channel):
             super().put_event(event)
         return lost
 
-    def sender_replaced(self, sender: Task) -> None:
+    def sender_replaced(self, sender: Sender) -> None:
         """``sender`` sends from now on. It knows of no idleness yet."""
         super().sender_replaced(sender)
         if not self._ends:

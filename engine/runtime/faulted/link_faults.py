@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
-from engine.runtime.channel import kind_of
 from engine.runtime.faulted.interference import DROPPED, OVERTAKES
+from engine.runtime.output_queue import kind_of
 
 if TYPE_CHECKING:
     from engine.runtime.channel import Channel

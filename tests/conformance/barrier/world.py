@@ -18,7 +18,7 @@ from engine.graph.plan import ChannelPlan
 from engine.runtime.channel import Channel
 from engine.runtime.cost import CostModel
 from engine.runtime.kernel import Kernel
-from engine.runtime.output_queue import Element
+from engine.runtime.output_queue import ChannelSettings, Element
 from tests.conformance.barrier.observed import NS_PER_MS, Operation, Vector
 from tests.conformance.compare import MalformedVector
 
@@ -49,12 +49,7 @@ class Tapped(Channel):
             ChannelPlan(index, 0, 0, index, 0, 1, 0, index),
             Sender(),  # type: ignore[arg-type]
             "receiver",
-            kernel=Kernel(start_ns=0),
-            cost=CostModel(),
-            latency_ns=0,
-            capacity=_PLENTY,
-            attempt=1,
-            instrument=None,
+            ChannelSettings(Kernel(start_ns=0), CostModel(), 0, _PLENTY, 1, None),
         )
         self.resumes = 0
         self.sender_resumes = 0
