@@ -194,7 +194,7 @@ def undisturbed(
     if finished.is_over:
         return finished
     job, manager = f"job {subject.label!r}", finished.view.execution.manager
-    if finished.outcome == CUT_OFF and manager.attempt == 1:
+    if finished.outcome == CUT_OFF and manager.job.attempt == 1:
         raise ConfigurationError(
             f"{job} is too long to be searched: without faults it has not ended after {finished.events:,} events of the"
             f" kernel and {manager.source_records:,} records read; it must end within {MOST_EVENTS:,} events\n"

@@ -421,7 +421,8 @@ class _CaseRun:
     def _process_died(self) -> None:
         view, injector, world = self._view, self._injector, self._world
         assert view is not None, "what dies has been started"
-        assert injector is not None or self._jobs.cancelled or view.execution.manager.state in ENDED, "who kills it?"
+        state = view.execution.manager.job.state
+        assert injector is not None or self._jobs.cancelled or state in ENDED, "who kills it?"
         view.cancelled = self._jobs.cancelled
         disks = {"checkpoints": world.checkpoints, "files": world.files}
         for invariant in self._invariants:
@@ -439,7 +440,7 @@ class _CaseRun:
                 # A rescale was about the job before.
                 injector.processes.next_parallelism = None
         else:
-            assert view.execution.manager.state not in ENDED, "a job that has ended is gone on with by another one"
+            assert view.execution.manager.job.state not in ENDED, "a job that has ended is gone on with by another one"
         self._parallelisms.append(self._parallelism)
 
     def _may_end_the_job(self) -> bool:
@@ -464,14 +465,14 @@ class _CaseRun:
         elif bounds.attempts is not None and progress.attempt > bounds.attempts:
             spent = f"{bounds.attempts} attempts"
         if spent is not None:
-            last = f"; at last: {manager.notes[-1]}" if manager.notes else ""
+            last = f"; at last: {manager.job.notes[-1]}" if manager.job.notes else ""
             raise _CutOffError(f"not ended after {spent}: {who_waits(manager)}{last}")
 
     def _broken(self, error: Exception) -> Violation:
         view = self._view
         is_assertion = isinstance(error, AssertionError)
         if is_assertion and view is not None and str(error).startswith(NOTHING_IS_LEFT):
-            text = f"{NOTHING_IS_LEFT}, but the job is {view.execution.manager.state}"
+            text = f"{NOTHING_IS_LEFT}, but the job is {view.execution.manager.job.state}"
             return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
         return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
 

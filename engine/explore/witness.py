@@ -152,7 +152,7 @@ class Witness(Invariant):
         """Note it."""
         self._look_at_channels()
         self._look_at_faults()
-        if view.execution.manager.state not in ENDED:
+        if view.execution.manager.job.state not in ENDED:
             self.entries.append(ProcessDied(self._now_ns, view.incarnation, view.cancelled))
 
     @property

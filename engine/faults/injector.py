@@ -165,7 +165,7 @@ class FaultInjector:
         execution = self._execution
         if execution is None:
             return self._passed_ns
-        return self._passed_ns + execution.kernel.now_ns - execution.manager.started_ns
+        return self._passed_ns + execution.kernel.now_ns - execution.manager.job.started_ns
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         """See :class:`engine.runtime.faulted.interference.Interference`."""

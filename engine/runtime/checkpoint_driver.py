@@ -8,8 +8,8 @@ state is final when it returns.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.coordinator import (
     FINAL_CHECKPOINT,
@@ -52,7 +52,17 @@ from engine.runtime.async_snapshot import TaskSnapshot
 from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
-    from engine.runtime.job_manager import JobManager
+    from engine.checkpoint.coordinator import CheckpointCoordinator
+    from engine.observe.events import Instrument
+    from engine.runtime.checkpoint_files import CheckpointFiles
+    from engine.runtime.hook import Around
+    from engine.runtime.job_state import JobProgress
+    from engine.runtime.kernel import Kernel
+    from engine.runtime.operator_coordinators import OperatorCoordinators
+    from engine.runtime.post import Post
+    from engine.runtime.record_counts import RecordCounts
+    from engine.runtime.savepoints import Savepoints
+    from engine.runtime.task import Task
 
 
 class CheckpointsFailedError(WeirError):
@@ -61,14 +71,88 @@ class CheckpointsFailedError(WeirError):
     exit_code = JobFailedError.exit_code
 
 
+class CheckpointListener(Protocol):
+    """What the job does about the ends of checkpoints."""
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Tasks are being told that a checkpoint is complete."""
+
+    def checkpoint_aborted(self, reason: CheckpointFailureReason) -> None:
+        """Tasks are being told that a checkpoint was given up."""
+
+    def final_checkpoint_completed(self) -> None:
+        """The checkpoint that follows the end of all input is complete, or another one in its place."""
+
+    def final_checkpoint_failed(self, reason: CheckpointFailureReason) -> None:
+        """That checkpoint has failed."""
+
+    def too_many_failed(self, error: Exception) -> None:
+        """More checkpoints have failed than the job tolerates."""
+
+
+class Unsettled:
+    """Checkpoints of which it is not known whether they are durable, and what waits for the answer.
+
+    ``maybe``    failed while they were made durable, and may exist nevertheless;
+    ``waiting``  kernel events, ``(operation, target, payload)``, that come once the outcome is known.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.maybe: dict[int, None] = {}
+        self.waiting: list[tuple[str, object, object]] = []
+
+    def settle(self) -> None:
+        """The outcome of a checkpoint is known: what has waited for it may go on."""
+        waiting, self.waiting = self.waiting, []
+        for operation, target, payload in waiting:
+            self._kernel.schedule(self._kernel.now_ns, operation, target, payload)
+
+    def forget(self) -> None:
+        """The job manager has died: its successor looks at what is durable."""
+        self.maybe.clear()
+        self.waiting.clear()
+
+    def fingerprint(self) -> object:
+        """Everything that decides what happens next."""
+        return (tuple(self.maybe), tuple(operation for operation, _, _ in self.waiting))
+
+
 class CheckpointDriver:
     """The hands of the coordinator of one job."""
 
     name = "checkpoint driver"
 
-    def __init__(self, manager: JobManager) -> None:
-        self._manager = manager
-        self._kernel = manager.kernel
+    def __init__(
+        self,
+        coordinator: CheckpointCoordinator,
+        *,
+        kernel: Kernel,
+        job: JobProgress,
+        tasks: Mapping[TaskId, Task],
+        post: Post,
+        files: CheckpointFiles,
+        savepoints: Savepoints,
+        operator_coordinators: OperatorCoordinators,
+        unsettled: Unsettled,
+        counts: RecordCounts,
+        listener: CheckpointListener,
+        instrument: Instrument | None,
+        around: Around,
+    ) -> None:
+        self.coordinator = coordinator
+        self._kernel = kernel
+        self._job = job
+        self._tasks = tasks
+        self._post = post
+        self._files = files
+        self._savepoints = savepoints
+        self._operator_coordinators = operator_coordinators
+        self._unsettled = unsettled
+        self._counts = counts
+        self._listener = listener
+        self._instrument = instrument
+        self._around = around
         self._dead = False
         self._carry_out: dict[type[CoordinatorInstruction], Callable[[Any], None]] = {
             ArmPeriodicTimer: self._arm_periodic_timer,
@@ -111,7 +195,7 @@ class CheckpointDriver:
     def on_timer(self, _payload: None = None) -> None:
         """The periodic timer fires (kernel event)."""
         if not self._dead:
-            self.execute(self._manager.coordinator.on_timer(self._kernel.now_ns))
+            self.execute(self.coordinator.on_timer(self._kernel.now_ns))
 
     def _arm_timeout(self, instruction: ArmTimeout) -> None:
         self._kernel.schedule(instruction.at_ns, "on_timeout", self, instruction.checkpoint_id)
@@ -119,15 +203,15 @@ class CheckpointDriver:
     def on_timeout(self, checkpoint_id: int) -> None:
         """A checkpoint has taken too long (kernel event)."""
         if not self._dead:
-            self.execute(self._manager.coordinator.on_timeout(checkpoint_id, self._kernel.now_ns))
+            self.execute(self.coordinator.on_timeout(checkpoint_id, self._kernel.now_ns))
 
     # -- storage ------------------------------------------------------------------------------------------------
 
     def _initialize_location(self, instruction: InitializeLocation) -> None:
-        files, checkpoint_id, label = self._manager.files, instruction.checkpoint_id, instruction.label
+        files, checkpoint_id, label = self._files, instruction.checkpoint_id, instruction.label
         if instruction.kind is SnapshotKind.SAVEPOINT:
             assert label is not None, "a savepoint is asked for by somebody"
-            target = self._manager.savepoints.target(label)
+            target = self._savepoints.target(label)
             error = _try_io(lambda: files.initialize_savepoint(checkpoint_id, target))
         else:
             error = _try_io(lambda: files.initialize(checkpoint_id))
@@ -138,34 +222,33 @@ class CheckpointDriver:
         if self._dead:
             return
         (checkpoint_id, error), now = answer, self._kernel.now_ns
-        coordinator = self._manager.coordinator
         if error is None:
-            self.execute(coordinator.on_location_ready(checkpoint_id, now))
+            self.execute(self.coordinator.on_location_ready(checkpoint_id, now))
             return
-        self._manager.note(f"checkpoint {checkpoint_id} failed: {error}")
+        self._job.note(f"checkpoint {checkpoint_id} failed: {error}")
         reason = CheckpointFailureReason.IO_EXCEPTION
-        self.execute(coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
+        self.execute(self.coordinator.on_location_failed(checkpoint_id, reason, now, cause=str(error)))
 
     def _write_metadata(self, instruction: WriteMetadata) -> None:
-        with self._manager.around("complete.decide"):
+        with self._around("complete.decide"):
             self._make_durable(instruction)
 
     def _make_durable(self, instruction: WriteMetadata) -> None:
-        manager, now, checkpoint_id = self._manager, self._kernel.now_ns, instruction.checkpoint_id
+        now, checkpoint_id = self._kernel.now_ns, instruction.checkpoint_id
         snapshots: dict[TaskId, TaskSnapshot] = {}
         for acknowledgement in instruction.acknowledgements:
             assert isinstance(acknowledgement.state, TaskSnapshot)
             snapshots[acknowledgement.task] = acknowledgement.state
-        manager.counts.completed(checkpoint_id, snapshots, manager.tasks.values(), manager.coordinator.retained.ids)
-        error = _try_io(lambda: manager.files.complete(instruction, snapshots))
+        self._counts.completed(checkpoint_id, snapshots, self._tasks.values(), self.coordinator.retained.ids)
+        error = _try_io(lambda: self._files.complete(instruction, snapshots))
         if error is None:
             size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
-            self._trace(CheckpointCompleted(now, manager.attempt, checkpoint_id, size))
+            self._trace(CheckpointCompleted(now, self._job.attempt, checkpoint_id, size))
             self._trace_cut(checkpoint_id, snapshots)
         else:
             # It may exist nevertheless. The coordinator has it deleted, while nothing depends on the answer; if that
             # fails too, the job manager settles it before the next attempt.
-            manager.failover.unsettled[checkpoint_id] = None
+            self._unsettled.maybe[checkpoint_id] = None
         self._answer("metadata_answered", checkpoint_id, error)
 
     def metadata_answered(self, answer: tuple[int, Exception | None]) -> None:
@@ -173,60 +256,60 @@ class CheckpointDriver:
         if self._dead:
             return
         (checkpoint_id, error), now = answer, self._kernel.now_ns
-        manager = self._manager
         if error is None:
-            directory = manager.files.location(checkpoint_id).directory
-            self.execute(manager.coordinator.on_metadata_written(checkpoint_id, now, directory))
-            manager.files.savepoint_locations.pop(checkpoint_id, None)
+            directory = self._files.location(checkpoint_id).directory
+            self.execute(self.coordinator.on_metadata_written(checkpoint_id, now, directory))
+            self._files.savepoint_locations.pop(checkpoint_id, None)
         else:
-            manager.note(f"checkpoint {checkpoint_id} failed: {error}")
+            self._job.note(f"checkpoint {checkpoint_id} failed: {error}")
             reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
-            self.execute(manager.coordinator.on_metadata_failed(checkpoint_id, reason, now, cause=str(error)))
-        if manager.failover.once_settled:
-            manager.failover.metadata_settled()
+            self.execute(self.coordinator.on_metadata_failed(checkpoint_id, reason, now, cause=str(error)))
+        if self._unsettled.waiting:
+            self._unsettled.settle()
 
     def _answer(self, operation: str, checkpoint_id: int, error: Exception | None) -> None:
         self._kernel.schedule(self._kernel.now_ns, operation, self, (checkpoint_id, error))
 
     def _discard(self, instruction: DiscardPendingCheckpoint | DiscardCheckpoint) -> None:
-        manager, checkpoint_id = self._manager, instruction.checkpoint_id
-        error = _try_io(lambda: manager.files.discard(checkpoint_id))
+        checkpoint_id = instruction.checkpoint_id
+        error = _try_io(lambda: self._files.discard(checkpoint_id))
         if error is None:
-            manager.failover.unsettled.pop(checkpoint_id, None)
+            self._unsettled.maybe.pop(checkpoint_id, None)
         else:
-            manager.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
-        self.execute(manager.coordinator.on_discarded(checkpoint_id, self._kernel.now_ns))
+            self._job.note(f"checkpoint {checkpoint_id} could not be deleted: {error}")
+        self.execute(self.coordinator.on_discarded(checkpoint_id, self._kernel.now_ns))
 
     def _delete_subsumed(self, instruction: DiscardCheckpoint) -> None:
-        with self._manager.around("subsume.delete"):
+        with self._around("subsume.delete"):
             self._discard(instruction)
 
     def _discard_shared(self, instruction: DiscardSharedState) -> None:
-        error = _try_io(lambda: self._manager.files.delete_shared(instruction.handles))
+        error = _try_io(lambda: self._files.delete_shared(instruction.handles))
         if error is not None:
-            self._manager.note(f"shared state that no checkpoint uses could not be deleted: {error}")
+            self._job.note(f"shared state that no checkpoint uses could not be deleted: {error}")
 
     def _discard_acknowledged(self, instruction: DiscardAcknowledgedState) -> None:
-        manager, message = self._manager, instruction.acknowledgement
+        message = instruction.acknowledgement
         state = message.state
         assert isinstance(state, TaskSnapshot), message
         private = state.operators.values()
         for error in (
-            _try_io(lambda: manager.files.discard_private(message.checkpoint_id, private)),
-            _try_io(lambda: manager.files.delete_shared(message.discardable_shared)),
+            _try_io(lambda: self._files.discard_private(message.checkpoint_id, private)),
+            _try_io(lambda: self._files.delete_shared(message.discardable_shared)),
         ):
             if error is not None:
-                manager.note(f"what a task wrote for checkpoint {message.checkpoint_id} could not be deleted: {error}")
+                what = f"what a task wrote for checkpoint {message.checkpoint_id}"
+                self._job.note(f"{what} could not be deleted: {error}")
 
     def _trace_cut(self, checkpoint_id: int, snapshots: dict[TaskId, TaskSnapshot]) -> None:
-        if self._manager.instrument is None:
+        if self._instrument is None:
             return
         sent: dict[int, int] = {}
         received: dict[int, int] = {}
         for snapshot in snapshots.values():
             sent.update(snapshot.sent)
             received.update(snapshot.received)
-        for task_id, task in self._manager.tasks.items():
+        for task_id, task in self._tasks.items():
             if task_id not in snapshots:
                 # It had finished before: its counters move no more.
                 sent.update((channel.index, channel.sent_records) for channel in task.checkpointing.output_channels())
@@ -237,14 +320,14 @@ class CheckpointDriver:
             for channel, count in sorted(sent.items())
             if count != received[channel]
         )
-        now, attempt = self._kernel.now_ns, self._manager.attempt
+        now, attempt = self._kernel.now_ns, self._job.attempt
         self._trace(CheckpointCut(now, attempt, checkpoint_id, len(sent), sum(sent.values()), differences))
 
     # -- operator coordinators ------------------------------------------------------------------------------------
 
     def _snapshot_coordinators(self, instruction: SnapshotOperatorCoordinators) -> None:
         for name in instruction.names:
-            taken = self._manager.coordinators.checkpoint(name, instruction.checkpoint_id)
+            taken = self._operator_coordinators.checkpoint(name, instruction.checkpoint_id)
             answer = (instruction.checkpoint_id, name, taken)
             self._kernel.schedule(self._kernel.now_ns, "coordinator_answered", self, answer)
 
@@ -253,91 +336,83 @@ class CheckpointDriver:
         if self._dead:
             return
         (checkpoint_id, name, taken), now = answer, self._kernel.now_ns
-        coordinator = self._manager.coordinator
         if isinstance(taken, CoordinatorError):
             reason = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
-            self.execute(coordinator.on_preparation_failed(checkpoint_id, name, reason, now, cause=str(taken)))
+            self.execute(self.coordinator.on_preparation_failed(checkpoint_id, name, reason, now, cause=str(taken)))
         else:
-            self.execute(coordinator.on_operator_coordinator_state(checkpoint_id, name, taken, now))
+            self.execute(self.coordinator.on_operator_coordinator_state(checkpoint_id, name, taken, now))
 
     def _notify_coordinators_complete(self, instruction: NotifyCoordinatorsComplete) -> None:
-        self._manager.coordinators.completed(instruction.checkpoint_id, instruction.names)
+        self._operator_coordinators.completed(instruction.checkpoint_id, instruction.names)
 
     def _notify_coordinators_aborted(self, instruction: NotifyCoordinatorsAborted) -> None:
-        self._manager.coordinators.aborted(instruction.checkpoint_id, instruction.names)
+        self._operator_coordinators.aborted(instruction.checkpoint_id, instruction.names)
 
     # -- mail to tasks ------------------------------------------------------------------------------------------
 
     def _send_trigger(self, instruction: SendTrigger) -> None:
         barrier = instruction.barrier
-        self._trace(CheckpointTriggered(self._kernel.now_ns, self._manager.attempt, barrier.checkpoint_id))
+        self._trace(CheckpointTriggered(self._kernel.now_ns, self._job.attempt, barrier.checkpoint_id))
         self._mail_to(instruction.tasks, "trigger_checkpoint", barrier)
 
     def _notify_complete(self, instruction: NotifyComplete) -> None:
-        with self._manager.around("notify.send"):
+        with self._around("notify.send"):
             arguments = (instruction.checkpoint_id, instruction.last_subsumed_id)
-            if self._manager.savepoints.is_stopping:
+            if self._savepoints.is_stopping:
                 # A task that has stopped hears of no later checkpoint: this message must not be lost.
                 self._mail_to(instruction.tasks, "notify_stop_complete", *arguments)
             else:
                 self._mail_to(instruction.tasks, "notify_checkpoint_complete", *arguments)
-                self._manager.checkpoint_completed(instruction.checkpoint_id)
+                self._listener.checkpoint_completed(instruction.checkpoint_id)
 
     def _notify_aborted(self, instruction: NotifyAborted) -> None:
-        now, attempt = self._kernel.now_ns, self._manager.attempt
+        now, attempt = self._kernel.now_ns, self._job.attempt
         self._trace(CheckpointAborted(now, attempt, instruction.checkpoint_id, instruction.reason.name))
         arguments = (instruction.checkpoint_id, instruction.latest_completed_id)
         self._mail_to(instruction.tasks, "notify_checkpoint_aborted", *arguments)
-        self._manager.checkpoint_aborted(instruction.reason)
+        self._listener.checkpoint_aborted(instruction.reason)
 
     def _message_ignored(self, instruction: MessageIgnored) -> None:
         message, kind = instruction.message, type(instruction.message).__name__.lower()
-        task, number = self._manager.tasks[message.task].name, message.checkpoint_id
+        task, number = self._tasks[message.task].name, message.checkpoint_id
         self._trace(ReportIgnored(self._kernel.now_ns, message.attempt, number, task, kind, instruction.why.name))
 
     def _mail_to(self, tasks: Iterable[TaskId], operation: str, *arguments: object) -> None:
         for task_id in tasks:
-            self._manager.post.to_task(self._manager.tasks[task_id], operation, *arguments)
+            self._post.to_task(self._tasks[task_id], operation, *arguments)
 
     # -- the job ------------------------------------------------------------------------------------------------
 
     def _request_completed(self, instruction: RequestCompleted) -> None:
         if instruction.label == FINAL_CHECKPOINT:
-            self._final_checkpoint_completed()
+            self._listener.final_checkpoint_completed()
         else:
             checkpoint_id = instruction.checkpoint_id
-            path = self._manager.files.location(checkpoint_id).directory
-            self._manager.savepoints.completed(instruction.label, checkpoint_id, path)
-
-    def _final_checkpoint_completed(self) -> None:
-        manager = self._manager
-        self._kernel.schedule(self._kernel.now_ns, "all_parts_confirmed", manager, manager.deployment)
+            path = self._files.location(checkpoint_id).directory
+            self._savepoints.completed(instruction.label, checkpoint_id, path)
 
     def _request_failed(self, instruction: RequestFailed) -> None:
         if instruction.label != FINAL_CHECKPOINT:
-            self._manager.savepoints.failed(instruction.label, instruction.reason, instruction.checkpoint_id)
+            self._savepoints.failed(instruction.label, instruction.reason, instruction.checkpoint_id)
         elif instruction.reason is CheckpointFailureReason.CHECKPOINT_SUBSUMED:
             # A younger one has completed, and it began behind the end of all input just as well. Trying again could
             # go on forever when checkpoints take longer than their interval.
-            self._final_checkpoint_completed()
+            self._listener.final_checkpoint_completed()
         else:
-            self._manager.final_checkpoint_failed(instruction.reason)
+            self._listener.final_checkpoint_failed(instruction.reason)
 
     def _fail_job(self, instruction: FailJob) -> None:
-        manager = self._manager
         known = f"checkpoint {instruction.checkpoint_id} failed"
-        why = "".join(f"\n  {note}" for note in manager.notes if note.startswith(known))
+        why = "".join(f"\n  {note}" for note in self._job.notes if note.startswith(known))
         failure = CheckpointsFailedError(
             f"{known} ({instruction.reason.name}), and the job tolerates"
-            f" {manager.config.tolerable_failures} failed checkpoints in a row{why}"
+            f" {self.coordinator.config.tolerable_failures} failed checkpoints in a row{why}"
         )
-        self._kernel.schedule(
-            self._kernel.now_ns, "checkpoints_failed", manager, (manager.deployment, failure)
-        )
+        self._listener.too_many_failed(failure)
 
     def _trace(self, event: TraceEvent) -> None:
-        if self._manager.instrument is not None:
-            self._manager.instrument(event)
+        if self._instrument is not None:
+            self._instrument(event)
 
 
 def _nothing_to_do(instruction: CoordinatorInstruction) -> None:

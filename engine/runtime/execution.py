@@ -262,14 +262,14 @@ class Execution:
             built()
             self._progress_every = progress_every
             self._run_kernel(progress)
-            if manager.acking is not None and manager.state == RUNNING:
+            if manager.acking is not None and manager.job.state == RUNNING:
                 error = manager.acking.unacknowledged()
                 manager.failover.fail_job(str(error), error)
             manager.close()
-        assert manager.state in ENDED, (
-            f"nothing is left to happen, but the job is {manager.state}: {who_waits(manager)}"
+        assert manager.job.state in ENDED, (
+            f"nothing is left to happen, but the job is {manager.job.state}: {who_waits(manager)}"
         )
-        self._trace(RunEnded(kernel.now_ns, manager.state))
+        self._trace(RunEnded(kernel.now_ns, manager.job.state))
         return self._result(started_ns)
 
     def begin(self) -> int:
@@ -329,7 +329,7 @@ class Execution:
         while self.run_events(self._progress_every) == self._progress_every and not self.manager.is_over:
             manager = self.manager
             completed = manager.coordinator.statistics.completed
-            progress(Progress(self.kernel.now_ns, manager.source_records, completed, manager.attempt))
+            progress(Progress(self.kernel.now_ns, manager.source_records, completed, manager.job.attempt))
 
     def run_events(self, max_events: int | None = None) -> int:
         """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed; whoever is
@@ -343,9 +343,9 @@ class Execution:
         manager = self.manager
         sent_again = 0 if manager.acking is None else manager.acking.statistics.replayed
         return ExecutionResult(
-            state=manager.state,
-            error=manager.error,
-            attempts=manager.attempt,
+            state=manager.job.state,
+            error=manager.job.error,
+            attempts=manager.job.attempt,
             incarnation=manager.incarnation,
             started_ns=started_ns,
             ended_ns=self.kernel.now_ns,
@@ -356,7 +356,7 @@ class Execution:
             counters=manager.counters,
             tasks=manager.counts.reports(manager.tasks.values()),
             choices=self.choices,
-            notes=tuple(manager.notes),
+            notes=tuple(manager.job.notes),
             losses=tuple(manager.losses),
             events_executed=self.kernel.executed,
             savepoints=tuple(manager.savepoints.reports),
@@ -389,7 +389,7 @@ def who_waits(manager: JobManager) -> str:
                 others.append(told)
     pending = manager.coordinator.pending.ids
     checkpoints = f"; checkpoints pending: {', '.join(map(str, pending))}" if pending else ""
-    return f"job manager {manager.state}{checkpoints}; {_first_few([*stuck, *others]) or 'no task'}"
+    return f"job manager {manager.job.state}{checkpoints}; {_first_few([*stuck, *others]) or 'no task'}"
 
 
 def _first_few(names: Sequence[str]) -> str:

@@ -23,9 +23,9 @@ Rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.coordinator import JobStatus
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
@@ -47,8 +47,17 @@ from engine.runtime.regions import failover_regions, single_task_regions
 from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
-    from engine.runtime.job_manager import JobManager
+    from engine.checkpoint.coordinator import TaskId
+    from engine.runtime.checkpoint_driver import CheckpointDriver, Unsettled
+    from engine.runtime.checkpoint_files import CheckpointFiles
+    from engine.runtime.config import RunConfig
+    from engine.runtime.end_of_input import EndOfInput
+    from engine.runtime.job_state import JobProgress
+    from engine.runtime.kernel import Kernel
+    from engine.runtime.regions import Region
     from engine.runtime.restored_state import RestoredJob
+    from engine.runtime.savepoints import Savepoints
+    from engine.runtime.task import Task
 
 
 class TaskKilledError(WeirError):
@@ -110,15 +119,68 @@ def _named(attempts: Sequence[int]) -> str:
     return f"{len(attempts)} attempts from {first} to {last}"
 
 
+class Deployer(Protocol):
+    """What deploys and cancels the tasks, and ends the job."""
+
+    @property
+    def driver(self) -> CheckpointDriver:
+        """That of the present job manager."""
+
+    def deploy_all(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
+        """Deploy all tasks, from ``restored`` or from nothing; ``problems``: checkpoints passed over."""
+
+    def deploy(self, ids: Region, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
+        """Deploy these tasks."""
+
+    def cancel_tasks(self) -> None:
+        """No task goes on."""
+
+    def tasks_down(self, ids: Region) -> None:
+        """These tasks are to be deployed anew."""
+
+    def replace_coordinator(self) -> None:
+        """The job manager has died: its successor remembers nothing."""
+
+    def take_over(self, restored: RestoredJob | None) -> None:
+        """Begin with what storage holds, up to ``restored``."""
+
+    def shut_down(self, status: JobStatus) -> None:
+        """The job is over."""
+
+    def end_run(self) -> None:
+        """Nothing more can come of the job."""
+
+
 class Failover:
     """The failures of one job; see the rules at the top of the module."""
 
     name = "failover"
 
-    def __init__(self, manager: JobManager) -> None:
-        config, plan = manager.config, manager.plan
-        self._manager = manager
-        self._kernel = manager.kernel
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        kernel: Kernel,
+        job: JobProgress,
+        tasks: Mapping[TaskId, Task],
+        files: CheckpointFiles,
+        savepoints: Savepoints,
+        end: EndOfInput,
+        unsettled: Unsettled,
+        deployer: Deployer,
+        draw: Callable[[str, int], int],
+    ) -> None:
+        """``draw``: a choice, by its stream and its bound."""
+        plan, self._config = files.plan, config
+        self._kernel = kernel
+        self._job = job
+        self._tasks = tasks
+        self._files = files
+        self._savepoints = savepoints
+        self._end = end
+        self._unsettled = unsettled
+        self._deployer = deployer
+        self._draw = draw
         self._strategy = config.restart_strategy()
         self._times_ns: list[int] = []
         self._failures = 0
@@ -129,35 +191,30 @@ class Failover:
         self._region_of = {task: at for at, region in enumerate(self._regions) for task in region}
         self._restarting: dict[int, int] = {}
         """Index of a region that is down -> number of its failure."""
-        self.unsettled: dict[int, None] = {}
-        """Checkpoints that failed while they were made durable, and may exist."""
         self._ends: _Ends | None = None
         """How the last attempts have ended."""
-        self.once_settled: list[tuple[str, object]] = []
-        """Operations, with their payloads, that wait until it is known whether a checkpoint is durable."""
 
     # -- failures of tasks ----------------------------------------------------------------------------------------
 
     def task_failed(self, attempt: int, name: str, error: Exception) -> None:
         """A task is dead. What an older attempt says means nothing any more."""
-        manager = self._manager
         task = next(
             (
                 task
-                for task in manager.tasks.values()
+                for task in self._tasks.values()
                 if task.attempt == attempt and name in (task.name, *task.vertex.names_of(task.plan.subtask))
             ),
             None,
         )
-        if task is None or manager.state != RUNNING:
+        if task is None or self._job.state != RUNNING:
             return
         region = self._region_of.get(task.task_id, 0)
         if region in self._restarting:
             return
         text = str(error) or type(error).__name__
         why = text if name in text else f"{name}: {text}"
-        is_one = len(self._regions) <= 1
-        if is_one or manager.savepoints.is_stopping or (manager.acking is None and self._comes_back_in_part(region)):
+        is_one, is_tracked = len(self._regions) <= 1, self._config.protocol.tracks_records
+        if is_one or self._savepoints.is_stopping or (not is_tracked and self._comes_back_in_part(region)):
             self.fail_globally(why, error)
         else:
             self._fail_region(region, why, error)
@@ -165,41 +222,43 @@ class Failover:
     def _comes_back_in_part(self, region: int) -> bool:
         """Whether a vertex with union state, or a job that needs all of its tasks for a checkpoint, would come back in
         part, while the rest of it finishes."""
-        manager, ids = self._manager, self._regions[region]
-        if not manager.config.checkpoints_after_tasks_finish:
-            return any(manager.end.is_leaving(vertex) for vertex, _ in manager.tasks)
-        leaving = {vertex for vertex, _ in ids if manager.end.is_leaving(vertex)}
+        ids = self._regions[region]
+        if not self._config.checkpoints_after_tasks_finish:
+            return any(self._end.is_leaving(vertex) for vertex, _ in self._tasks)
+        leaving = {vertex for vertex, _ in ids if self._end.is_leaving(vertex)}
         return any(
-            task.chain.has_union_state for (vertex, subtask), task in manager.tasks.items()
+            task.chain.has_union_state for (vertex, subtask), task in self._tasks.items()
             if vertex in leaving and (vertex, subtask) not in ids
         )
 
     def fail_globally(self, why: str, error: Exception) -> None:
         """End the whole deployment, and perhaps begin another one."""
-        manager, now = self._manager, self._kernel.now_ns
-        if manager.state != RUNNING:
+        now = self._kernel.now_ns
+        if self._job.state != RUNNING:
             return
-        manager.state = RESTARTING
-        manager.cancel_tasks()
+        self._job.state = RESTARTING
+        self._deployer.cancel_tasks()
         self._restarting.clear()
-        manager.driver.execute(manager.coordinator.on_job_failure(now))
+        driver = self._deployer.driver
+        driver.execute(driver.coordinator.on_job_failure(now))
         # A task that nobody reaches has been given up, whatever it does.
-        ends = {task_id: "failed" if task.disowned else task.state for task_id, task in manager.tasks.items()}
-        manager.savepoints.tasks_terminated(ends)
+        ends = {task_id: "failed" if task.disowned else task.state for task_id, task in self._tasks.items()}
+        self._savepoints.tasks_terminated(ends)
         delay_ns = self._delay_ns(error)
         if delay_ns is None:
             self.fail_job(why, error)
         else:
-            self._note_end(manager.attempt, "", why)
+            self._note_end(self._job.attempt, "", why)
             self._kernel.schedule(now + delay_ns, "restart", self, self._failures)
 
     def _fail_region(self, region: int, why: str, error: Exception) -> None:
-        manager, now, ids = self._manager, self._kernel.now_ns, self._regions[region]
-        attempt = manager.tasks[ids[0]].attempt
+        now, ids = self._kernel.now_ns, self._regions[region]
+        attempt = self._tasks[ids[0]].attempt
         for task_id in ids:
-            manager.tasks[task_id].cancel()
-        manager.tasks_down(ids)
-        manager.driver.execute(manager.coordinator.on_region_failure(ids, now))
+            self._tasks[task_id].cancel()
+        self._deployer.tasks_down(ids)
+        driver = self._deployer.driver
+        driver.execute(driver.coordinator.on_region_failure(ids, now))
         delay_ns = self._delay_ns(error)
         if delay_ns is None:
             self.fail_job(why, error)
@@ -217,27 +276,27 @@ class Failover:
 
     def _note_end(self, attempt: int, scope: str, why: str) -> None:
         """An attempt has ended, and another one follows. What ends several in a row is told once."""
-        manager, ends = self._manager, self._ends
+        ends = self._ends
         if ends is None or (ends.scope, ends.cause) != (scope, _cause(why)):
             self._ends = ends = _Ends(scope, _cause(why), [], why, "")
         else:
-            manager.notes.remove(ends.note)
+            self._job.notes.remove(ends.note)
         ends.attempts.append(attempt)
         ends.note = f"{_named(ends.attempts)}{scope} ended: {ends.why}"
-        manager.note(ends.note)
+        self._job.note(ends.note)
 
     def _draw_jitter(self, bound: int) -> int:
-        return self._manager.choices.draw("restart jitter", bound)
+        return self._draw("restart jitter", bound)
 
     # -- restarts -------------------------------------------------------------------------------------------------
 
     def restart(self, failure: int) -> None:
         """The restart delay is over (kernel event)."""
-        if self._manager.state != RESTARTING or failure != self._failures or self.waits("restart", failure):
+        if self._job.state != RESTARTING or failure != self._failures or self.waits("restart", failure):
             return
         found = self._newest_completed()
         if found is not None:
-            self._manager.deploy_all(*found)
+            self._deployer.deploy_all(*found)
 
     def restart_region(self, which: tuple[int, int]) -> None:
         """The restart delay of a region is over (kernel event)."""
@@ -247,27 +306,21 @@ class Failover:
         found = self._newest_completed()
         if found is not None:
             del self._restarting[region]
-            self._manager.deploy(self._regions[region], *found)
+            self._deployer.deploy(self._regions[region], *found)
 
     def waits(self, operation: str, payload: object) -> bool:
         """Whether it is not known yet which checkpoint is the newest: then the operation comes again."""
-        if self._manager.coordinator.pending.finalizing_id is None:
+        if self._deployer.driver.coordinator.pending.finalizing_id is None:
             return False
-        self.once_settled.append((operation, payload))
+        self._unsettled.waiting.append((operation, self, payload))
         return True
-
-    def metadata_settled(self) -> None:
-        """The outcome of a checkpoint is known: what has waited for it may go on."""
-        waiting, self.once_settled = self.once_settled, []
-        for operation, payload in waiting:
-            self._kernel.schedule(self._kernel.now_ns, operation, self, payload)
 
     def _newest_completed(self) -> tuple[RestoredJob | None, tuple[str, ...]] | None:
         """What to go on from, and what was wrong with newer ones; ``None`` when the job has failed over it."""
-        files = self._manager.files
+        files = self._files
         try:
             self._settle()
-            completed = self._manager.coordinator.retained.ids
+            completed = self._deployer.driver.coordinator.retained.ids
             restored, problems = files.latest(completed)
             if completed and restored is None:
                 # Beginning again would commit a second time what these checkpoints have committed.
@@ -281,86 +334,82 @@ class Failover:
     def _settle(self) -> None:
         # A checkpoint that failed while it was made durable may exist nevertheless. It must not come back once this
         # attempt has done anything: a resume would take it for the newest, and what it refers to would be gone.
-        for checkpoint_id in list(self.unsettled):
-            self._manager.files.discard(checkpoint_id)
-            del self.unsettled[checkpoint_id]
+        for checkpoint_id in list(self._unsettled.maybe):
+            self._files.discard(checkpoint_id)
+            del self._unsettled.maybe[checkpoint_id]
 
     def fail_job(self, why: str, error: Exception) -> None:
         """The job has failed for good."""
-        manager = self._manager
-        manager.cancel_tasks()
-        manager.state = FAILED
+        self._deployer.cancel_tasks()
+        self._job.state = FAILED
         allowed = "no restart can help" if isinstance(error, NO_RESTART_HELPS) else self._strategy.description
         before = ""
         if self._ends is not None and self._ends.cause == _cause(why):
             # It is told with the error of the job.
-            manager.notes.remove(self._ends.note)
+            self._job.notes.remove(self._ends.note)
             before = f", like {_named(self._ends.attempts)}"
             self._ends = None
         failure = JobFailedError(
-            f"job {manager.plan.job_name!r} failed in attempt {manager.attempt}{before} ({allowed}): {why}"
+            f"job {self._files.plan.job_name!r} failed in attempt {self._job.attempt}{before} ({allowed}): {why}"
         )
         failure.__cause__ = error
-        manager.error = failure
+        self._job.error = failure
         if isinstance(error, WeirError):
             failure.exit_code = error.exit_code
-        manager.shut_down(JobStatus.FAILED)
+        self._deployer.shut_down(JobStatus.FAILED)
 
     def job_is_over(self, _payload: None = None) -> None:
         """Nothing more can come of the last checkpoint (kernel event)."""
-        self._manager.end_run()
+        self._deployer.end_run()
 
     # -- failures of the job manager --------------------------------------------------------------------------------
 
     def kill_master(self, cause: str) -> None:
         """The job manager dies, and its tasks with it; a successor comes."""
-        manager, now = self._manager, self._kernel.now_ns
-        if manager.state in ENDED:
-            manager.note(f"nothing to kill at {manager.elapsed}: the job is {manager.state}")
+        now = self._kernel.now_ns
+        if self._job.state in ENDED:
+            self._job.note(f"nothing to kill at {self._job.elapsed}: the job is {self._job.state}")
             if not self.waits("job_is_over", None):
-                manager.end_run()
+                self._deployer.end_run()
             return
-        died = manager.coordinator
-        for task in manager.tasks.values():
+        died = self._deployer.driver.coordinator
+        for task in self._tasks.values():
             # Who does nothing hears of nothing.
             task.disowned = task.disowned or task.is_silent
-        manager.cancel_tasks()
-        manager.state = RECOVERING
+        self._deployer.cancel_tasks()
+        self._job.state = RECOVERING
         self._failures += 1
         self._restarting.clear()
-        self.once_settled.clear()
-        self.unsettled.clear()
-        manager.savepoints.master_died(died.waiting_labels)
-        manager.note(f"the job manager was {cause} in attempt {manager.attempt}")
+        self._unsettled.forget()
+        self._savepoints.master_died(died.waiting_labels)
+        self._job.note(f"the job manager was {cause} in attempt {self._job.attempt}")
         for checkpoint_id in died.pending.ids:
             reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
             died.statistics.on_failed(checkpoint_id, reason, now, "the job manager died")
-        manager.replace_coordinator()
-        self._kernel.schedule(now + manager.config.master_recovery_ns, "recover", self, self._failures)
+        self._deployer.replace_coordinator()
+        self._kernel.schedule(now + self._config.master_recovery_ns, "recover", self, self._failures)
 
     def recover(self, failure: int) -> None:
         """A new job manager takes over from what is durable (kernel event)."""
-        manager = self._manager
-        if manager.state != RECOVERING or failure != self._failures:
+        if self._job.state != RECOVERING or failure != self._failures:
             return
         try:
-            manager.files.discard_leftovers()
-            restored, problems = manager.files.latest()
+            self._files.discard_leftovers()
+            restored, problems = self._files.latest()
             if restored is None and problems:
                 raise _nothing_usable(problems)
-            manager.take_over(restored)
+            self._deployer.take_over(restored)
         except (WeirError, StateBackendError, OSError) as error:
             self.fail_job(f"no state to recover from: {error}", error)
             return
-        manager.deploy_all(restored, problems)
+        self._deployer.deploy_all(restored, problems)
 
     def fingerprint(self) -> object:
         """Everything that decides what happens next."""
         now = self._kernel.now_ns
         return (
-            tuple(self.unsettled),
+            self._unsettled.fingerprint(),
             tuple(self._restarting.items()),
-            tuple(operation for operation, _ in self.once_settled),
             tuple(now - failed_ns for failed_ns in self._times_ns),
         )
 

@@ -29,14 +29,14 @@ from engine.checkpoint.coordinator import (
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.observe.events import AttemptStarted, Instrument
 from engine.runtime.attempt import build_tasks
-from engine.runtime.checkpoint_driver import CheckpointDriver
+from engine.runtime.checkpoint_driver import CheckpointDriver, Unsettled
 from engine.runtime.checkpoint_files import CheckpointFiles
 from engine.runtime.config import RunConfig
 from engine.runtime.end_of_input import EndOfInput
 from engine.runtime.environment import TaskEnvironment
 from engine.runtime.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
 from engine.runtime.hook import JOB_MANAGER, around_of
-from engine.runtime.job_state import CREATED, FINISHED, RECOVERING, RUNNING, STOPPED
+from engine.runtime.job_state import FINISHED, RECOVERING, RUNNING, STOPPED, JobProgress
 from engine.runtime.local_files import LocalFiles
 from engine.runtime.operator_coordinators import OperatorCoordinators
 from engine.runtime.post import Post
@@ -114,15 +114,10 @@ class JobManager:
         )
         self.incarnation = incarnation
         self.instrument = instrument
-        self.attempt = 0
-        self.deployment = 0
-        """The attempt in which all tasks were deployed together."""
-        self.state = CREATED
-        self.started_ns = kernel.now_ns
-        self.error: Exception | None = None
+        self.job = JobProgress(kernel)
+        self.note = self.job.note
         self.restores: list[Restore] = []
-        self.notes: list[str] = []
-        self.local = LocalFiles(storage, output_dir, keeps_state=config.local_recovery, note=self.note)
+        self.local = LocalFiles(storage, output_dir, keeps_state=config.local_recovery, note=self.job.note)
         self.source_records = 0
         self.counts = RecordCounts()
         self.counters: dict[tuple[str, int], dict[str, int]] = {}
@@ -131,17 +126,17 @@ class JobManager:
         self.tasks: dict[TaskId, Task] = {}
         self.acking = acking
         if acking is not None:
-            acking.attach(self.note, self._task_named)
+            acking.attach(self.job.note, self._task_named)
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
-        self.coordinators = OperatorCoordinators(self)
+        self.savepoints = Savepoints(kernel, self.job, self)
+        self._unsettled = Unsettled(kernel)
+        self.coordinators = OperatorCoordinators(self.plan, self)
         self.coordinator = self._new_coordinator()
-        self.driver = CheckpointDriver(self)
-        self.savepoints = Savepoints(self)
+        self.driver = self._new_driver()
         self._file_system = file_system
         self._output_dir = output_dir
-        self.choices = choices
-        self.failover = Failover(self)
+        self._choices = choices
         self.is_over = False
         """Whether nothing more can come of the job."""
         self.swept: tuple[str, ...] = ()
@@ -154,6 +149,18 @@ class JobManager:
             tasks,
             finish_early=config.checkpoints_after_tasks_finish and config.protocol.takes_checkpoints,
             final_attempts=config.final_checkpoint_attempts,
+        )
+        self.failover = Failover(
+            config,
+            kernel=kernel,
+            job=self.job,
+            tasks=self.tasks,
+            files=self.files,
+            savepoints=self.savepoints,
+            end=self.end,
+            unsettled=self._unsettled,
+            deployer=self,
+            draw=choices.draw,
         )
 
     def _new_coordinator(self, statistics: CheckpointStatistics | None = None) -> CheckpointCoordinator:
@@ -175,6 +182,23 @@ class JobManager:
             operator_coordinators=self.coordinators.names,
         )
 
+    def _new_driver(self) -> CheckpointDriver:
+        return CheckpointDriver(
+            self.coordinator,
+            kernel=self.kernel,
+            job=self.job,
+            tasks=self.tasks,
+            post=self.post,
+            files=self.files,
+            savepoints=self.savepoints,
+            operator_coordinators=self.coordinators,
+            unsettled=self._unsettled,
+            counts=self.counts,
+            listener=self,
+            instrument=self.instrument,
+            around=self.around,
+        )
+
     @property
     def plan(self) -> ExecutionPlan:
         """The job, with the max parallelism of restored state where its own was only derived."""
@@ -184,7 +208,7 @@ class JobManager:
 
     def start(self, restored: RestoredJob | None, problems: tuple[str, ...] = ()) -> None:
         """Deploy the first attempt, from ``restored`` or from nothing."""
-        self.started_ns = self.kernel.now_ns
+        self.job.started_ns = self.kernel.now_ns
         self.take_over(restored)
         self.deploy_all(restored, problems)
 
@@ -211,8 +235,8 @@ class JobManager:
 
     def deploy_all(self, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
         """Deploy all tasks, from ``restored`` or from nothing; ``problems``: checkpoints passed over."""
-        self.state = RUNNING
-        self.deployment = self.attempt + 1
+        self.job.state = RUNNING
+        self.job.deployment = self.job.attempt + 1
         self.local.deployed(self.plan)
         if self._records_interval is not None:
             self._records_to_trigger = self._records_interval
@@ -222,7 +246,7 @@ class JobManager:
 
     def deploy(self, ids: Region, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
         """Deploy these tasks, which are all or a region, as the next attempt."""
-        self.attempt += 1
+        self.job.attempt += 1
         now = self.kernel.now_ns
         checkpoint_id = None if restored is None else restored.checkpoint_id
         self.counts.replaced([self.tasks[one] for one in ids if one in self.tasks], checkpoint_id, self.source_records)
@@ -239,16 +263,18 @@ class JobManager:
         else:
             tasks = self.acking.replace_tasks(self.plan, self._environment(), ids, self.tasks)
         names = None if everything else tuple(task.name for task in tasks.values())
-        self.restores.append(Restore(self.attempt, checkpoint_id, now, problems, names))
+        self.restores.append(Restore(self.job.attempt, checkpoint_id, now, problems, names))
         if self.instrument is not None:
-            self.instrument(AttemptStarted(now, self.attempt, checkpoint_id))
-        self.tasks = tasks if everything else {**self.tasks, **tasks}
+            self.instrument(AttemptStarted(now, self.job.attempt, checkpoint_id))
+        if everything:
+            self.tasks.clear()
+        self.tasks.update(tasks)
         self.counts.deployed(tasks.values())
         if everything:
             self._not_running.clear()
         self.tasks_down(ids)
         self.driver.execute(
-            self.coordinator.restored(checkpoint_id, now, self.attempt, TaskStatus.DEPLOYING, tasks=ids)
+            self.coordinator.restored(checkpoint_id, now, self.job.attempt, TaskStatus.DEPLOYING, tasks=ids)
         )
         if everything:
             self.coordinators.reset(checkpoint_id, {} if restored is None else restored.coordinators)
@@ -294,7 +320,7 @@ class JobManager:
     def _environment(self, restored: RestoredJob | None = None) -> TaskEnvironment:
         return TaskEnvironment(
             plan=self.plan,
-            attempt=self.attempt,
+            attempt=self.job.attempt,
             incarnation=self.incarnation,
             kernel=self.kernel,
             master=self,
@@ -334,8 +360,8 @@ class JobManager:
             interval_ns = self.coordinator.config.effective_interval_ns
             if self.config.random_first_delay and interval_ns is not None:
                 earliest_ns = min(self.config.min_pause_ns, interval_ns)
-                first_ns = earliest_ns + self.choices.draw("first checkpoint", interval_ns - earliest_ns + 1)
-            self.driver.execute(self.coordinator.start(now, self.attempt, first_delay_ns=first_ns))
+                first_ns = earliest_ns + self._choices.draw("first checkpoint", interval_ns - earliest_ns + 1)
+            self.driver.execute(self.coordinator.start(now, self.job.attempt, first_delay_ns=first_ns))
 
     def cancel_tasks(self) -> None:
         """No task goes on."""
@@ -360,10 +386,10 @@ class JobManager:
         self.driver.die()
         self.files.savepoint_locations.clear()
         self.coordinators.close()
-        self.coordinators = OperatorCoordinators(self)
+        self.coordinators = OperatorCoordinators(self.plan, self)
         self.coordinator = self._new_coordinator(self.coordinator.statistics)
-        self.coordinator.begin_attempt(self.attempt, TaskStatus.FAILED)
-        self.driver = CheckpointDriver(self)
+        self.coordinator.begin_attempt(self.job.attempt, TaskStatus.FAILED)
+        self.driver = self._new_driver()
 
     # -- what tasks report ----------------------------------------------------------------------------------------
 
@@ -374,13 +400,13 @@ class JobManager:
     def checkpoints_failed(self, report: tuple[int, Exception]) -> None:
         """``(deployment, error)``: more checkpoints have failed than the job tolerates (kernel event)."""
         deployment, error = report
-        if deployment == self.deployment:
+        if deployment == self.job.deployment:
             self.failover.fail_globally(f"checkpoints: {error}", error)
 
     def coordinator_failed(self, report: tuple[int, CoordinatorError]) -> None:
         """``(deployment, error)``: an operator coordinator has raised (kernel event)."""
         deployment, error = report
-        if deployment == self.deployment:
+        if deployment == self.job.deployment:
             self.failover.fail_globally(str(error), error)
 
     def operator_event(self, message: OperatorEvent) -> None:
@@ -393,7 +419,7 @@ class JobManager:
 
     def task_recovered(self, task: Task) -> None:
         """All restored records in flight are behind a task; when that is true of all, checkpoints begin."""
-        if not task.disowned and self.state == RUNNING and task.state == "running":
+        if not task.disowned and self.job.state == RUNNING and task.state == "running":
             self._runs(task)
             self._begin_to_checkpoint()
 
@@ -403,11 +429,11 @@ class JobManager:
             return
         self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)
         if self.end.all_ended:
-            self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.deployment)
+            self.kernel.schedule(self.kernel.now_ns, "all_input_ended", self, self.job.deployment)
 
     def all_input_ended(self, deployment: int) -> None:
         """Every task has reached its end: take the last checkpoint (kernel event)."""
-        if deployment != self.deployment or self.state != RUNNING or self.savepoints.is_stopping:
+        if deployment != self.job.deployment or self.job.state != RUNNING or self.savepoints.is_stopping:
             return
         if not self.config.protocol.takes_checkpoints:
             self._end_of_job()
@@ -430,17 +456,17 @@ class JobManager:
         self.coordinator.on_task_status(task.task_id, TaskStatus.FINISHED)
         if self.end.all_finished:
             stopped = self.savepoints.tasks_terminated({task_id: one.state for task_id, one in self.tasks.items()})
-            self.state = STOPPED if stopped else FINISHED
+            self.job.state = STOPPED if stopped else FINISHED
             self.shut_down(JobStatus.FINISHED)
 
     def receive_acknowledge(self, message: Acknowledge) -> None:
         """A task's part of a checkpoint is durable (kernel event)."""
-        if self.state != RECOVERING:
+        if self.job.state != RECOVERING:
             self.driver.execute(self.coordinator.on_acknowledge(message, self.kernel.now_ns))
 
     def receive_decline(self, message: Decline) -> None:
         """A task could not take its part (kernel event)."""
-        if self.state != RECOVERING:
+        if self.job.state != RECOVERING:
             self.driver.execute(self.coordinator.on_decline(message, self.kernel.now_ns))
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
@@ -448,11 +474,11 @@ class JobManager:
         for task_id in self.end.checkpoint_completed(checkpoint_id):
             self.post.to_task(self.tasks[task_id], "may_finish", checkpoint_id)
         if self.end.replaces_final(checkpoint_id):
-            self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.deployment)
+            self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.job.deployment)
 
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
-        if task.state in ("created", "running") and self.state == RUNNING and not task.disowned:
+        if task.state in ("created", "running") and self.job.state == RUNNING and not task.disowned:
             now = self.kernel.now_ns
             self.driver.execute(self.coordinator.on_backlog(task.task_id, is_backlog, now))
 
@@ -463,11 +489,11 @@ class JobManager:
             self._records_to_trigger -= records
             if self._records_to_trigger <= 0:
                 self._records_to_trigger += self._records_interval
-                self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.deployment)
+                self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.job.deployment)
 
     def records_interval_over(self, deployment: int) -> None:
         """The sources have emitted enough for the next periodic checkpoint (kernel event)."""
-        if deployment == self.deployment and self.state == RUNNING:
+        if deployment == self.job.deployment and self.job.state == RUNNING:
             self.driver.execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
 
     def checkpoint_aborted(self, reason: CheckpointFailureReason) -> None:
@@ -476,7 +502,8 @@ class JobManager:
         when nothing but somebody's wish triggers checkpoints, and this one has got lost on its way."""
         is_lost = reason is CheckpointFailureReason.CHECKPOINT_EXPIRED
         if self._records_interval is not None or (self.config.checkpoint_interval is None and is_lost):
-            self.kernel.schedule(self.kernel.now_ns + _FINAL_RETRY_NS, "records_interval_over", self, self.deployment)
+            again_ns = self.kernel.now_ns + _FINAL_RETRY_NS
+            self.kernel.schedule(again_ns, "records_interval_over", self, self.job.deployment)
 
     def slice_records(self) -> int:
         """One batch, or what is missing to the next checkpoint when the interval counts records."""
@@ -485,15 +512,6 @@ class JobManager:
             return batch_size
         return max(1, min(batch_size, self._records_to_trigger))
 
-    @property
-    def elapsed(self) -> str:
-        """Virtual time since the start of the run, for people."""
-        return f"+{(self.kernel.now_ns - self.started_ns) / 1e6:g} ms"
-
-    def note(self, text: str) -> None:
-        """Keep something worth knowing for the report."""
-        self.notes.append(text)
-
     # -- what users ask -------------------------------------------------------------------------------------------
 
     def kill(self, order: tuple[tuple[TaskId, ...], str]) -> None:
@@ -501,10 +519,10 @@ class JobManager:
         targets, cause = order
         for task_id in targets:
             task = self.tasks.get(task_id)
-            if task is None or self.state != RUNNING:
-                self.note(f"nothing to kill at {self.elapsed}: the job is {self.state}")
+            if task is None or self.job.state != RUNNING:
+                self.note(f"nothing to kill at {self.job.elapsed}: the job is {self.job.state}")
             elif task.state != "running":
-                self.note(f"nothing to kill at {self.elapsed}: {task.name} is {task.state}")
+                self.note(f"nothing to kill at {self.job.elapsed}: {task.name} is {task.state}")
             else:
                 self.post.to_task(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 
@@ -525,7 +543,7 @@ class JobManager:
 
     def declare_dead(self, task: Task, why: str) -> None:
         """Give up on a task that cannot be reached. If it lives on nevertheless, nobody listens to it any more."""
-        if self.state == RUNNING and task.state == "running" and self.tasks.get(task.task_id) is task:
+        if self.job.state == RUNNING and task.state == "running" and self.tasks.get(task.task_id) is task:
             task.disowned = True
             self.failover.task_failed(task.attempt, task.name, HeartbeatTimeoutError(f"{task.name}: {why}"))
 
@@ -535,28 +553,43 @@ class JobManager:
 
     def resume_schedule_soon(self) -> None:
         """Go on with periodic checkpoints once the coordinator has said what it has to say."""
-        self.kernel.schedule(self.kernel.now_ns, "resume_schedule", self, self.deployment)
+        self.kernel.schedule(self.kernel.now_ns, "resume_schedule", self, self.job.deployment)
 
     def resume_schedule(self, deployment: int) -> None:
         """The job goes on after it was about to stop (kernel event), if it still runs."""
-        if deployment == self.deployment and self.state == RUNNING:
+        if deployment == self.job.deployment and self.job.state == RUNNING:
             self._begin_to_checkpoint()
             if self.end.all_ended:
                 self.all_input_ended(deployment)
 
     def all_parts_confirmed(self, deployment: int) -> None:
         """The last checkpoint is complete: let the tasks end (kernel event)."""
-        if deployment == self.deployment and self.state == RUNNING:
+        if deployment == self.job.deployment and self.job.state == RUNNING:
             self._end_of_job()
+
+    def final_checkpoint_completed(self) -> None:
+        """The last checkpoint is complete, or another one in its place."""
+        self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.job.deployment)
+
+    def too_many_failed(self, error: Exception) -> None:
+        """More checkpoints have failed than the job tolerates."""
+        self.kernel.schedule(self.kernel.now_ns, "checkpoints_failed", self, (self.job.deployment, error))
+
+    def coordinator_raised(self, error: CoordinatorError) -> None:
+        """An operator coordinator has failed."""
+        self.kernel.schedule(self.kernel.now_ns, "coordinator_failed", self, (self.job.deployment, error))
+
+    def fail_globally(self, why: str, error: Exception) -> None:
+        """End the whole deployment, and perhaps begin another one."""
+        self.failover.fail_globally(why, error)
 
     def final_checkpoint_failed(self, reason: CheckpointFailureReason) -> None:
         """Try another one, a little later; but not for ever."""
         may_retry = self.end.final_failed()
-        if self.state != RUNNING:
+        if self.job.state != RUNNING:
             return
-        now = self.kernel.now_ns
         if may_retry:
-            self.kernel.schedule(now + _FINAL_RETRY_NS, "all_input_ended", self, self.deployment)
+            self.kernel.schedule(self.kernel.now_ns + _FINAL_RETRY_NS, "all_input_ended", self, self.job.deployment)
             return
         error = FinalCheckpointError(
             f"the last checkpoint of the job failed {self.end.final_failures} times in a row, at last with"
@@ -564,7 +597,7 @@ class JobManager:
             "  all input was read, but what came after the newest completed checkpoint is not committed; see the"
             " checkpoint table and the notes for what is wrong, then resume from that checkpoint"
         )
-        self.kernel.schedule(now, "checkpoints_failed", self, (self.deployment, error))
+        self.too_many_failed(error)
 
     # -- inspection -----------------------------------------------------------------------------------------------
 
@@ -581,9 +614,9 @@ class JobManager:
         """Everything that decides how the job goes on."""
         now = self.kernel.now_ns
         return (
-            self.attempt,
-            self.deployment,
-            self.state,
+            self.job.attempt,
+            self.job.deployment,
+            self.job.state,
             self.end.fingerprint(),
             self.savepoints.fingerprint(),
             self.failover.fingerprint(),

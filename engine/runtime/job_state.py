@@ -1,6 +1,11 @@
-"""The states of a job (Flink: ``JobStatus``)."""
+"""The states of a job (Flink: ``JobStatus``), and how far it has come."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.runtime.kernel import Kernel
 
 CREATED, RUNNING, RESTARTING, RECOVERING = "created", "running", "restarting", "recovering"
 """``restarting``: all tasks are to be deployed anew; ``recovering``: so is the job manager."""
@@ -10,3 +15,29 @@ FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
 
 ENDED = (FINISHED, STOPPED, FAILED)
 """How a job may end."""
+
+
+class JobProgress:
+    """How a job is doing: what its parts read and write in common.
+
+    ``attempt``     the newest deployment of tasks, ``deployment`` the newest one of all tasks together;
+    ``error``       why it has failed for good; ``notes``: what is worth knowing for the report.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = CREATED
+        self.attempt = 0
+        self.deployment = 0
+        self.started_ns = kernel.now_ns
+        self.error: Exception | None = None
+        self.notes: list[str] = []
+
+    @property
+    def elapsed(self) -> str:
+        """Virtual time since the start of the run, for people."""
+        return f"+{(self._kernel.now_ns - self.started_ns) / 1e6:g} ms"
+
+    def note(self, text: str) -> None:
+        """Keep something worth knowing for the report."""
+        self.notes.append(text)

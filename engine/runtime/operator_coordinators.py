@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engine.checkpoint.coordinator import CoordinatorGateways
 from engine.elements.errors import MalformedStateError, StateError
@@ -28,8 +28,9 @@ from state_backends.codec import default_codec
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import TaskId
-    from engine.graph.plan import OperatorPlan, VertexPlan
-    from engine.runtime.job_manager import JobManager
+    from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+    from engine.runtime.post import Post
+    from engine.runtime.task import Task
 
 Result = TypeVar("Result")
 
@@ -61,18 +62,31 @@ def plain_copy(event: Any, operator: str) -> Any:
         raise StateError(f"operator {operator!r}: an event between it and its coordinator: {error}") from error
 
 
+class CoordinatedJob(Protocol):
+    """What the coordinators of a job need of it."""
+
+    post: Post
+    tasks: dict[TaskId, Task]
+
+    def note(self, text: str) -> None:
+        """Keep something worth knowing for the report."""
+
+    def coordinator_raised(self, error: CoordinatorError) -> None:
+        """A coordinator has failed: the job fails as a whole, as soon as the present event is over."""
+
+
 class CoordinatorHolder:
     """One operator coordinator with its gateways; implements
     :class:`engine.elements.operator_coordinator.SubtaskGateways` for it."""
 
     def __init__(
-        self, manager: JobManager, vertex: VertexPlan, operator: OperatorPlan, create: CoordinatorFactory
+        self, job: CoordinatedJob, vertex: VertexPlan, operator: OperatorPlan, create: CoordinatorFactory
     ) -> None:
         self.parallelism = vertex.parallelism
         self._uid = operator.uid
         self._name = operator.name
         self._create = create
-        self._manager = manager
+        self._job = job
         self._vertex = vertex.index
         self._position = operator.position
         self._gateways: CoordinatorGateways[Any] = CoordinatorGateways(vertex.parallelism)
@@ -140,7 +154,7 @@ class CoordinatorHolder:
             except AssertionError:
                 raise
             except Exception as error:
-                self._manager.note(f"closing the coordinator of {self._name!r}: {error}")
+                self._job.note(f"closing the coordinator of {self._name!r}: {error}")
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -155,10 +169,10 @@ class CoordinatorHolder:
         self._deliver(subtask, self._gateways.send(subtask, plain_copy(event, self._name)))
 
     def _deliver(self, subtask: int, events: Iterable[Any]) -> None:
-        task = self._manager.tasks.get((self._vertex, subtask))
+        task = self._job.tasks.get((self._vertex, subtask))
         if task is not None and task.state == "running":
             for event in events:
-                self._manager.post.to_task(task, "coordinator_event", self._position, event)
+                self._job.post.to_task(task, "coordinator_event", self._position, event)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -172,7 +186,7 @@ class CoordinatorHolder:
         closed = self._gateways.on_state_taken(checkpoint_id)
         assert closed, f"checkpoint {checkpoint_id} was over before the state of {self._name!r} was taken"
         for subtask in range(self.parallelism):
-            if self._manager.tasks[self._vertex, subtask].state != "running":
+            if self._job.tasks[self._vertex, subtask].state != "running":
                 self.barrier_processed(checkpoint_id, subtask)
         return taken
 
@@ -211,10 +225,7 @@ class CoordinatorHolder:
             self._has_failed = True
             error = CoordinatorError(self._name, what, cause)
             error.__cause__ = cause
-            manager = self._manager
-            manager.kernel.schedule(
-                manager.kernel.now_ns, "coordinator_failed", manager, (manager.deployment, error)
-            )
+            self._job.coordinator_raised(error)
             return error
 
     def validate(self) -> None:
@@ -230,13 +241,13 @@ class CoordinatorHolder:
 class OperatorCoordinators:
     """All operator coordinators of one job under one job manager, by the uid of their operator."""
 
-    def __init__(self, manager: JobManager) -> None:
-        self._manager = manager
+    def __init__(self, plan: ExecutionPlan, job: CoordinatedJob) -> None:
+        self._job = job
         self._holders: dict[str, CoordinatorHolder] = {}
         self._of_vertex: dict[int, list[CoordinatorHolder]] = {}
-        for vertex, operator in manager.plan.operators():
+        for vertex, operator in plan.operators():
             if operator.create_coordinator is not None:
-                holder = CoordinatorHolder(manager, vertex, operator, operator.create_coordinator)
+                holder = CoordinatorHolder(job, vertex, operator, operator.create_coordinator)
                 self._holders[operator.uid] = holder
                 self._of_vertex.setdefault(vertex.index, []).append(holder)
 
@@ -262,7 +273,7 @@ class OperatorCoordinators:
         """These tasks were started, and may have failed or be finished already."""
         running: dict[int, list[int]] = {vertex: [] for vertex in self._of_vertex}
         for vertex, subtask in tasks:
-            if vertex in running and self._manager.tasks[vertex, subtask].state == "running":
+            if vertex in running and self._job.tasks[vertex, subtask].state == "running":
                 running[vertex].append(subtask)
         for vertex, subtasks in running.items():
             for holder in self._of_vertex[vertex]:
@@ -294,7 +305,7 @@ class OperatorCoordinators:
                 holder.barrier_processed(message.checkpoint_id, subtask)
 
     def _counts(self, message: OperatorEvent | BarrierProcessed) -> bool:
-        task = self._manager.tasks[message.task]
+        task = self._job.tasks[message.task]
         return task.attempt == message.attempt and task.state in ("running", "finished")
 
     # -- checkpoints --------------------------------------------------------------------------------------------------

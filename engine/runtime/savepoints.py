@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.coordinator import (
     FailGlobally,
@@ -27,7 +27,9 @@ from engine.elements.events import SavepointFormat, StopMode
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import TaskId
-    from engine.runtime.job_manager import JobManager
+    from engine.runtime.checkpoint_driver import CheckpointDriver
+    from engine.runtime.job_state import JobProgress
+    from engine.runtime.kernel import Kernel
 
 _LABEL = "savepoint "
 
@@ -64,11 +66,27 @@ class SavepointReport:
     error: str | None = None
 
 
+class StoppableJob(Protocol):
+    """What stopping with a savepoint asks of the job."""
+
+    @property
+    def driver(self) -> CheckpointDriver:
+        """That of the present job manager."""
+
+    def resume_schedule_soon(self) -> None:
+        """Go on with periodic checkpoints once the coordinator has said what it has to say."""
+
+    def fail_globally(self, why: str, error: Exception) -> None:
+        """End the whole deployment, and perhaps begin another one."""
+
+
 class Savepoints:
     """The savepoints of one run."""
 
-    def __init__(self, manager: JobManager) -> None:
-        self._manager = manager
+    def __init__(self, kernel: Kernel, job: JobProgress, stoppable: StoppableJob) -> None:
+        self._kernel = kernel
+        self._job = job
+        self._stoppable = stoppable
         self.reports: list[SavepointReport] = []
         self._stop: StopWithSavepoint | None = None
         self._stopping: SavepointReport | None = None
@@ -94,8 +112,8 @@ class Savepoints:
         report = self.reports[number]
         if self._stop is not None:
             self._fail(report, "the job is stopping with another savepoint")
-        elif self._manager.state != "running":
-            self._fail(report, f"the job is {self._manager.state}")
+        elif self._job.state != "running":
+            self._fail(report, f"the job is {self._job.state}")
         elif report.order.stop is None:
             self._request(number)
         else:
@@ -103,11 +121,11 @@ class Savepoints:
             self._follow(self._stop.begin(), number)
 
     def _request(self, number: int) -> None:
-        manager, order = self._manager, self.reports[number].order
-        manager.driver.execute(
-            manager.coordinator.trigger_savepoint(
+        driver, order = self._stoppable.driver, self.reports[number].order
+        driver.execute(
+            driver.coordinator.trigger_savepoint(
                 f"{_LABEL}{number}",
-                manager.kernel.now_ns,
+                self._kernel.now_ns,
                 stop=order.stop,
                 savepoint_format=order.savepoint_format,
             )
@@ -162,19 +180,19 @@ class Savepoints:
         self._stop, self._stopping, self.is_stopping = None, None, False
 
     def _follow(self, instructions: Iterable[StopInstruction], number: int | None = None) -> None:
-        manager = self._manager
+        driver = self._stoppable.driver
         for instruction in instructions:
             match instruction:
                 case StopScheduler():
-                    manager.driver.execute(manager.coordinator.stop(manager.kernel.now_ns))
+                    driver.execute(driver.coordinator.stop(self._kernel.now_ns))
                 case TriggerSynchronousSavepoint():
                     assert number is not None
                     self._request(number)
                 case StartScheduler():
                     # Not at once: the coordinator is still telling what the failure leads to.
-                    manager.resume_schedule_soon()
+                    self._stoppable.resume_schedule_soon()
                 case FailGlobally(cause):
-                    manager.failover.fail_globally(cause, StopFailedError(cause))
+                    self._stoppable.fail_globally(cause, StopFailedError(cause))
                 case StopSucceeded():
                     self._stopped()
                 case StopFailed(cause):

@@ -75,7 +75,7 @@ def test_a_last_checkpoint_that_fails_is_made_up_for_by_the_next_one() -> None:
     mix = FaultMix({"torn-write": 50_000}, 1)
     finished = [example("counting.py", Case(str(seed), config, mix=mix)) for seed in range(12)]
 
-    assert sum(any("failed in" in note for note in one.view.execution.manager.notes) for one in finished) >= 3
+    assert sum(any("failed in" in note for note in one.view.execution.manager.job.notes) for one in finished) >= 3
     for one in finished:
         assert one.outcome == "finished"
         assert one.violations == []

@@ -253,7 +253,7 @@ def test_a_copy_of_a_run_goes_on_like_the_run() -> None:
     assert not injector.struck
     for one, its in (copy.deepcopy((execution, injector)), (execution, injector)):
         one.run_events()
-        ends.append((one.manager.state, one.manager.attempt, its.struck, its.fingerprint(), one.kernel.now_ns))
+        ends.append((one.manager.job.state, one.manager.job.attempt, its.struck, its.fingerprint(), one.kernel.now_ns))
 
     assert ends[0] == ends[1]
     assert ends[0][:3] == ("finished", 2, (crash,))

@@ -71,15 +71,15 @@ def nothing_restored_after_two_failures() -> Iterator[None]:
     between: dict[int, None] = {}
 
     def killed(failover: Any, cause: str) -> None:
-        if failover._manager.state == RESTARTING:
+        if failover._job.state == RESTARTING:
             between[id(failover)] = None
         kill_master(failover, cause)
 
     def recovered(failover: Any, failure: int) -> None:
-        manager = failover._manager
-        if between.pop(id(failover), 0) is None and manager.state == RECOVERING and failure == failover._failures:
-            manager.take_over(None)
-            manager.deploy_all(None, ())
+        recovering = failover._job.state == RECOVERING and failure == failover._failures
+        if between.pop(id(failover), 0) is None and recovering:
+            failover._deployer.take_over(None)
+            failover._deployer.deploy_all(None, ())
         else:
             recover(failover, failure)
 

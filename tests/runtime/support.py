@@ -162,7 +162,7 @@ def checked(made: Execution, *, at_most: int = 200_000) -> ExecutionResult:
             if not made.kernel.run(1) or made.kernel.stopped:
                 return
             made.manager.validate()
-        raise AssertionError(f"no end after {at_most} events; the job is {made.manager.state}")
+        raise AssertionError(f"no end after {at_most} events; the job is {made.manager.job.state}")
 
     made._run_kernel = step  # type: ignore[method-assign, assignment]
     return made.run()

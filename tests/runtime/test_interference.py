@@ -221,7 +221,7 @@ def test_the_process_dies_with_everything() -> None:
         first.run()
     assert died.value.at_ns == first.kernel.now_ns
     assert "close" not in [what for _, what, _ in sink.calls]
-    assert first.manager.state == "running"
+    assert first.manager.job.state == "running"
 
     results = CollectedResults()
     second = ran(made(counted(results), None, files=files, restore=True))
@@ -386,7 +386,7 @@ def test_the_mail_of_a_zombie_is_gone() -> None:
     class Silent(At):
         def at(self, point: str, phase: str, actor: str) -> None:
             super().at(point, phase, actor)
-            if (point, phase, actor) == ("snapshot.sync", AFTER, COUNT) and self.execution.manager.attempt == 1:
+            if (point, phase, actor) == ("snapshot.sync", AFTER, COUNT) and self.execution.manager.job.attempt == 1:
                 manager = self.execution.manager
                 self.execution.pause(COUNT, 4 * HEARTBEAT_NS)
                 task = next(task for task in manager.tasks.values() if task.name == COUNT)

@@ -281,8 +281,8 @@ def test_a_kill_behind_the_end_strikes_nobody() -> None:
     made.run().raise_on_failure()
     made.manager.kill_master("killed")
 
-    assert made.manager.state == "finished"
-    assert any("nothing to kill" in note and "finished" in note for note in made.manager.notes)
+    assert made.manager.job.state == "finished"
+    assert any("nothing to kill" in note and "finished" in note for note in made.manager.job.notes)
 
 
 def test_nothing_usable_fails_the_job() -> None:

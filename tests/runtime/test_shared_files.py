@@ -183,7 +183,7 @@ def test_what_no_checkpoint_takes_is_deleted(is_registered: bool) -> None:
     run.manager.driver.execute([DiscardAcknowledgedState(message)] * 2)
 
     assert [files.exists(path) for path in paths] == [False, is_registered, True]
-    assert run.manager.notes == []
+    assert run.manager.job.notes == []
 
 
 def test_shared_state_that_cannot_be_deleted_is_noted() -> None:
@@ -196,8 +196,8 @@ def test_shared_state_that_cannot_be_deleted_is_noted() -> None:
 
     assert files.exists(first)
     assert not files.exists(second)
-    assert len(run.manager.notes) == 1
-    assert "could not be deleted" in run.manager.notes[0]
+    assert len(run.manager.job.notes) == 1
+    assert "could not be deleted" in run.manager.job.notes[0]
 
 
 def test_recovered_checkpoints_bring_their_shared_state() -> None:

@@ -54,7 +54,7 @@ def undisturbed_parts(execution: Execution) -> tuple[object, ...]:
     manager = execution.manager
     return (
         pending_parts(execution),
-        manager.state,
+        manager.job.state,
         manager.end.fingerprint(),
         manager.savepoints.fingerprint(),
         manager.coordinator.undisturbed_fingerprint(manager.kernel.now_ns),
@@ -166,7 +166,7 @@ def pending_parts(execution: Execution, *, control: bool = False) -> list[tuple[
 def _payload(event: ScheduledEvent, manager: JobManager) -> object:
     if event.target is manager and isinstance(event.payload, int):
         # Which deployment it was meant for.
-        return manager.deployment - event.payload
+        return manager.job.deployment - event.payload
     if event.operation == "arrive":
         return _plain(event.payload[1])
     return _plain(event.payload)
@@ -216,7 +216,7 @@ def failure_parts(execution: Execution) -> tuple[object, ...]:
     way die, whoever has acknowledged them.)"""
     manager, coordinator = execution.manager, execution.manager.coordinator
     return (
-        manager.state,
+        manager.job.state,
         coordinator.next_checkpoint_id,
         coordinator.retained.ids,
         coordinator.pending.finalizing_id,

@@ -123,7 +123,7 @@ class CaseState:
     def is_over(self) -> bool:
         """Whether the job has ended."""
         manager = self.execution.manager
-        return manager.is_over or manager.state in ENDED
+        return manager.is_over or manager.job.state in ENDED
 
 
 class Machine:
@@ -247,7 +247,7 @@ class Machine:
         except ProcessDiedError:
             self._resume(state)
             return
-        if execution.manager.state == STOPPED:
+        if execution.manager.job.state == STOPPED:
             self._resume(state)
             return
         if task is not None and task.state == "running":
@@ -296,7 +296,7 @@ class Machine:
         """Of how the job has ended, as far as readers are concerned."""
         committed = sorted((where, sorted(rows)) for where, rows in state.world.committed().items())
         in_vain = state.jobs.has_stopped_in_vain
-        return digest_of("over", state.execution.manager.state, committed, state.faults, in_vain)
+        return digest_of("over", state.execution.manager.job.state, committed, state.faults, in_vain)
 
     def may_strike(self, state: CaseState) -> bool:
         """Whether a further fault may strike; if not, nobody needs to know what it would find."""

@@ -239,7 +239,7 @@ class Search:
     def _walk(self, state: CaseState, task: _Task, done: list[Move], step: Move) -> Iterator[Ending]:
         """Carry out an event behind what is done already, and then all that may be taken alone."""
         machine, steps = self._machine, list(done)
-        attempt = state.execution.manager.attempt
+        attempt = state.execution.manager.job.attempt
         following: Move | None = step
         while following is not None:
             try:
@@ -256,7 +256,7 @@ class Search:
             if machine.may_strike(state):
                 self._offer(state, task, steps, following)
             steps.append(following)
-            attempt, before = state.execution.manager.attempt, attempt
+            attempt, before = state.execution.manager.job.attempt, attempt
             if attempt > before and not following.strikes:
                 # A job that fails by itself restarts for ever: only a state that is recognised ends that.
                 break
@@ -293,11 +293,11 @@ class Search:
 
     def _end(self, state: CaseState, parent: int, steps: tuple[Move, ...], text: str) -> Iterator[Ending]:
         manager = state.execution.manager
-        how = BROKEN if text else manager.state if state.is_over else STUCK
+        how = BROKEN if text else manager.job.state if state.is_over else STUCK
         if how == STUCK:
-            text = f"nothing is left to happen, but the job is {manager.state}"
-        elif manager.error is not None and not text:
-            text = str(manager.error)
+            text = f"nothing is left to happen, but the job is {manager.job.state}"
+        elif manager.job.error is not None and not text:
+            text = str(manager.job.error)
         committed = tuple((where, tuple(sorted(rows))) for where, rows in sorted(state.world.committed().items()))
         in_vain = state.jobs.has_stopped_in_vain
         key = digest_of(how, committed, bool(state.faults), text, in_vain)
@@ -345,7 +345,7 @@ class Search:
             about = state.jobs.fingerprint()
         elif who == JOB_MANAGER:
             # It forgets everything but whether it was about to take over or to restart.
-            about = state.execution.manager.state
+            about = state.execution.manager.job.state
         elif self._takes_all:
             who = "task"
         key = digest_of(state.faults, who, world, about)

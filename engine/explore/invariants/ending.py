@@ -183,14 +183,14 @@ class Quiescence(Watcher):
             return
         world = self.view.world
         for uid, output in sorted(world.file_outputs.items()):
-            was_disturbed = self.view.incarnation > 1 or self.view.execution.manager.attempt > 1
+            was_disturbed = self.view.incarnation > 1 or self.view.execution.manager.job.attempt > 1
             hidden = output.left_behind(world.files, was_disturbed=was_disturbed)
             if self.shared.went_back:
                 # What a later checkpoint had made visible is hidden again, and kept (docs/file-sink.md).
                 hidden = [path for path in hidden if RETRACTED not in posixpath.basename(path)]
             if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
                 # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
-                last = (self.view.incarnation, self.view.execution.manager.attempt)
+                last = (self.view.incarnation, self.view.execution.manager.job.attempt)
                 hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
             if hidden:
                 yield f"unfinished files of sink {uid!r}: {shown(hidden)}"

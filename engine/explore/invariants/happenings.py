@@ -248,7 +248,7 @@ class Sometimes(Watcher):
     def process_died(self, view: CaseView) -> None:
         """It may have been too early for its first checkpoint."""
         self._attempt_over()
-        if view.execution.manager.state == STOPPED:
+        if view.execution.manager.job.state == STOPPED:
             stops = [one.order.stop for one in view.execution.manager.savepoints.reports if one.order.stop is not None]
             self._seen.add("drained" if stops[-1] is StopMode.TERMINATE else "stopped")
 

@@ -328,8 +328,8 @@ def test_files_that_come_later_are_read_once(at_us: int) -> None:
     while made.kernel.run(1):
         made.manager.validate()
 
-    assert made.manager.state == "stopped"
-    assert made.manager.attempt == 4
+    assert made.manager.job.state == "stopped"
+    assert made.manager.job.attempt == 4
     expected = sorted([*LINES, *(f"{name}{number}" for name in "xyz" for number in range(12))])
     assert sorted(results.records) == expected
 
