@@ -23,6 +23,9 @@ from examples.flights_data import (
     published_tables,
 )
 
+# Beside the tests with Spark, which need the prepared flights, too: they are prepared once.
+pytestmark = pytest.mark.xdist_group("spark")
+
 HOUR_MS = 3_600_000
 HEADER = "year,month,day,hour,minute,dep_delay,arr_delay,carrier,flight,tailnum,origin,dest,distance"
 # In the order of the published table: JFK twice at the same departure, one cancelled, one from the next year.
