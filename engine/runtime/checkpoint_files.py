@@ -95,8 +95,9 @@ class CheckpointFiles:
         self._provenance = provenance
         self._around = around
         self._adopted: dict[int, AdoptedSnapshot] = {}
-        self._undeleted: dict[int, None] = {}
-        """Checkpoints whose deletion has failed: while they may still exist, what they refer to stays."""
+        self._undeleted: dict[int, bool] = {}
+        """Checkpoints whose deletion was begun and has not ended, and whether they lie outside of the storage: while
+        they may still exist, what they refer to stays."""
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class CheckpointFiles:
 
     def discard(self, checkpoint_id: int) -> None:
         """Delete a snapshot, complete or not, without the files that it shares."""
-        self._undeleted[checkpoint_id] = None
+        self._undeleted[checkpoint_id] = checkpoint_id in self.savepoint_locations or checkpoint_id in self._adopted
         if checkpoint_id in self.savepoint_locations:
             self.savepoint_locations.pop(checkpoint_id).discard()
         elif checkpoint_id in self._adopted:
@@ -299,8 +300,11 @@ class CheckpointFiles:
         """
         try:
             self.storage.discard_leftovers()
+            there = self.storage.list_checkpoints()
         except OSError as error:
             raise unusable_storage(self.storage.job_dir, error) from error
+        # What it was deleting in this storage is gone now, or among those that its successor knows.
+        self._undeleted = {one: elsewhere for one, elsewhere in self._undeleted.items() if elsewhere or one in there}
 
     def discard_passed_over(self, restored: RestoredJob | None) -> None:
         """Delete the checkpoints that are newer than what an attempt starts from, because they could not be read.

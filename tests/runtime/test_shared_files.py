@@ -200,6 +200,32 @@ def test_shared_state_that_cannot_be_deleted_is_noted() -> None:
     assert "could not be deleted" in run.manager.job.notes[0]
 
 
+def test_a_job_manager_that_dies_while_it_deletes_keeps_no_shared_file_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the checkpoint may still exist its shared files stay. The next job manager deletes the rest, and goes on."""
+    files = MemoryFileSystem()
+    run = made(files)
+    of_the_job = run.manager.files
+    first, second = written(run, "shared/a"), written(run, "shared/b")
+
+    def dies(checkpoint_id: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(of_the_job.storage, "discard", dies)
+        with pytest.raises(KeyboardInterrupt):
+            of_the_job.discard(5)
+    of_the_job.delete_shared([shared("a")])
+    assert files.exists(first)
+
+    of_the_job.discard_leftovers()
+    written(run, "shared/b")
+    of_the_job.delete_shared([shared("b")])
+
+    assert not files.exists(second)
+
+
 def test_recovered_checkpoints_bring_their_shared_state() -> None:
     """So that the registry knows it before anything is subsumed."""
     files = MemoryFileSystem()
