@@ -30,7 +30,7 @@ from engine.elements.events import (
     WatermarkStatus,
 )
 from engine.elements.operator import Operator
-from engine.observe.events import TaskState
+from engine.observe.events import TaskState, TimerFired
 from engine.runtime.channel import Channel
 from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
 from engine.runtime.debloating import TaskDebloater
@@ -60,6 +60,7 @@ _TAKEN_BY = {
     "output_timeout": "checkpointing",
     "notify_rest": "checkpointing",
     "acknowledge_late": "checkpointing",
+    "fire_timers": "timers",
     "release_watermarks": "hook",
     "acker_reply": "spout",
     "acking_tick": "spout",
@@ -107,7 +108,6 @@ class Task:
         self.is_stopping = False
         """A savepoint that stops the job was taken: no element is processed any more."""
         self.end: TaskEnd
-        self.timers = TaskTimers(self)
         self.record_cost_ns = environment.cost.record_cost_ns(
             vertex.names_of(plan.subtask), is_source=vertex.is_source
         )
@@ -131,6 +131,7 @@ class Task:
         """When the time is over that operators have charged for what they have done."""
         self.hook: TaskHook | None = None if environment.hook is None else environment.hook.for_task(self)
         self.around: Around = nothing_around if self.hook is None else self.hook.around
+        self.timers = TaskTimers(self, self.kernel, self.around)
         self.tracking = None if environment.tracking is None else environment.tracking.for_task(self)
 
     # -- building ---------------------------------------------------------------------------------------------
@@ -554,11 +555,18 @@ class Task:
         """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
         self.contexts[position].materialize()
 
-    def fire_timers(self, instant_ns: int) -> None:
-        """Fire every timer due at ``instant_ns`` of virtual time."""
-        if self.timers.is_due(instant_ns):
-            with self.around("timer.fire"):
-                self.timers.fire(instant_ns)
+    def timer_fires(self, position: int, time_ns: int) -> None:
+        """A timer is due that the operator at ``position`` has asked for."""
+        if self.environment.instrument is not None:
+            name = self.contexts[position].name
+            self.environment.instrument(TimerFired(self.kernel.now_ns, self.attempt, self.name, name, time_ns))
+        self.operators[position].on_processing_time_ns(time_ns)
+
+    @property
+    def takes_timers(self) -> bool:
+        """Whether something may still come of a timer: not behind the end of data, nor behind the savepoint that stops
+        the job."""
+        return not (self.input_ended or self.is_stopping)
 
     # -- end --------------------------------------------------------------------------------------------------------
 

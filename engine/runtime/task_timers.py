@@ -12,52 +12,69 @@ Rules.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
-
-from engine.observe.events import TimerFired
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.runtime.task import Task
+    from engine.runtime.hook import Around
+    from engine.runtime.kernel import Kernel
+
+
+class TimerOwner(Protocol):
+    """The task whose timers they are."""
+
+    @property
+    def clock_ns(self) -> int:
+        """What its processing-time clock shows."""
+
+    @property
+    def takes_timers(self) -> bool:
+        """Whether something may still come of a timer."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes part; it may die of a timer."""
+
+    def timer_fires(self, position: int, time_ns: int) -> None:
+        """Call the operator at ``position``, which has asked for ``time_ns``."""
 
 
 class TaskTimers:
-    """The timers of ``task``."""
+    """The timers of ``owner``, which hears of them by mail."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, owner: TimerOwner, kernel: Kernel, around: Around) -> None:
+        self._owner = owner
+        self._kernel = kernel
+        self._around = around
         self._pending: list[tuple[int, int, int]] = []
         """A heap of instant, time by the task's clock, and position in the chain."""
         self._registered: set[tuple[int, int]] = set()
         """Times and positions, to be asked for members only."""
 
     def register(self, time_ns: int, position: int) -> None:
-        """Call ``on_processing_time_ns`` of the operator at ``position`` at ``time_ns`` by the task's clock."""
-        task = self._task
-        if task.input_ended or task.is_stopping:
+        """Call the operator at ``position`` at ``time_ns`` by the task's clock."""
+        owner = self._owner
+        if not owner.takes_timers:
             return
-        clock_ns = task.clock_ns
+        clock_ns = owner.clock_ns
         time_ns = max(time_ns, clock_ns)
         entry = (time_ns, position)
         if entry not in self._registered:
             self._registered.add(entry)
-            instant_ns = task.kernel.now_ns + time_ns - clock_ns
+            instant_ns = self._kernel.now_ns + time_ns - clock_ns
             heappush(self._pending, (instant_ns, *entry))
-            task.kernel.schedule(instant_ns, "receive_mail", task, ("fire_timers", (instant_ns,)))
+            self._kernel.schedule(instant_ns, "receive_mail", owner, ("fire_timers", (instant_ns,)))
 
-    def is_due(self, instant_ns: int) -> bool:
-        """Whether a timer has yet to fire that is due at ``instant_ns`` of virtual time."""
+    def fire_timers(self, instant_ns: int) -> None:
+        """Fire every timer due at ``instant_ns`` of virtual time, as long as the task is alive (mail)."""
+        if self._is_due(instant_ns):
+            with self._around("timer.fire"):
+                while self._is_due(instant_ns) and self._owner.is_running:
+                    _, due_ns, position = heappop(self._pending)
+                    self._registered.discard((due_ns, position))
+                    self._owner.timer_fires(position, due_ns)
+
+    def _is_due(self, instant_ns: int) -> bool:
         return bool(self._pending) and self._pending[0][0] <= instant_ns
-
-    def fire(self, instant_ns: int) -> None:
-        """Fire every timer due at ``instant_ns`` of virtual time, as long as the task is alive."""
-        task = self._task
-        while self.is_due(instant_ns) and task.is_running:
-            _, due_ns, position = heappop(self._pending)
-            self._registered.discard((due_ns, position))
-            if task.environment.instrument is not None:
-                name = task.contexts[position].name
-                task.environment.instrument(TimerFired(task.kernel.now_ns, task.attempt, task.name, name, due_ns))
-            task.operators[position].on_processing_time_ns(due_ns)
 
     def silence(self) -> None:
         """No timer fires any more. They stay in the state."""

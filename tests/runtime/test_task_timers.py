@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
+from engine.runtime.hook import nothing_around
 from engine.runtime.kernel import Kernel
 from engine.runtime.task import Task
 from engine.runtime.task_timers import TaskTimers
@@ -15,13 +16,12 @@ class FakeTask:
 
     def __init__(self, skew_ns: int = 0) -> None:
         self.kernel = Kernel()
-        self.environment = SimpleNamespace(instrument=None)
-        self.input_ended = self.is_stopping = False
-        self.is_running = True
+        self.takes_timers = self.is_running = True
         self.fired: list[tuple[int, int]] = []
         self.asked: list[int] = []
-        self.operators = [self, self]
-        self.timers = TaskTimers(cast("Task", self))
+        self.is_mortal = False
+        """Whether it dies of the next timer."""
+        self.timers = TaskTimers(self, self.kernel, nothing_around)
         self._skew_ns = skew_ns
         self._start_ns = self.kernel.now_ns
 
@@ -33,20 +33,16 @@ class FakeTask:
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
         """Mail of the timers."""
         self.asked.append(self.kernel.now_ns - self._start_ns)
-        self.timers.fire(*mail[1])
+        self.timers.fire_timers(*mail[1])
 
-    def on_processing_time_ns(self, time_ns: int) -> None:
+    def timer_fires(self, position: int, time_ns: int) -> None:
         """A timer fires."""
         self.fired.append((time_ns - self._start_ns, self.kernel.now_ns - self._start_ns))
+        self.is_running = not self.is_mortal
 
     def register(self, after_ns: int, position: int = 0) -> None:
         """Ask for a timer that is due ``after_ns`` after the beginning, by the kernel's clock."""
         self.timers.register(self._start_ns + after_ns, position)
-
-    def stop_running(self, time_ns: int) -> None:
-        """Fire one timer, and die of it."""
-        self.fired.append((time_ns - self._start_ns, 0))
-        self.is_running = False
 
 
 def test_a_timer_asked_for_twice_fires_once() -> None:
@@ -73,13 +69,13 @@ def test_a_timer_may_be_asked_for_again_once_it_has_fired() -> None:
 
 def test_behind_the_end_no_timer_is_taken() -> None:
     """Neither behind the end of data nor behind the savepoint that stops the job."""
-    for flag in ("input_ended", "is_stopping"):
+    for ended, stopping in ((True, False), (False, True)):
         task = FakeTask()
-        setattr(task, flag, True)
+        task.takes_timers = Task.takes_timers.fget(SimpleNamespace(input_ended=ended, is_stopping=stopping))
         task.register(5)
         task.kernel.run()
 
-        assert (task.fired, task.asked) == ([], []), flag
+        assert (task.fired, task.asked) == ([], [])
 
 
 def test_a_silenced_timer_fires_no_more_and_may_be_taken_again() -> None:
@@ -112,8 +108,7 @@ def test_how_long_it_takes_goes_by_the_clock_of_the_task() -> None:
 def test_a_task_that_dies_of_a_timer_fires_no_other() -> None:
     """Timers due at the same time stay when the first of them kills the task."""
     task = FakeTask()
-    dying = SimpleNamespace(on_processing_time_ns=task.stop_running)
-    task.operators = cast("list[FakeTask]", [dying, dying])
+    task.is_mortal = True
     task.register(5, 0)
     task.register(5, 1)
     task.kernel.run()
