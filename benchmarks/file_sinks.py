@@ -21,17 +21,21 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
 from operators.columns import ColumnSource
-from operators.files.bucket import PartNames
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.bulk_formats import BulkTextFormat
-from operators.files.file_sink import FileSink, read_committed
-from operators.files.parquet_format import ParquetFormat, import_pyarrow
-from operators.files.part_files import PartEncoder
-from operators.files.recoverable_writer import RecoverableWriter
-from operators.files.rolling_policies import DefaultRollingPolicy, OnCheckpointRollingPolicy
-from operators.files.row_formats import TextRowFormat
-from operators.files.subtask_buckets import Buckets
-from operators.files.unique_names import UniqueNames
+from operators.files.bucketing import BucketingSink
+from operators.files.formats import TextRowFormat
+from operators.files.sinks import FileSink, read_committed
+from operators.files.writing import (
+    Buckets,
+    BulkTextFormat,
+    DefaultRollingPolicy,
+    OnCheckpointRollingPolicy,
+    ParquetFormat,
+    PartEncoder,
+    PartNames,
+    RecoverableWriter,
+    UniqueNames,
+    import_pyarrow,
+)
 from operators.sources import CollectionSource
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partitioned_file_sink import PartitionedFileSink

@@ -18,9 +18,9 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage_directory import open_storage
 from operators.basic import CountedRecords, CountingSink
-from operators.files.file_formats import CsvFormat
-from operators.files.file_sink import FileSink, read_committed
-from operators.files.file_source import FileSource
+from operators.files.formats import CsvFormat
+from operators.files.reading import FileSource
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import CollectionSource
 from state_backends.files import LocalFileSystem
 

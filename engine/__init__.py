@@ -87,32 +87,35 @@ if TYPE_CHECKING:
         SqliteSink,
         UpsertSink,
     )
-    from operators.files.bucket_assigners import (
+    from operators.files.bucketing import BucketingNames, BucketingSink, read_bucketing_output
+    from operators.files.compaction import CompactionStrategy
+    from operators.files.formats import (
+        CsvFormat,
+        CsvRowFormat,
+        JsonLinesFormat,
+        JsonLinesRowFormat,
+        TextFormat,
+        TextRowFormat,
+    )
+    from operators.files.reading import FileSource, FixedLengthFormat, ParquetInputFormat
+    from operators.files.sinks import FileSink, read_committed
+    from operators.files.writing import (
         BasePathBucketAssigner,
         BucketAssigner,
         BucketContext,
-        DateTimeBucketAssigner,
-    )
-    from operators.files.bucketing_names import BucketingNames
-    from operators.files.bucketing_sink import BucketingSink, read_bucketing_output
-    from operators.files.bulk_formats import BulkTextFormat
-    from operators.files.compact_coordinator import CompactionStrategy
-    from operators.files.file_formats import CsvFormat, JsonLinesFormat, TextFormat
-    from operators.files.file_sink import FileSink, read_committed
-    from operators.files.file_source import FileSource
-    from operators.files.parquet_format import ParquetFormat, SchemaMismatchError, read_committed_parquet
-    from operators.files.parquet_source import ParquetInputFormat
-    from operators.files.partition_path import partition_path
-    from operators.files.rolling_policies import (
+        BulkTextFormat,
         CheckpointRollingPolicy,
+        DateTimeBucketAssigner,
         DefaultRollingPolicy,
         OnCheckpointRollingPolicy,
+        ParquetFormat,
         PartFileInfo,
         RollingPolicy,
+        SchemaMismatchError,
         TableRollingPolicy,
+        partition_path,
+        read_committed_parquet,
     )
-    from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat, TextRowFormat
-    from operators.files.stream_formats import FixedLengthFormat
     from operators.log.consumer_groups import consumer_lag
     from operators.log.disk_log import DiskLog
     from operators.log.kafka_sink import KafkaSink
@@ -389,35 +392,28 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
     "engine.runtime.cost": ("CostModel",),
     "engine.runtime.execution": ("ExecutionResult", "run"),
-    "operators.files.partition_path": ("partition_path",),
-    "operators.files.bucket_assigners": (
-        "BasePathBucketAssigner", "BucketAssigner", "BucketContext", "DateTimeBucketAssigner",
+    "operators.files.writing": (
+        "BasePathBucketAssigner", "BucketAssigner", "BucketContext", "BulkTextFormat", "CheckpointRollingPolicy",
+        "DateTimeBucketAssigner", "DefaultRollingPolicy", "OnCheckpointRollingPolicy", "ParquetFormat", "PartFileInfo",
+        "RollingPolicy", "SchemaMismatchError", "TableRollingPolicy", "partition_path", "read_committed_parquet",
     ),
-    "operators.files.bulk_formats": ("BulkTextFormat",),
-    "operators.files.parquet_format": ("ParquetFormat", "SchemaMismatchError", "read_committed_parquet"),
-    "operators.files.rolling_policies": (
-        "CheckpointRollingPolicy", "DefaultRollingPolicy", "OnCheckpointRollingPolicy", "PartFileInfo", "RollingPolicy",
-        "TableRollingPolicy",
-    ),
-    "operators.files.bucketing_names": ("BucketingNames",),
-    "operators.files.bucketing_sink": ("BucketingSink", "read_bucketing_output"),
+    "operators.files.bucketing": ("BucketingNames", "BucketingSink", "read_bucketing_output"),
     "operators.table.staged_sink": ("StagedFileSink",),
-    "operators.files.file_formats": ("CsvFormat", "JsonLinesFormat", "TextFormat"),
-    "operators.files.compact_coordinator": ("CompactionStrategy",),
-    "operators.files.file_sink": ("FileSink", "read_committed"),
+    "operators.files.formats": (
+        "CsvFormat", "CsvRowFormat", "JsonLinesFormat", "JsonLinesRowFormat", "TextFormat", "TextRowFormat",
+    ),
+    "operators.files.compaction": ("CompactionStrategy",),
+    "operators.files.sinks": ("FileSink", "read_committed"),
     "operators.transactions": (
         "CommitRequest", "CommitRules", "Committer", "CommittingSink", "SinkWriter", "WriteError",
     ),
-    "operators.files.file_source": ("FileSource",),
-    "operators.files.parquet_source": ("ParquetInputFormat",),
-    "operators.files.stream_formats": ("FixedLengthFormat",),
+    "operators.files.reading": ("FileSource", "FixedLengthFormat", "ParquetInputFormat"),
     "operators.table.connector": ("register_connector", "register_format", "table_sink", "table_source"),
     "operators.basic": (
         "AggregateFunction", "BroadcastProcessFunction", "CoProcessFunction", "CollectSink", "CollectedResults",
         "CountedRecords", "CountingSink", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction",
         "KeyedProcessContext", "KeyedProcessFunction", "PrintSink", "ProcessContext", "ProcessFunction", "SinkOperator",
     ),
-    "operators.files.row_formats": ("CsvRowFormat", "JsonLinesRowFormat", "TextRowFormat"),
     "operators.log.consumer_groups": ("consumer_lag",),
     "operators.log.disk_log": ("DiskLog",),
     "operators.log.kafka_sink": ("KafkaSink",),

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 from zlib import crc32
 
-from operators.files.bucketing_names import IN_PROGRESS, PENDING
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.file_listing import is_hidden
+from operators.files.bucketing import IN_PROGRESS, PENDING, BucketingSink
+from operators.files.formats import is_hidden
 from operators.table.partition_commit import PartitionCommitterSpec
 from operators.table.staged_sink import StagedFileSink, StagingFinalizer
 from state_backends.files import FileSystem

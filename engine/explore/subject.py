@@ -22,8 +22,8 @@ from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.explore.case import Ranges
 from engine.explore.inputs import PrunedSource
 from engine.explore.outputs import FileOutput, Rows, announced, directory_in, output_of
-from operators.files.file_listing import list_files
-from operators.files.file_source import FileSource
+from operators.files.formats import list_files
+from operators.files.reading import FileSource
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
 from operators.log.log_source import LogSource

@@ -16,7 +16,7 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from operators.files.part_files import Format
+from operators.files.writing import Format
 from operators.table.commit_policies import CommitPolicy
 from operators.table.staging import (
     StagingCommitter,
@@ -89,7 +89,7 @@ class BatchOutputFormat:
         self._fs.make_dirs(self._staging)
 
     def write(self, subtask: int, records: Sequence[Any]) -> None:
-        """Write records of a task. Raises :class:`operators.files.part_files.RecordError`."""
+        """Write records of a task. Raises :class:`operators.files.writing.part_files.RecordError`."""
         self._writers[subtask].write(records)
 
     def close(self, subtask: int) -> None:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.elements.errors import ConfigurationError, StorageError, WeirError
-from operators.files.partition_path import extract_partition_spec
-from operators.files.path_inside import path_inside
+from operators.files.writing import extract_partition_spec, path_inside
 from operators.table.metastore import MemoryMetastore, Metastore, PartitionEntry, PathOf, Spec
 from state_backends.files import FileSystem
 

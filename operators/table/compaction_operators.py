@@ -1,8 +1,9 @@
 """Compaction of the small files of a table: operators around the machines of :mod:`operators.table.table_compaction`.
 
-A unit is compacted while the task handles its message: its files are merged (:mod:`operators.files.file_merging`) into
-a hidden file, which is fsynced, renamed and its directory fsynced. Only then may anything be deleted, so that at every
-instant all rows are in the directory, and readers see them once: the sources are hidden.
+A unit is compacted while the task handles its message: its files are merged
+(:mod:`operators.files.compaction.file_merging`) into a hidden file, which is fsynced, renamed and its directory
+fsynced. Only then may anything be deleted, so that at every instant all rows are in the directory, and readers see them
+once: the sources are hidden.
 """
 
 from __future__ import annotations
@@ -14,11 +15,8 @@ from collections.abc import Callable, Iterator
 from engine.elements.batch import Batch
 from engine.elements.errors import DataLossError, StorageError
 from engine.elements.operator import Operator
-from operators.files.file_merging import merge_of
-from operators.files.lost_files import report_lost_files
-from operators.files.part_files import Format
-from operators.files.path_inside import hidden_inside, path_inside
-from operators.files.unique_names import UniqueNames, attempt_of
+from operators.files.compaction import merge_of
+from operators.files.writing import Format, UniqueNames, attempt_of, hidden_inside, path_inside, report_lost_files
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import END_MARKER, END_OF_CHECKPOINT, FILE, UNIT, announcement, end_marker, unit
 from operators.table.table_compaction import (

@@ -20,10 +20,8 @@ from importlib import import_module
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
-from operators.files.file_sink import FileSink
-from operators.files.part_files import is_bulk
-from operators.files.partition_path import DEFAULT_PARTITION_NAME
-from operators.files.rolling_policies import TableRollingPolicy
+from operators.files.sinks import FileSink
+from operators.files.writing import DEFAULT_PARTITION_NAME, TableRollingPolicy, is_bulk
 from operators.table.commit_policies import CUSTOM, SUCCESS_FILE, CommitPolicy, commit_policies, policy_kinds
 from operators.table.connector_options import ConfigOption, Options
 from operators.table.factories import FormatFactory, TableDefinition

@@ -15,7 +15,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
-from operators.files.partition_path import PartitionPathError, partition_values
+from operators.files.writing import PartitionPathError, partition_values
 from operators.table.commit_policies import (
     CommitPolicy,
     PartitionCommitContext,

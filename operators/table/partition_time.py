@@ -20,7 +20,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from engine.elements.errors import ConfigurationError
-from operators.files.partition_path import DEFAULT_PARTITION_NAME
+from operators.files.writing import DEFAULT_PARTITION_NAME
 from operators.table.java_time import JavaTimePattern, PatternError, TextError
 
 _LENIENT = re.compile(

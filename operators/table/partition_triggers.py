@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError, StateError
-from operators.files.partition_path import DEFAULT_PARTITION_NAME, partition_values
+from operators.files.writing import DEFAULT_PARTITION_NAME, partition_values
 from operators.table.partition_time import (
     DefaultPartitionTimeExtractor,
     PartitionTimeError,

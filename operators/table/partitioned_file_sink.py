@@ -16,12 +16,16 @@ from typing import Any
 
 from engine.elements.errors import ConfigurationError, shorten
 from engine.elements.operator import Operator
-from operators.files.bucket_assigners import BucketAssigner
-from operators.files.file_merging import merge_of
-from operators.files.file_sink import FileSink
-from operators.files.part_files import Format, is_bulk
-from operators.files.partition_path import DEFAULT_PARTITION_NAME
-from operators.files.rolling_policies import RollingPolicy, TableRollingPolicy
+from operators.files.compaction import merge_of
+from operators.files.sinks import FileSink
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    BucketAssigner,
+    Format,
+    RollingPolicy,
+    TableRollingPolicy,
+    is_bulk,
+)
 from operators.table.compaction_operators import CompactCoordinatorSpec, CompactSpec
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
 from operators.table.partitioning import PartitionAssigner

@@ -1,6 +1,7 @@
 """Which partition a record belongs to, and what of it is written to the files.
 
-* A record is a dict; the values of its partition columns name the partition (:mod:`operators.files.partition_path`).
+* A record is a dict; the values of its partition columns name the partition
+  (:mod:`operators.files.writing.partition_names`).
 * The partition columns are left out of the files, for they are in the paths, as Hive and Flink have it; unless they are
   asked for.
 * A partition is looked at once, when its first record comes: what cannot be a directory, or names no time although time
@@ -16,9 +17,14 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from operators.files.bucket_assigners import BucketAssigner, BucketContext
-from operators.files.part_files import RecordError
-from operators.files.partition_path import DEFAULT_PARTITION_NAME, PartitionPathError, partition_directory
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    BucketAssigner,
+    BucketContext,
+    PartitionPathError,
+    RecordError,
+    partition_directory,
+)
 
 _MAX_KNOWN = 10_000
 _SCALARS = (str, int, float, decimal.Decimal, datetime.date, datetime.time)

@@ -29,12 +29,16 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
-from operators.files.file_listing import is_hidden
-from operators.files.file_sink import checked_format, read_committed
-from operators.files.lost_files import report_lost_files
-from operators.files.part_files import Format, RecordError, is_bulk
-from operators.files.partition_path import DEFAULT_PARTITION_NAME, escape_path_name
-from operators.files.row_formats import JsonLinesRowFormat
+from operators.files.formats import JsonLinesRowFormat, is_hidden
+from operators.files.sinks import checked_format, read_committed
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    Format,
+    RecordError,
+    escape_path_name,
+    is_bulk,
+    report_lost_files,
+)
 from operators.table.commit_policies import METASTORE, CommitPolicy, check_policies, open_policies
 from operators.table.partitioning import check_columns
 from operators.table.staging import (

@@ -27,9 +27,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError, StorageError
-from operators.files.file_listing import is_hidden
-from operators.files.partition_path import DEFAULT_PARTITION_NAME, extract_partition_spec, partition_directory
-from operators.files.path_inside import leads_out, path_inside
+from operators.files.formats import is_hidden
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    extract_partition_spec,
+    leads_out,
+    partition_directory,
+    path_inside,
+)
 from operators.table.commit_policies import METASTORE, CommitPolicy, PartitionCommitContext, commit_partition
 from state_backends.files import FileSystem
 

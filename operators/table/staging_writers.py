@@ -17,8 +17,16 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from operators.files.part_files import BulkWriter, Format, PartEncoder, RecordError, Rows
-from operators.files.partition_path import DEFAULT_PARTITION_NAME, PartitionPathError, partition_directory
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    BulkWriter,
+    Format,
+    PartEncoder,
+    PartitionPathError,
+    RecordError,
+    Rows,
+    partition_directory,
+)
 from operators.table.partitioning import check_columns, check_values, checked_default
 from operators.table.staging import StagedFile
 from state_backends.files import FileSystem, WritableFile

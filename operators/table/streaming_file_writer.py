@@ -22,10 +22,8 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
-from operators.files.bucket import BucketsListener, BucketState
-from operators.files.directory_reconciliation import DirectoryReconciliation, RestoredCounters
-from operators.files.file_sink_operator import FileSinkOperator
-from operators.files.part_files import RecordError
+from operators.files.sinks import FileSinkOperator
+from operators.files.writing import BucketsListener, BucketState, DirectoryReconciliation, RecordError, RestoredCounters
 from operators.table.partition_announcements import PartitionAnnouncements
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import Message, announcement, end_of_checkpoint, written_file

@@ -4,8 +4,8 @@
 * One coordinator gathers the files by the checkpoint that they belong to, which is what the message says: a barrier
   that does not align would let a later one's files come early. When all writers have committed a checkpoint, it packs
   the files of that and of all older ones, oldest first: per checkpoint and partition into bins of the target size
-  (:mod:`operators.files.bin_packing`), each of which is a *unit*. Units are numbered from 0 in each checkpoint, across
-  partitions. Behind them comes an end marker.
+  (:mod:`operators.files.compaction.bin_packing`), each of which is a *unit*. Units are numbered from 0 in each
+  checkpoint, across partitions. Behind them comes an end marker.
 * Every compactor gets all units; number *u* is for the one with subtask *u* modulo the parallelism.
 * A unit becomes ``compacted-{name}``, after its first file. If that is there, the unit was compacted before a failure.
   For this to be right the unit must consist of the same files again. So they are packed writer by writer, each one's in
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError
-from operators.files.bin_packing import pack
+from operators.files.compaction import pack
 from operators.table.partition_committer import END_OF_INPUT, TaskTracker
 from state_backends.base import list_of, path_below, positive, row, whole
 

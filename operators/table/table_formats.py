@@ -16,9 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, shorten
-from operators.files.file_formats import CsvFormat, JsonLinesFormat, LineError, LineParser, TextFormat
-from operators.files.parquet_source import ParquetInputFormat
-from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat, RowFormat, TextRowFormat
+from operators.files.formats import (
+    CsvFormat,
+    CsvRowFormat,
+    JsonLinesFormat,
+    JsonLinesRowFormat,
+    LineError,
+    LineParser,
+    RowFormat,
+    TextFormat,
+    TextRowFormat,
+)
+from operators.files.reading import ParquetInputFormat
 from operators.table.connector_options import ConfigOption, Options
 from operators.table.factories import Schema, TableDefinition
 
@@ -229,7 +238,7 @@ class ParquetTableFormat:
 
     def output_format(self, table: TableDefinition) -> Any:
         """See :class:`operators.table.factories.FormatFactory`."""
-        from operators.files.parquet_format import ParquetFormat
+        from operators.files.writing import ParquetFormat
 
         kinds = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool", "STRING": "string", "BYTES": "binary"}
         return ParquetFormat(
@@ -313,7 +322,7 @@ class CheckedRowFormat:
         self._rows, self._schema, self._prepared = rows, schema, prepared
 
     def encode(self, record: Any) -> str:
-        """See :class:`operators.files.row_formats.RowFormat`."""
+        """See :class:`operators.files.formats.row_formats.RowFormat`."""
         schema = self._schema
         if not isinstance(record, Mapping) or record.keys() != schema.keys():
             found = f"is {type(record).__name__}"

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.source import SourceContext, SplitReader
-from operators.files.file_source import FileSource
-from operators.files.file_splits import split_range
-from operators.files.partition_path import PartitionPathError, partition_values
+from operators.files.reading import FileSource, split_range
+from operators.files.writing import PartitionPathError, partition_values
 from operators.table.factories import TableDefinition
 from operators.table.table_formats import value_of_text
 
@@ -40,8 +39,8 @@ class TableFileSource(FileSource):
         self._table = table
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """See :class:`operators.files.file_source.FileSource`. Raises ``ConfigurationError`` when the path does not
-        name the partition."""
+        """See :class:`operators.files.reading.file_source.FileSource`. Raises ``ConfigurationError`` when the path does
+        not name the partition."""
         reader = super().open_split(split, position, context)
         if not self._table.partition_keys:
             return reader

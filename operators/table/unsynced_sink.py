@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.elements.operator import Operator, Output
-from operators.files.file_sink import FileSink
+from operators.files.sinks import FileSink
 from operators.table.partitioned_file_sink import WriterSpec
 from state_backends.files import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 

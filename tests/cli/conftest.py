@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli import main
-from operators.files.file_sink import read_committed
+from operators.files.sinks import read_committed
 from state_backends.files import LocalFileSystem
 from tests.house.project import ROOT
 

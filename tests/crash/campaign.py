@@ -26,7 +26,7 @@ from pathlib import Path
 
 from engine.cli.settings import places
 from engine.cli.verbs import resume, run
-from operators.files.file_sink import read_committed
+from operators.files.sinks import read_committed
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.crash import killed_job, stateful_job

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from operators.files.file_sink import read_committed
+from operators.files.sinks import read_committed
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import INCARNATION_FILE_NAME
 

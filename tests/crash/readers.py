@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from operators.files.bucketing_sink import read_bucketing_output
+from operators.files.bucketing import read_bucketing_output
 from operators.log.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.crash.sinks_job import COUNTS, LOG, METASTORE, SQLITE, TABLE, TOPIC, Row

@@ -36,7 +36,7 @@ from engine import (
     WatermarkStrategy,
 )
 from operators.databases import DatabaseSink
-from operators.files.compact_coordinator import CompactionStrategy
+from operators.files.compaction import CompactionStrategy
 
 SPLITS = 2
 KEYS = 40

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from engine.cli import main
 from engine.elements.errors import StorageError
-from operators.files.file_sink import read_committed
+from operators.files.sinks import read_committed
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage, FileStateHandle
 from tests.crash.stateful_job import expected_rows

@@ -13,7 +13,7 @@ from engine.explore.subject import Subject, World
 from engine.explore.swarm import Measure, Swarm, draw_case
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from operators.files.open_part_fence import RETRACTED
+from operators.files.writing import RETRACTED
 from tests.crash import event_job
 
 RECORDS = 90

@@ -12,10 +12,10 @@ from engine.explore.subject import Subject
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults
-from operators.files.file_formats import TextFormat
-from operators.files.file_sink import FileSink
-from operators.files.file_source import FileSource
-from operators.files.unique_names import attempt_of
+from operators.files.formats import TextFormat
+from operators.files.reading import FileSource
+from operators.files.sinks import FileSink
+from operators.files.writing import attempt_of
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 

@@ -14,8 +14,9 @@ from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults
-from operators.files.file_formats import TextFormat
-from operators.files.file_source import Assignment, FileSource
+from operators.files.formats import TextFormat
+from operators.files.reading import FileSource
+from operators.files.reading.file_source import Assignment
 
 LINES = sorted(repr(f"{name}{number}") for name in "abc" for number in range(6))
 

@@ -17,7 +17,7 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from operators.basic import CollectedResults
-from operators.files.file_sink import FileSink, read_committed
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

@@ -20,9 +20,9 @@ from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
-from operators.files.file_formats import TextFormat
-from operators.files.file_sink import FileSink
-from operators.files.file_source import FileSource
+from operators.files.formats import TextFormat
+from operators.files.reading import FileSource
+from operators.files.sinks import FileSink
 from state_backends.files import MemoryFileSystem
 from tests.house.project import PACKAGES, ROOT
 

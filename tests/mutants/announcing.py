@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from operators.files.compaction_operators import CompactorOperator
+from operators.files.sinks.compaction_operators import CompactorOperator
 from operators.table.partition_announcements import PartitionAnnouncements
 from operators.table.partition_committer import END_OF_INPUT as END_OF_PARTITIONS
 from operators.table.partition_committer import PartitionCommitter

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.runtime.job_manager import JobManager
 from operators.databases.memory_database import MemorySession
-from operators.files.open_part_fence import OpenPartFence
+from operators.files.writing import OpenPartFence
 from tests.mutants.mutant import replaced
 
 

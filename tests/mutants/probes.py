@@ -26,13 +26,10 @@ from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from operators.basic import CollectedResults, KeyedProcessFunction, KeyedProcessOperator
 from operators.databases import DatabaseError, MemoryDatabase, TableDescription, TransactionName
-from operators.files.bucket import BucketState
-from operators.files.compact_coordinator import CompactionStrategy
-from operators.files.compaction_operators import CompactorOperator
-from operators.files.file_sink import FileSink
-from operators.files.open_part_fence import OpenPartFence
-from operators.files.recoverable_writer import RecoverableWriter
-from operators.files.unique_names import UniqueNames
+from operators.files.compaction import CompactionStrategy
+from operators.files.sinks import FileSink
+from operators.files.sinks.compaction_operators import CompactorOperator
+from operators.files.writing import BucketState, OpenPartFence, RecoverableWriter, UniqueNames
 from operators.joins import Interval, IntervalJoinOperator, RegularJoinOperator
 from operators.sources import SequenceSource
 from operators.table.partition_announcements import PartitionAnnouncements

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from operators.databases.database_sink import DatabaseSinkOperator
-from operators.files.bucketing_parts import BucketingParts
-from operators.files.file_sink_operator import FileSinkOperator
-from operators.files.file_writer import FileWriter
-from operators.files.subtask_buckets import Buckets
+from operators.files.bucketing.parts import BucketingParts
+from operators.files.sinks import FileSinkOperator
+from operators.files.sinks.file_writer import FileWriter
+from operators.files.writing import Buckets
 from operators.log.log_sink import TransactionalLogSink
 from operators.table import staged_sink
 from operators.table.streaming_file_writer import StreamingFileWriterOperator

@@ -113,10 +113,10 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime.async_snapshot import AsyncSnapshot
     from engine.runtime.failover import Failover
     from operators.databases.database_sink import DatabaseSinkOperator
-    from operators.files.bucketing_parts import BucketingParts
-    from operators.files.file_sink_operator import FileSinkOperator
-    from operators.files.file_writer import FileWriter
-    from operators.files.subtask_buckets import Buckets
+    from operators.files.bucketing.parts import BucketingParts
+    from operators.files.sinks import FileSinkOperator
+    from operators.files.sinks.file_writer import FileWriter
+    from operators.files.writing import Buckets
     from operators.log.log_sink import TransactionalLogSink
     from operators.log.memory_transaction_log import MemoryTransactionLog
     from operators.sources import SourceOperator

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from operators.basic import KeyedBroadcastProcessOperator, KeyedCoProcessOperator, KeyedProcessOperator, aggregates
-from operators.files.file_sink import FileSink
+from operators.files.sinks import FileSink
 from operators.windows import (
     ContinuousEventTimeTrigger,
     EventTimeSessionWindows,

@@ -10,15 +10,13 @@ import pytest
 
 from engine.elements.batch import Batch
 from engine.elements.errors import StateError
-from operators.files.bucketing_journal import PartJournal
-from operators.files.bucketing_names import BucketingNames
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.compact_coordinator import CompactionStrategy
-from operators.files.compaction_operators import CompactorOperator
-from operators.files.file_committer import FileCommitter
-from operators.files.file_sink import FileSink
-from operators.files.recoverable_writer import RecoverableWriter
-from operators.files.row_formats import JsonLinesRowFormat
+from operators.files.bucketing import BucketingNames, BucketingSink
+from operators.files.bucketing.journal import PartJournal
+from operators.files.compaction import CompactionStrategy, FileCommitter
+from operators.files.formats import JsonLinesRowFormat
+from operators.files.sinks import FileSink
+from operators.files.sinks.compaction_operators import CompactorOperator
+from operators.files.writing import RecoverableWriter
 from operators.table.commit_policies import PartitionCommitContext, SuccessFilePolicy
 from operators.table.compaction_operators import CompactOperator
 from operators.table.partition_messages import unit

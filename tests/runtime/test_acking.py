@@ -23,7 +23,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution
 from operators.basic import CollectedResults, CollectSink
 from operators.databases import MemoryDatabase, UpsertSink
-from operators.files.file_sink import FileSink
+from operators.files.sinks import FileSink
 from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partitioned_file_sink import PartitionedFileSink

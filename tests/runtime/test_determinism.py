@@ -20,7 +20,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, Progress
 from operators.basic import CollectedResults
-from operators.files.file_sink import FileSink
+from operators.files.sinks import FileSink
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows

@@ -19,7 +19,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.job_manager import TaskKilledError
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
-from operators.files.file_sink import FileSink, read_committed
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import CollectionSource, SequenceSource
 from state_backends.files import MemoryFileSystem
 from tests.runtime.support import MS, US, Trace, every, execution, expected_counts, run, running_count

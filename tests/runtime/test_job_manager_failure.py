@@ -19,7 +19,7 @@ from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
-from operators.files.file_sink import FileSink, read_committed
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.cases import case

@@ -17,7 +17,7 @@ from engine.observe.events import CheckpointAborted, Send, TraceEvent
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
-from operators.files.file_sink import FileSink, read_committed
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError

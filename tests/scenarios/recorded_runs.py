@@ -16,7 +16,7 @@ from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage_directory import open_storage
-from operators.files.file_sink import FileSink, read_committed
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
 from state_backends.api import StateBackend

@@ -14,9 +14,9 @@ from engine.observe.events import CheckpointCompleted, TraceEvent
 from engine.report.verdict import judge_run
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.compact_coordinator import CompactionStrategy
-from operators.files.file_sink import FileSink
+from operators.files.bucketing import BucketingSink
+from operators.files.compaction import CompactionStrategy
+from operators.files.sinks import FileSink
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink
 from state_backends.files import MemoryFileSystem

@@ -21,13 +21,12 @@ from engine.runtime.storage_directory import open_storage
 from operators.basic import CollectedResults, CollectSink, CountedRecords, CountingSink
 from operators.columns import ColumnSource
 from operators.databases import DatabaseSink, MemoryDatabase
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.compact_coordinator import CompactionStrategy
-from operators.files.file_formats import TextFormat
-from operators.files.file_sink import FileSink
-from operators.files.file_source import FileSource
-from operators.files.rolling_policies import OnCheckpointRollingPolicy
-from operators.files.stream_formats import FixedLengthFormat
+from operators.files.bucketing import BucketingSink
+from operators.files.compaction import CompactionStrategy
+from operators.files.formats import TextFormat
+from operators.files.reading import FileSource, FixedLengthFormat
+from operators.files.sinks import FileSink
+from operators.files.writing import OnCheckpointRollingPolicy
 from operators.log.disk_log import DiskLog
 from operators.log.kafka_sink import KafkaSink
 from operators.log.log_sink import LogSink

@@ -16,7 +16,7 @@ from engine.explore.ledger.invariant import rows_of
 from engine.explore.subject import SinkInMemory
 from engine.report.units import format_count, plural
 from engine.report.verdict import Verdict
-from operators.files.file_sink import FileSink
+from operators.files.sinks import FileSink
 from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:

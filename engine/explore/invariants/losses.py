@@ -1,9 +1,9 @@
 """What a job itself reports as lost, and which output a report is about.
 
 A disk may hide or destroy a file that was written in time and still has to be committed. No sink can publish its rows
-then; a sink that says so is honest (:mod:`operators.files.lost_files`). So rows may be missing from the partition that
-a report names. They may not be there twice, nor be others, and every other partition must be whole. In return a report
-must be true: a disk that has done nothing wrong has lost no file.
+then; a sink that says so is honest (:mod:`operators.files.writing.lost_files`). So rows may be missing from the
+partition that a report names. They may not be there twice, nor be others, and every other partition must be whole. In
+return a report must be true: a disk that has done nothing wrong has lost no file.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ _KINDS: tuple[tuple[str, type[SinkRows]], ...] = (
     ("operators.table.partitioned_file_sink.WriterSpec", TableRows),
     ("operators.table.staged_sink.StagingWriters", StagingPass),
     ("operators.table.staged_sink.StagingFinalizer", Staged),
-    ("operators.files.file_sink.FileSink", Files),
-    ("operators.files.bucketing_sink.BucketingSink", Files),
+    ("operators.files.sinks.file_sink.FileSink", Files),
+    ("operators.files.bucketing.sink.BucketingSink", Files),
 )
 
 

@@ -7,9 +7,9 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from operators.files.bucketing_names import FINISHED, IN_PROGRESS, PENDING, VALID_LENGTH, BucketingNames
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.valid_length import read_valid_length
+from operators.files.bucketing import IN_PROGRESS, PENDING, BucketingNames, BucketingSink
+from operators.files.bucketing.names import FINISHED, VALID_LENGTH
+from operators.files.bucketing.valid_length import read_valid_length
 from state_backends.api import OperatorStateBackend
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields

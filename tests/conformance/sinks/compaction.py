@@ -6,23 +6,32 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.elements.batch import Batch
-from operators.files.bin_packing import pack
-from operators.files.compact_coordinator import CompactCoordinator, CompactionRequest, CompactionStrategy
-from operators.files.compactor import Compactor
-from operators.files.file_committer import CLEAN_UP, DELETE, PENDING, FileCommittable, FileCommitter
-from operators.files.file_writer import FileWriter
-from operators.files.part_files import PartEncoder
-from operators.files.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
-from operators.files.rolling_policies import (
+from operators.files.compaction import (
+    PENDING,
+    CompactCoordinator,
+    CompactionRequest,
+    CompactionStrategy,
+    Compactor,
+    FileCommittable,
+    FileCommitter,
+    pack,
+)
+from operators.files.compaction.file_committer import CLEAN_UP, DELETE
+from operators.files.formats import TextRowFormat
+from operators.files.sinks.file_writer import FileWriter
+from operators.files.writing import (
     CheckpointRollingPolicy,
     DefaultRollingPolicy,
     OnCheckpointRollingPolicy,
+    PartEncoder,
     PartFileInfo,
+    PendingFile,
+    RecoverableWriter,
+    ResumeHandle,
     RollingPolicy,
     TableRollingPolicy,
+    UniqueNames,
 )
-from operators.files.row_formats import TextRowFormat
-from operators.files.unique_names import UniqueNames
 from operators.transactions import CommitRequest
 from operators.transactions.committer_machine import commit_in_rounds
 from state_backends.files import MemoryFileSystem

@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.protocols.acking.acker import ACKER_BUCKETS
 from engine.protocols.acking.settings import DEFAULT_TIMEOUT_NS
 from engine.protocols.acking.spout import SPOUT_BUCKETS
-from operators.files.bucketing_sink import BucketingSink
-from operators.files.rolling_policies import DefaultRollingPolicy
+from operators.files.bucketing import BucketingSink
+from operators.files.writing import DefaultRollingPolicy
 from operators.table.filesystem_connector import FileSystemConnector
 from operators.transactions import CommitRules
 from operators.transactions.commit_rules import FLINK_1_15

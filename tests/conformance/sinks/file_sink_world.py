@@ -9,21 +9,24 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
-from operators.files.bucket import Bucket, BucketState, PartNames
-from operators.files.file_sink import DEFAULT_BUCKET_CHECK_INTERVAL_MS, DEFAULT_PART_PREFIX, DEFAULT_PART_SUFFIX
-from operators.files.part_files import Format, PartEncoder
-from operators.files.recoverable_writer import RecoverableWriter
-from operators.files.rolling_policies import (
+from operators.files.formats import TextRowFormat
+from operators.files.sinks.file_sink import DEFAULT_BUCKET_CHECK_INTERVAL_MS, DEFAULT_PART_PREFIX, DEFAULT_PART_SUFFIX
+from operators.files.writing import (
+    Bucket,
+    Buckets,
+    BucketState,
     CheckpointRollingPolicy,
     DefaultRollingPolicy,
+    Format,
     OnCheckpointRollingPolicy,
+    PartEncoder,
     PartFileInfo,
+    PartNames,
+    RecoverableWriter,
     RollingPolicy,
     TableRollingPolicy,
+    UniqueNames,
 )
-from operators.files.row_formats import TextRowFormat
-from operators.files.subtask_buckets import Buckets
-from operators.files.unique_names import UniqueNames
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 

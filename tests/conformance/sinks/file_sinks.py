@@ -8,19 +8,23 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
-from operators.files.bucket import Bucket, BucketState, PartNames, PartSettings
-from operators.files.bucket_assigners import BucketContext, DateTimeBucketAssigner
-from operators.files.file_writer import UniquePartNames
-from operators.files.part_files import PartEncoder
-from operators.files.recoverable_writer import (
+from operators.files.formats import TextRowFormat
+from operators.files.sinks.file_writer import UniquePartNames
+from operators.files.writing import (
+    Bucket,
+    BucketContext,
+    BucketState,
+    DateTimeBucketAssigner,
+    DefaultRollingPolicy,
+    PartEncoder,
+    PartNames,
+    PartSettings,
     PendingFile,
-    RecoverableStream,
     RecoverableWriter,
     ResumeHandle,
+    UniqueNames,
 )
-from operators.files.rolling_policies import DefaultRollingPolicy
-from operators.files.row_formats import TextRowFormat
-from operators.files.unique_names import UniqueNames
+from operators.files.writing.recoverable_writer import RecoverableStream
 from state_backends.files import FileSystem, MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.defaults import defaults

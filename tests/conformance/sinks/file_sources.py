@@ -12,13 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 from engine.elements.batch import Batch
-from operators.files.enumerated_source_operator import EnumeratedSourceOperator
-from operators.files.file_listing import list_files
-from operators.files.file_source import FileSource
-from operators.files.file_splits import FileSourceSplit, FileStatus, record_positions, split_id, splits_of
-from operators.files.split_assigner import SimpleSplitAssigner
-from operators.files.split_coordinator import SPLIT
-from operators.files.split_enumerator import (
+from operators.files.formats import list_files
+from operators.files.reading import FileSource, FixedLengthFormat
+from operators.files.reading.enumerated_source_operator import EnumeratedSourceOperator
+from operators.files.reading.split_assigner import SimpleSplitAssigner
+from operators.files.reading.split_coordinator import SPLIT
+from operators.files.reading.split_enumerator import (
     Assign,
     ContinuousFileSplitEnumerator,
     FileSplitEnumerator,
@@ -27,7 +26,7 @@ from operators.files.split_enumerator import (
     StaticFileSplitEnumerator,
     restored,
 )
-from operators.files.stream_formats import FixedLengthFormat
+from operators.files.reading.splits import FileSourceSplit, FileStatus, record_positions, split_id, splits_of
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.operators.harness import Harness

@@ -7,12 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, StateError
-from operators.files.partition_path import (
-    PartitionPathError,
-    extract_partition_spec,
-    generate_partition_path,
-    unescape_path_name,
-)
+from operators.files.writing import PartitionPathError, extract_partition_spec
+from operators.files.writing.partition_names import generate_partition_path, unescape_path_name
 from operators.table.commit_policies import (
     CommitPolicy,
     PartitionCommitContext,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
-from operators.files.row_formats import CsvRowFormat
+from operators.files.formats import CsvRowFormat
 from operators.table.batch_output_format import BatchOutputFormat
 from operators.table.commit_policies import CommitPolicy, commit_policies
 from operators.table.metastore import MemoryMetastore

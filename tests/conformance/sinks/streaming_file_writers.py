@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from operators.files.bucket_assigners import BucketAssigner, FunctionBucketAssigner
-from operators.files.partition_path import DEFAULT_PARTITION_NAME
+from operators.files.writing import DEFAULT_PARTITION_NAME, BucketAssigner, FunctionBucketAssigner
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import ANNOUNCEMENT

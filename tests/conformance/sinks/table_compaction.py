@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operators.files.row_formats import JsonLinesRowFormat
+from operators.files.formats import JsonLinesRowFormat
 from operators.table.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partition_messages import (
     ANNOUNCEMENT,

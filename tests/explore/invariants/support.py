@@ -13,7 +13,7 @@ from engine.explore.runner import CaseView, FinishedCase, run_case
 from engine.explore.subject import Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults, CollectSink
-from operators.files.file_sink import FileSink
+from operators.files.sinks import FileSink
 from operators.log.log_sink import LogSink
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy

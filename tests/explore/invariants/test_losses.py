@@ -16,16 +16,15 @@ from engine.explore.runner import FinishedCase, run_case
 from engine.explore.subject import Subject, World
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from operators.files.committing_file_sink import CommittingFileSink
-from operators.files.file_sink import FileSink
-from operators.files.lost_files import report_lost_files
-from operators.files.recoverable_writer import RecoverableWriter
+from operators.files.sinks import FileSink
+from operators.files.sinks.committing_file_sink import CommittingFileSink
+from operators.files.writing import RecoverableWriter, report_lost_files
 from operators.log.log_sink import LogSink
 from operators.sources import SequenceSource
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
 from tests.explore.invariants.support import found, healthy, usual
 
-REPORT = "operators.files.committing_file_sink.report_lost_files"
+REPORT = "operators.files.writing.lost_files.report_lost_files"
 
 MISSING = "missing:size */key=1/.*.inprogress.*#1"
 """A disk that says of a pending file, when it is to be committed, that it is not there."""

@@ -14,7 +14,7 @@ from engine.elements.errors import ConfigurationError, MalformedRecordError, Use
 from engine.graph.job import Job
 from engine.runtime.execution import JOB_MANAGER
 from operators.basic import CollectedResults
-from operators.files.file_sink import FileSink, read_committed
+from operators.files.sinks import FileSink, read_committed
 from operators.sources import CollectionSource, Pause
 from operators.table import factories
 from operators.table.commit_policies import SuccessFilePolicy
@@ -31,7 +31,7 @@ from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.table.staged_sink import StagedFileSink, StagingWriters
 from state_backends.files import FileSystem, MemoryFileSystem
 from tests.cases import crossed
-from tests.operators.files.test_file_source import file_system
+from tests.operators.files.reading.test_file_source import file_system
 from tests.operators.harness import Harness
 from tests.operators.sources.test_in_memory import SourceWorld, drain
 from tests.runtime.support import US, every, execution

@@ -6,18 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.files.partition_path import (
+from operators.files.writing import (
     DEFAULT_PARTITION_NAME,
     PartitionPathError,
     escape_path_name,
     extract_partition_spec,
-    generate_partition_path,
     partition_directory,
     partition_path,
     partition_values,
-    unescape_path_name,
 )
-from operators.files.partition_path import partition_path as public_partition_path
+from operators.files.writing import partition_path as public_partition_path
+from operators.files.writing.partition_names import generate_partition_path, unescape_path_name
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1)
 

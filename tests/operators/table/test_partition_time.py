@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.files.partition_path import DEFAULT_PARTITION_NAME
+from operators.files.writing import DEFAULT_PARTITION_NAME
 from operators.table.partition_time import (
     DefaultPartitionTimeExtractor,
     PartitionTimeError,

@@ -19,9 +19,8 @@ from engine.checkpoint.restore import NoRestart
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.cost import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.files.file_sink import read_committed
-from operators.files.parquet_format import ParquetFormat, read_committed_parquet
-from operators.files.rolling_policies import OnCheckpointRollingPolicy
+from operators.files.sinks import read_committed
+from operators.files.writing import OnCheckpointRollingPolicy, ParquetFormat, read_committed_parquet
 from operators.table.commit_policies import CommitPolicy, PartitionCommitContext, SuccessFilePolicy
 from operators.table.metastore import PathOf
 from operators.table.partition_commit import PartitionCommit

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
-from operators.files.bulk_formats import BulkTextFormat
-from operators.files.part_files import RecordError
-from operators.files.row_formats import CsvRowFormat, JsonLinesRowFormat
+from operators.files.formats import CsvRowFormat, JsonLinesRowFormat
+from operators.files.writing import BulkTextFormat, RecordError
 from operators.table.batch_output_format import BatchOutputFormat
 from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
 from operators.table.metastore import MemoryMetastore

@@ -8,8 +8,8 @@ import pytest
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from operators.files.file_sink import read_committed
-from operators.files.rolling_policies import DefaultRollingPolicy, OnCheckpointRollingPolicy
+from operators.files.sinks import read_committed
+from operators.files.writing import DefaultRollingPolicy, OnCheckpointRollingPolicy
 from operators.table.partition_announcements import PartitionAnnouncements
 from operators.table.partition_commit import PartitionCommit
 from operators.table.partition_committer import END_OF_INPUT

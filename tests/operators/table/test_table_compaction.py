@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError
-from operators.files.bulk_formats import BulkTextFormat
-from operators.files.file_sink import read_committed
-from operators.files.row_formats import JsonLinesRowFormat
+from operators.files.formats import JsonLinesRowFormat
+from operators.files.sinks import read_committed
+from operators.files.writing import BulkTextFormat
 from operators.table.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import announcement, end_marker, end_of_checkpoint, unit, written_file

@@ -1,0 +1,383 @@
+"""The parts of a bucketing sink, from their opening to their end (Flink: ``BucketingSink``).
+
+Rules, in the words of that sink:
+
+* A part is *in progress*, then *pending*, then *finished*: each step is a renaming.
+* A bucket has one part in progress. Before a record is written a new one is opened if there is none, if the present one
+  is *larger* than the batch size, or if it is *older* than the rollover interval. So a part exceeds the batch size by
+  one record at most.
+* A new part takes the next count for which there is neither a finished nor a pending nor an in-progress file. Counters
+  are in no checkpoint: the names in the directory are what protects those of other attempts.
+* A part that was not written to for *longer* than the threshold is closed, but only when somebody looks.
+* A snapshot notes how long each part in progress is (after a flush; here an fsync, and one of the directories), and
+  books what is pending under its id. When the checkpoint has completed, its pending parts are finished, and those of
+  all before it.
+* A restore from checkpoint ``n`` finishes what ``n`` says was pending. The part that was in progress becomes finished
+  too, cut to the length that ``n`` knows, whatever was written to it since and whatever it is called by now. Where
+  files cannot be cut, a file beside it says how much is valid. Nobody writes to it again. A file system may cut it
+  later (:mod:`operators.files.bucketing.late_truncation`): until then it keeps its name, and is in all snapshots.
+* Whatever else is in the directory stays: parts that were opened behind ``n`` and never finished are orphans for ever.
+
+Some things are done more carefully than there, so that a reader who looks at any moment, and a power failure at any
+moment, find nothing wrong: a part is cut (or its valid length written) *before* it is finished; the valid length
+appears whole or not at all, and is that of the checkpoint restored last; a part that is shorter is an error. And a part
+that is still in progress may have a writer who counts as dead and is not: where nothing keeps that one out (a lease, or
+a valid length), what becomes finished is a copy of what the checkpoint covers.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.elements.errors import StorageError
+from operators.files.bucketing.late_truncation import LateTruncations
+from operators.files.bucketing.names import BucketingNames
+from operators.files.bucketing.valid_length import has_valid_length, write_valid_length
+from operators.files.writing import path_inside
+from state_backends.base import list_of, number, optional, path_below, row, such_that, whole
+from state_backends.files import FileSystem, WritableFile
+
+_COPY_BYTES = 1 << 20
+
+BucketSnapshot = tuple[Any, ...]
+"""State of one bucket: its id, part in progress or ``None``, its valid length, times of the last write and of creation
+in ms, pending parts, pending parts of each checkpoint."""
+
+
+_NAMES = list_of(path_below)
+
+BUCKET_SNAPSHOT = such_that(
+    "a bucket with a length of its part if it has one",
+    row(path_below, optional(path_below), number, number, number, _NAMES, list_of(row(whole, _NAMES))),
+    lambda bucket: (bucket[1] is None) == (bucket[2] == -1) and bucket[2] >= -1,
+)
+"""Its shape."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    id: str
+    last_written_ms: int
+    counter: int = 0
+    part: str | None = None
+    """In progress; its final name."""
+    file: WritableFile | None = None
+    size_bytes: int = 0
+    created_ms: int = 0
+    pending: list[str] = field(default_factory=list)
+    pending_by_checkpoint: dict[int, list[str]] = field(default_factory=dict)
+    synced_bytes: int = 0
+
+    def snapshot(self) -> BucketSnapshot:
+        booked = [(known, list(parts)) for known, parts in sorted(self.pending_by_checkpoint.items())]
+        return (
+            self.id,
+            self.part,
+            self.size_bytes if self.part is not None else -1,
+            self.last_written_ms,
+            self.created_ms,
+            list(self.pending),
+            booked,
+        )
+
+
+class BucketingParts:
+    """All buckets of one subtask.
+
+    ``directory``         of the sink; buckets are below it;
+    ``batch_size_bytes``, ``rollover_interval_ms`` (``None`` = never), ``inactive_threshold_ms``  see the rules;
+    ``truncates``         whether files can be cut: asked at most once, when a restore has to know;
+    ``keeps_valid_length``  whether a restore leaves a valid length as it is that one from another checkpoint has
+                          written (as in Flink, where rows then appear twice);
+    ``late``              for a file system that cuts files later;
+    ``missing``           told of each part that a restore cannot find by any of its names.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        names: BucketingNames,
+        *,
+        subtask: int,
+        batch_size_bytes: int,
+        rollover_interval_ms: int | None,
+        inactive_threshold_ms: int,
+        truncates: Callable[[], bool],
+        keeps_valid_length: bool = False,
+        missing: Callable[[str], None],
+        late: LateTruncations | None = None,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._names = names
+        self._subtask = subtask
+        self._batch_size_bytes = batch_size_bytes
+        self._rollover_ms = rollover_interval_ms
+        self._threshold_ms = inactive_threshold_ms
+        self._truncates = truncates
+        self._can_truncate: bool | None = None
+        self._keeps_valid_length = keeps_valid_length
+        self._missing = missing
+        self._late = late
+        self._being_cut: dict[tuple[str, str], tuple[str, int]] = {}
+        """By bucket and part: the name that it still has, and its length in the end."""
+        self._buckets: dict[str, _Bucket] = {}
+        self._opened: list[tuple[str, str]] = []
+        self._changed: dict[str, None] = {}
+
+    # --- records ------------------------------------------------------------------------------------------
+
+    def write(self, bucket_id: str, data: bytes, row_ends: Callable[[], Sequence[int]], now_ms: int) -> None:
+        """Write rows to a bucket. ``data`` is all of them; ``row_ends`` is where in it each ends, and asked only if a
+        part might become too large."""
+        bucket = self._buckets.get(bucket_id)
+        if bucket is None:
+            bucket = self._buckets[bucket_id] = _Bucket(bucket_id, now_ms)
+        self._roll_if_due(bucket, now_ms)
+        if bucket.size_bytes + len(data) <= self._batch_size_bytes:
+            self._append(bucket, data)
+        else:
+            self._write_in_pieces(bucket, data, row_ends(), now_ms)
+        bucket.last_written_ms = now_ms
+
+    def _write_in_pieces(self, bucket: _Bucket, data: bytes, ends: Sequence[int], now_ms: int) -> None:
+        row = start = 0
+        while row < len(ends):
+            self._roll_if_due(bucket, now_ms)
+            # The first row that makes the part too large is the last one in it.
+            row = bisect_right(ends, start + self._batch_size_bytes - bucket.size_bytes, lo=row) + 1
+            stop = ends[min(row, len(ends)) - 1]
+            self._append(bucket, data[start:stop])
+            start = stop
+
+    def _append(self, bucket: _Bucket, data: bytes) -> None:
+        assert bucket.file is not None
+        bucket.file.write(data)
+        bucket.size_bytes += len(data)
+
+    def _roll_if_due(self, bucket: _Bucket, now_ms: int) -> None:
+        if (
+            bucket.file is None
+            or bucket.size_bytes > self._batch_size_bytes
+            or self._is_too_old(bucket, now_ms)
+        ):
+            self._close_part(bucket)
+            self._open_part(bucket, now_ms)
+
+    def _is_too_old(self, bucket: _Bucket, now_ms: int) -> bool:
+        return self._rollover_ms is not None and now_ms - bucket.created_ms > self._rollover_ms
+
+    def _open_part(self, bucket: _Bucket, now_ms: int) -> None:
+        fs, names = self._fs, self._names
+        directory = self._path(bucket.id)
+        fs.make_dirs(directory)
+        # A bucket may come back for the thousandth time: what is there already is asked for once, not file by file.
+        taken = frozenset(() if bucket.counter else fs.list_dir(directory))
+        while True:
+            part = names.part(self._subtask, bucket.counter)
+            bucket.counter += 1
+            worn = (part, names.pending(part), names.in_progress(part))
+            if taken.isdisjoint(worn) and not any(fs.exists(posixpath.join(directory, one)) for one in worn):
+                break
+        bucket.file = fs.open_write(posixpath.join(directory, names.in_progress(part)), exclusive=True)
+        bucket.part, bucket.size_bytes, bucket.synced_bytes, bucket.created_ms = part, 0, 0, now_ms
+        self._opened.append((bucket.id, part))
+        self._changed[bucket.id] = None
+
+    def _close_part(self, bucket: _Bucket) -> None:
+        part, file = bucket.part, bucket.file
+        if part is None or file is None:
+            return
+        file.fsync()
+        file.close()
+        bucket.part = bucket.file = None
+        bucket.size_bytes = 0
+        self._rename(bucket.id, self._names.in_progress(part), self._names.pending(part))
+        if not self._names.finishes_on_close:
+            bucket.pending.append(part)
+
+    def close_inactive(self, now_ms: int) -> None:
+        """Close the parts that nobody has written to for too long, and those that are too old."""
+        for bucket in self._buckets.values():
+            if now_ms - bucket.last_written_ms > self._threshold_ms or self._is_too_old(bucket, now_ms):
+                self._close_part(bucket)
+
+    def close_parts(self) -> None:
+        """Close all parts: they are pending."""
+        for bucket in self._buckets.values():
+            self._close_part(bucket)
+        self._sync_directories()
+
+    def abandon(self) -> None:
+        """Let go of the open files; nothing else happens."""
+        for bucket in self._buckets.values():
+            if bucket.file is not None:
+                bucket.file.close()
+                bucket.file = None
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: int) -> list[BucketSnapshot]:
+        """The state of all buckets; what is pending is now booked under ``checkpoint_id``."""
+        for bucket in self._buckets.values():
+            if bucket.file is not None and bucket.synced_bytes != bucket.size_bytes:
+                bucket.file.flush()
+                bucket.file.fsync()
+                bucket.synced_bytes = bucket.size_bytes
+            bucket.pending_by_checkpoint[checkpoint_id] = bucket.pending
+            bucket.pending = []
+        # Names before state: a checkpoint must not refer to a file that a crash can lose.
+        self._sync_directories()
+        being_cut: list[BucketSnapshot] = [
+            (bucket, part, length_bytes, 0, 0, [], [])
+            for (bucket, part), (_, length_bytes) in sorted(self._being_cut.items())
+        ]
+        return [*(bucket.snapshot() for _, bucket in sorted(self._buckets.items())), *being_cut]
+
+    def take_opened(self) -> list[tuple[str, str]]:
+        """Bucket and final name of each part that was opened since the last call."""
+        opened, self._opened = self._opened, []
+        return opened
+
+    def commit(self, checkpoint_id: int) -> None:
+        """Finish the pending parts of this checkpoint and of all before it; forget buckets of which nothing is left."""
+        for _, bucket in sorted(self._buckets.items()):
+            for known in sorted(one for one in bucket.pending_by_checkpoint if one <= checkpoint_id):
+                for part in bucket.pending_by_checkpoint[known]:
+                    if not self._finish(bucket.id, part):
+                        raise StorageError(
+                            f"{self._path(bucket.id, self._names.pending(part))} was to be finished as {part!r} but is"
+                            " gone\n  something else deletes files in the sink's directory"
+                        )
+                del bucket.pending_by_checkpoint[known]
+        self._sync_directories()
+        self._buckets = {
+            name: bucket
+            for name, bucket in self._buckets.items()
+            if bucket.file is not None or bucket.pending or bucket.pending_by_checkpoint
+        }
+
+    def _finish(self, bucket: str, part: str) -> bool:
+        """Finish a pending part unless that was done before; false when there is no such part at all."""
+        pending = self._names.pending(part)
+        if self._fs.exists(self._path(bucket, pending)):
+            self._rename(bucket, pending, part)
+            return True
+        return self._fs.exists(self._path(bucket, part))
+
+    # --- restore ------------------------------------------------------------------------------------------
+
+    def restore(self, buckets: Iterable[BucketSnapshot], now_ms: int = 0) -> None:
+        """Finish what these states say was in progress or pending, whoever has written it. Idempotent."""
+        for bucket, part, length_bytes, _, _, _, booked in buckets:
+            if part is not None:
+                self._restore_part(bucket, part, length_bytes, now_ms)
+            for _, parts in booked:
+                for pending in parts:
+                    if not self._finish(bucket, pending):
+                        self._missing(self._path(bucket, pending))
+        self._sync_directories()
+
+    def _restore_part(self, bucket: str, part: str, length_bytes: int, now_ms: int) -> None:
+        names, fs = self._names, self._fs
+        found = [
+            name for name in (names.pending(part), names.in_progress(part), part) if fs.exists(self._path(bucket, name))
+        ]
+        if self._can_truncate is None:
+            self._can_truncate = self._truncates()
+        if not found:
+            if self._can_truncate:
+                raise StorageError(
+                    f"{self._path(bucket, part)} was to be cut to {length_bytes} bytes but is gone, by all its names\n"
+                    "  something else deletes files in the sink's directory"
+                )
+            self._missing(self._path(bucket, part))
+            return
+        name = found[0]
+        path = self._path(bucket, name)
+        size_bytes = fs.size(path)
+        if size_bytes < length_bytes:
+            raise StorageError(
+                f"{path} has {size_bytes} bytes, but the checkpoint says that {length_bytes} were written\n"
+                "  something else has changed it, or its storage has lost data"
+            )
+        if not self._can_truncate:
+            self._mark_valid(bucket, part, length_bytes)
+        elif self._late is None and name == names.in_progress(part):
+            self._finish_copy(bucket, name, part, length_bytes)
+            return
+        elif size_bytes > length_bytes:
+            if self._late is None:
+                fs.truncate(path, length_bytes)
+            elif not self._late.begin(path, length_bytes, now_ms):
+                self._being_cut[bucket, part] = name, length_bytes
+                return
+        self._rename(bucket, name, part)
+
+    def _finish_copy(self, bucket: str, name: str, part: str, left: int) -> None:
+        fs, copied = self._fs, f".{part}.copied"
+        with (
+            fs.open_read(self._path(bucket, name)) as source,
+            fs.open_write(self._path(bucket, copied)) as target,
+        ):
+            while left:
+                data = source.read(min(left, _COPY_BYTES))
+                assert data, "the file ends before its end"
+                target.write(data)
+                left -= len(data)
+            target.fsync()
+        self._rename(bucket, copied, part)
+        # The new name before the old one goes: a crash must not take both.
+        self._sync_directories()
+        fs.delete(self._path(bucket, name))
+        self._changed[bucket] = None
+
+    @property
+    def is_cutting(self) -> bool:
+        """Whether restored parts are still being cut."""
+        return bool(self._being_cut)
+
+    def look_again(self, now_ms: int) -> bool:
+        """Finish the restored parts that are cut by now; whether all are. Raises ``StorageError`` when one takes too
+        long."""
+        late = self._late
+        assert late is not None, "nothing is cut later"
+        for (bucket, part), (name, _) in sorted(self._being_cut.items()):
+            if late.is_done(self._path(bucket, name), now_ms):
+                del self._being_cut[bucket, part]
+                self._rename(bucket, name, part)
+        self._sync_directories()
+        return not self._being_cut
+
+    def _mark_valid(self, bucket: str, part: str, length_bytes: int) -> None:
+        path = self._path(bucket, self._names.valid_length(part))
+        # It is there, and another one, when the job went back further than it ever did: behind the checkpoint that is
+        # restored now everything comes again.
+        if not (self._fs.exists(path) and (self._keeps_valid_length or has_valid_length(self._fs, path, length_bytes))):
+            write_valid_length(self._fs, path, length_bytes)
+
+    # --- files --------------------------------------------------------------------------------------------
+
+    def _path(self, *parts: str) -> str:
+        return path_inside(self._directory, *parts)
+
+    def _rename(self, bucket: str, source: str, target: str) -> None:
+        if source != target:
+            self._fs.rename(self._path(bucket, source), self._path(bucket, target))
+            self._changed[bucket] = None
+
+    def _sync_directories(self) -> None:
+        for bucket in sorted(self._changed):
+            self._fs.fsync_dir(self._path(bucket))
+        self._changed.clear()
+
+    def fingerprint(self) -> object:
+        """Everything that decides what is done next."""
+        known = tuple((*bucket.snapshot(), bucket.counter) for _, bucket in sorted(self._buckets.items()))
+        cutting = None if self._late is None else (self._late.fingerprint(), tuple(sorted(self._being_cut.items())))
+        return known, tuple(self._opened), cutting

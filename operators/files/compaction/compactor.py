@@ -1,0 +1,129 @@
+"""When files are compacted, and when that is told to the committer (Flink: ``CompactorOperator``,
+``CompactService``).
+
+Rules:
+
+* Requests are collected. A snapshot files what was collected under its checkpoint, and the notification of that, or of
+  a later one, submits it: files are read only when nothing can take them back.
+* Compaction is work beside the stream. What is done by then is handed to the committer ahead of the next barrier: per
+  request the compacted file, what was passed through, and the deletion of each source.
+* The state holds what was filed and what was submitted and not handed out. Submitted requests are submitted again by a
+  restore, whatever had become of them.
+* At the end of the input everything is compacted and handed out.
+* A compacted file is called ``compacted-{name}``, after the first of its sources without its leading dot. So it is the
+  same file if it is made again.
+
+So compacted data become visible one completed checkpoint later than data that is not compacted, at the least.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from operators.files.compaction.compact_coordinator import CompactionRequest, as_request
+from operators.files.compaction.file_committer import COMMITTABLE_SHAPE, PENDING, FileCommittable, delete
+from state_backends.base import list_of, number, path_below, row, such_that
+
+PREFIX = "compacted-"
+
+SUBMITTED = -1
+"""Stands for a checkpoint in the state, for requests that were submitted."""
+
+Compaction = Callable[[str, str, list[FileCommittable]], FileCommittable]
+"""``(bucket, target, sources) -> pending file``: makes one file of several, hidden until it is committed."""
+
+CompactorState = tuple[Any, ...]
+"""``(checkpoint, request)``"""
+
+
+_PENDING_FILE = such_that("a pending file", COMMITTABLE_SHAPE, lambda value: value[0] == PENDING)
+
+REQUEST_STATE = row(
+    such_that("a checkpoint", number, lambda known: known >= SUBMITTED),
+    row(path_below, list_of(_PENDING_FILE), list_of(COMMITTABLE_SHAPE)),
+)
+"""Its shape."""
+
+
+def compacted_path(source: str) -> str:
+    """The path of the file that ``source`` is the first part of."""
+    directory, name = posixpath.split(source)
+    return posixpath.join(directory, PREFIX + name.removeprefix("."))
+
+
+class Compactor:
+    """The requests of one subtask."""
+
+    def __init__(self) -> None:
+        self._collected: list[CompactionRequest] = []
+        self._filed: dict[int, list[CompactionRequest]] = {}
+        self._submitted: list[CompactionRequest] = []
+        self._results: list[list[FileCommittable]] = []
+        """Of the first requests that were submitted, in that order."""
+
+    def add(self, request: CompactionRequest) -> None:
+        """A request has come."""
+        self._collected.append(request)
+
+    def on_snapshot(self, checkpoint_id: int) -> list[CompactorState]:
+        """File what was collected; the state."""
+        if self._collected:
+            self._filed[checkpoint_id] = self._collected
+            self._collected = []
+        requests = [(known, one) for known, filed in sorted(self._filed.items()) for one in filed]
+        requests += [(SUBMITTED, one) for one in self._submitted]
+        return [(known, tuple(one)) for known, one in requests]
+
+    def on_notification(self, checkpoint_id: int) -> None:
+        """Submit what is filed under a checkpoint, and under all before."""
+        for known in sorted(known for known in self._filed if known <= checkpoint_id):
+            self._submitted += self._filed.pop(known)
+
+    def end_of_input(self) -> None:
+        """Nothing more will come: submit everything."""
+        for known in sorted(self._filed):
+            self._submitted += self._filed.pop(known)
+        self._submitted += self._collected
+        self._collected = []
+
+    def restore(self, state: Iterable[CompactorState]) -> None:
+        """Take over requests, and submit again what was."""
+        for known, request in state:
+            if known == SUBMITTED:
+                self._submitted.append(as_request(request))
+            else:
+                self._filed.setdefault(known, []).append(as_request(request))
+
+    # --- the work -----------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request was submitted that is not done."""
+        return len(self._results) < len(self._submitted)
+
+    def step(self, compact: Compaction) -> int:
+        """Do the next one, by ``compact``. Returns the size of its sources, in bytes."""
+        request = self._submitted[len(self._results)]
+        handed_out = list(request.passed_through)
+        size_bytes = 0
+        if request.files:
+            sources = [file[3] for file in request.files]
+            handed_out.insert(0, compact(request.bucket_id, compacted_path(sources[0]), request.files))
+            handed_out += [delete(request.bucket_id, source) for source in sources]
+            size_bytes = sum(file[4] for file in request.files)
+        self._results.append(handed_out)
+        return size_bytes
+
+    def take_results(self) -> list[FileCommittable]:
+        """What was done, for the committer; the requests are forgotten."""
+        taken = [one for result in self._results for one in result]
+        del self._submitted[: len(self._results)]
+        self._results = []
+        return taken
+
+    def fingerprint(self) -> object:
+        """All requests, and how many of them are done."""
+        return repr((self._collected, sorted(self._filed.items()), self._submitted)), len(self._results)
+

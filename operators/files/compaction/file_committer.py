@@ -1,0 +1,128 @@
+"""What the writer of a file sink hands to its committer, and what the committer does with it (Flink:
+``FileSinkCommittable``, ``FileCommitter``).
+
+Rules:
+
+* A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of a resume
+  handle that is outdated, and the *deletion* of a hidden file whose records are in another: it was compacted, or a
+  restore has set it aside.
+* Pending files are always committed leniently, so a committer may be asked again for what it has committed. One that
+  is neither pending nor committed is lost, and reported (:mod:`operators.files.writing.lost_files`).
+* A file that cannot be deleted is left; it is hidden. Nothing else may go wrong unnoticed.
+* Names are durable before the committer says that it is done: what it has done is forgotten with the next checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from engine.elements.errors import StorageError
+from operators.files.writing import PendingFile, ResumeHandle
+from operators.transactions import CommitRequest
+from state_backends.base import path_below, row, such_that, tagged, whole
+
+PENDING, CLEAN_UP, DELETE = "pending", "clean-up", "delete"
+"""The first field of a committable."""
+
+FileCommittable = tuple[Any, ...]
+"""``(PENDING | CLEAN_UP, bucket, temporary, target, size_bytes)`` or ``(DELETE, bucket, path)``; paths are relative to
+the sink's directory."""
+
+
+COMMITTABLE_SHAPE = such_that(
+    "a committable of files",
+    tagged(
+        {
+            PENDING: row(path_below, path_below, path_below, whole),
+            CLEAN_UP: row(path_below, path_below, path_below, whole),
+            DELETE: row(path_below, path_below),
+        }
+    ),
+    lambda value: value[0] in (PENDING, CLEAN_UP, DELETE),
+)
+
+
+def pending_file(bucket_id: str, file: PendingFile) -> FileCommittable:
+    """``file`` is to be made visible."""
+    return (PENDING, bucket_id, *file)
+
+
+def clean_up(bucket_id: str, handle: ResumeHandle) -> FileCommittable:
+    """Nobody will resume from ``handle`` once the checkpoint is complete that this goes with."""
+    return (CLEAN_UP, bucket_id, *handle)
+
+
+def delete(bucket_id: str, path: str) -> FileCommittable:
+    """What is in the hidden file ``path`` is in another one."""
+    return (DELETE, bucket_id, path)
+
+
+class CommittedFiles(Protocol):
+    """What the committer needs of a :class:`operators.files.writing.recoverable_writer.RecoverableWriter`."""
+
+    def commit_after_recovery(self, pending: PendingFile) -> bool:
+        """Make it visible, unless it is."""
+
+    def clean_up(self, handle: ResumeHandle) -> bool:
+        """Delete what it holds on to."""
+
+    def delete(self, relative: str) -> None:
+        """Delete a file."""
+
+    def sync_directories(self) -> None:
+        """Make all new and changed names durable."""
+
+
+class FileCommitter:
+    """Commits files below one directory. ``count``: gets names and amounts for metrics; ``lost``: the final names of
+    files that are gone, relative to it."""
+
+    def __init__(
+        self,
+        files: CommittedFiles,
+        count: Callable[[str, int], None] | None = None,
+        lost: Callable[[list[str]], None] | None = None,
+    ) -> None:
+        self._files = files
+        self._count = count
+        self._lost = lost
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """All of them; nothing is ever put off. Raises ``StorageError``."""
+        files = self._files
+        late: list[str] = []
+        gone: list[str] = []
+        for request in requests:
+            kind, _, *rest = request.committable
+            if kind == PENDING:
+                pending = PendingFile(*rest)
+                if not files.commit_after_recovery(pending):
+                    gone.append(pending.target)
+            elif kind == CLEAN_UP:
+                files.clean_up(ResumeHandle(*rest))
+            else:
+                assert kind == DELETE, request.committable
+                late += rest
+        files.sync_directories()
+        if gone and self._lost is not None:
+            self._lost(gone)
+        # After the names of what they were compacted into are durable: a crash must not take both.
+        for path in late:
+            self._delete(path)
+        if late:
+            # The next checkpoint asks for no deletion again, so a power cut after it must not bring the files back.
+            files.sync_directories()
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._files.delete(path)
+        except FileNotFoundError:
+            # Deleted before the failure.
+            pass
+        except (OSError, StorageError):
+            self._add("numCompactedFilesLeft")
+
+    def _add(self, name: str) -> None:
+        if self._count is not None:
+            self._count(name, 1)

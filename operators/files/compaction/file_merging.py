@@ -1,0 +1,59 @@
+"""One file made of several, as compaction does it (Flink: ``ConcatFileCompactor``, ``RecordWiseFileCompactor``).
+
+* Files of rows are joined end to end, and so are compressed ones: gzip, bzip2 and xz are read on behind the end of a
+  stream. The bytes are those of the sources, in their order.
+* Parquet files are read and written again, row group by row group, for each has a footer of its own.
+* Another bulk format is merged by its own method ``merge_files(contents, write)``, if it has one.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from engine.elements.errors import ConfigurationError
+from operators.files.writing import BulkTextFormat, Format, ParquetFormat, import_pyarrow, is_bulk
+
+Merge = Callable[[Iterable[bytes], Callable[[bytes], None]], None]
+"""``(contents, write)``: writes one file that holds what the others do, in their order."""
+
+
+def merge_of(format: Format) -> Merge:
+    """What merges files of ``format``.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` when nothing does.
+    """
+    if not is_bulk(format) or isinstance(format, BulkTextFormat):
+        return _concatenate
+    if isinstance(format, ParquetFormat):
+        return _Parquet(format).merge
+    merge: Merge | None = getattr(format, "merge_files", None)
+    if merge is None:
+        raise ConfigurationError(
+            f"files of {type(format).__name__} cannot be compacted: nobody knows how to merge them\n"
+            "  fix: give the format a method merge_files(contents, write), which writes one file that holds the records"
+            " of all, or leave compaction out"
+        )
+    return merge
+
+
+def _concatenate(contents: Iterable[bytes], write: Callable[[bytes], None]) -> None:
+    for content in contents:
+        write(content)
+
+
+class _Parquet:
+    def __init__(self, format: ParquetFormat) -> None:
+        self._format = format
+
+    def merge(self, contents: Iterable[bytes], write: Callable[[bytes], None]) -> None:
+        pyarrow: Any = import_pyarrow()
+        writer = self._format.open_writer(write)
+        for content in contents:
+            source = pyarrow.parquet.ParquetFile(io.BytesIO(content))
+            for rows in source.iter_batches(batch_size=self._format.row_group_rows):
+                at = 0
+                while at < rows.num_rows:
+                    at = writer.add(rows.cast(self._format.schema), at, rows.num_rows)
+        writer.finish()

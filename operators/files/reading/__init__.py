@@ -1,0 +1,18 @@
+"""Files as sources: ``file_source`` is what a job is given. ``splits`` are dealt out by ``split_enumerator`` and
+``split_coordinator``, read by ``enumerated_source_operator`` through ``line_reader``, ``stream_formats`` or
+``parquet_source``.
+"""
+
+from __future__ import annotations
+
+from operators.files.reading.file_source import FileSource
+from operators.files.reading.parquet_source import ParquetInputFormat
+from operators.files.reading.splits import split_range
+from operators.files.reading.stream_formats import FixedLengthFormat
+
+__all__ = [
+    "FileSource",
+    "FixedLengthFormat",
+    "ParquetInputFormat",
+    "split_range",
+]

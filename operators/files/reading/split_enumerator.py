@@ -1,0 +1,209 @@
+"""The enumerator of a file source: which reader gets which split, and which files have been seen. A pure machine.
+
+Rules (Flink: ``StaticFileSplitEnumerator``, ``ContinuousFileSplitEnumerator``)
+-------------------------------------------------------------------------------
+* Splits are pulled: a reader gets one when it asks for one, and none otherwise.
+* Bounded: a request of a reader that is not registered is ignored; one that finds no split left is answered with
+  *no more splits*.
+* Continuous: a request waits, one per reader, in the order of the first requests. Waiting readers are served by a
+  request and by a discovery pass; those that are gone meanwhile are passed over, and forgotten.
+* Continuous: a split is taken if its **path** was never seen; the paths of the first enumeration are seen. So of a file
+  found later only the first split is taken, and whoever discovers must make it one. A file that changes is not read
+  again.
+* Splits that come back from a reader are added at the end. Nobody is served by that alone: :meth:`serve` does it.
+* The checkpoint is what is not assigned, and the paths that were seen if the enumerator is continuous. What is assigned
+  and not finished is in the checkpoints of the readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from operators.files.reading.split_assigner import SimpleSplitAssigner, SplitAssigner
+from operators.files.reading.splits import FileSourceSplit
+
+
+class Assign(NamedTuple):
+    """Send a split to a reader."""
+
+    reader: int
+    split: FileSourceSplit
+
+
+class NoMoreSplits(NamedTuple):
+    """Tell a reader that it will never get another split."""
+
+    reader: int
+
+
+Instruction = Assign | NoMoreSplits
+
+
+class PendingSplits(NamedTuple):
+    """A checkpoint of an enumerator (Flink: ``PendingSplitsCheckpoint``). ``paths``: ``None`` if it is bounded."""
+
+    splits: tuple[FileSourceSplit, ...]
+    paths: tuple[str, ...] | None
+
+
+class StaticFileSplitEnumerator:
+    """Hands out the splits that it was made with, and then says that there are no more."""
+
+    def __init__(self, splits: Iterable[FileSourceSplit], assigner: SplitAssigner | None = None) -> None:
+        self._assigner: SplitAssigner = SimpleSplitAssigner() if assigner is None else assigner
+        self._assigner.add_splits(splits)
+        self._readers: dict[int, None] = {}
+
+    def register_reader(self, reader: int) -> None:
+        """A reader runs."""
+        self._readers[reader] = None
+
+    def unregister_reader(self, reader: int) -> None:
+        """A reader is gone."""
+        self._readers.pop(reader, None)
+
+    def request_split(self, reader: int) -> list[Instruction]:
+        """A reader wants a split."""
+        if reader not in self._readers:
+            return []
+        split = self._assigner.next_split()
+        return [NoMoreSplits(reader) if split is None else Assign(reader, split)]
+
+    def add_splits_back(self, splits: Iterable[FileSourceSplit]) -> None:
+        """A reader has failed that had been assigned these splits."""
+        self._assigner.add_splits(splits)
+
+    def serve(self) -> list[Instruction]:
+        """Nobody waits here."""
+        return []
+
+    def discover(self, splits: Iterable[FileSourceSplit]) -> list[Instruction]:
+        """No pass is due in a bounded source; what one finds counts for nothing."""
+        return []
+
+    def snapshot(self) -> PendingSplits:
+        """What is not assigned."""
+        return PendingSplits(tuple(self._assigner.remaining()), None)
+
+    def fingerprint(self) -> object:
+        """All that decides what it does next."""
+        return (tuple(self._assigner.remaining()), tuple(self._readers))
+
+
+class ContinuousFileSplitEnumerator:
+    """Hands out splits as long as files come. ``seen``: paths of which no split is taken any more."""
+
+    def __init__(
+        self,
+        splits: Iterable[FileSourceSplit],
+        seen: Iterable[str] = (),
+        assigner: SplitAssigner | None = None,
+    ) -> None:
+        self._assigner: SplitAssigner = SimpleSplitAssigner() if assigner is None else assigner
+        first = list(splits)
+        self._assigner.add_splits(first)
+        self._seen = dict.fromkeys([*seen, *(split.path for split in first)])
+        self._readers: dict[int, None] = {}
+        self._waiting: dict[int, None] = {}
+
+    def register_reader(self, reader: int) -> None:
+        """A reader runs."""
+        self._readers[reader] = None
+
+    def unregister_reader(self, reader: int) -> None:
+        """A reader is gone. Its request is passed over when its turn comes."""
+        self._readers.pop(reader, None)
+
+    def request_split(self, reader: int) -> list[Instruction]:
+        """A reader wants a split, and waits until there is one."""
+        self._waiting[reader] = None
+        return self.serve()
+
+    def add_splits_back(self, splits: Iterable[FileSourceSplit]) -> None:
+        """A reader has failed that had been assigned these splits."""
+        self._assigner.add_splits(splits)
+
+    def discover(self, splits: Iterable[FileSourceSplit]) -> list[Instruction]:
+        """A discovery pass has found these splits."""
+        for split in splits:
+            if split.path not in self._seen:
+                self._seen[split.path] = None
+                self._assigner.add_splits([split])
+        return self.serve()
+
+    def serve(self) -> list[Instruction]:
+        """Give splits to readers that wait, as far as there are any."""
+        served: list[Instruction] = []
+        for reader in list(self._waiting):
+            if reader in self._readers:
+                split = self._assigner.next_split()
+                if split is None:
+                    break
+                served.append(Assign(reader, split))
+            del self._waiting[reader]
+        return served
+
+    def snapshot(self) -> PendingSplits:
+        """What is not assigned, and all paths that were seen."""
+        return PendingSplits(tuple(self._assigner.remaining()), tuple(self._seen))
+
+    def fingerprint(self) -> object:
+        """All that decides what it does next."""
+        return (
+            tuple(self._assigner.remaining()),
+            tuple(self._seen),
+            tuple(self._readers),
+            tuple(self._waiting),
+        )
+
+
+FileSplitEnumerator = StaticFileSplitEnumerator | ContinuousFileSplitEnumerator
+
+
+def restored(state: PendingSplits, assigner: SplitAssigner | None = None) -> FileSplitEnumerator:
+    """The enumerator of a checkpoint, without readers: they register and ask anew."""
+    if state.paths is None:
+        return StaticFileSplitEnumerator(state.splits, assigner)
+    return ContinuousFileSplitEnumerator(state.splits, state.paths, assigner)
+
+
+class AssignmentTracker:
+    """What was assigned since which checkpoint, so that it can be taken back when a reader goes back to one (Flink:
+    ``SplitAssignmentTracker``)."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._assigned: dict[int, list[tuple[int, FileSourceSplit]]] = {}
+
+    def assigned(self, reader: int, split: FileSourceSplit) -> None:
+        """A split was sent to a reader."""
+        self._assigned.setdefault(reader, []).append((self._epoch, split))
+
+    def checkpoint(self, checkpoint_id: int) -> None:
+        """What is assigned from now on is in no checkpoint up to this one."""
+        self._epoch = checkpoint_id
+
+    def completed(self, checkpoint_id: int) -> None:
+        """What was assigned before this checkpoint is in the state of a reader for good."""
+        for reader, assigned in list(self._assigned.items()):
+            kept = [one for one in assigned if one[0] >= checkpoint_id]
+            if kept:
+                self._assigned[reader] = kept
+            else:
+                del self._assigned[reader]
+
+    def take_back(self, reader: int, checkpoint_id: int | None) -> list[FileSourceSplit]:
+        """What a reader loses that goes back to a checkpoint, or to its beginning, in the order of assignment."""
+        assigned = self._assigned.get(reader, [])
+        lost = [one for one in assigned if checkpoint_id is None or one[0] >= checkpoint_id]
+        kept = assigned[: len(assigned) - len(lost)]
+        if kept:
+            self._assigned[reader] = kept
+        else:
+            self._assigned.pop(reader, None)
+        return [split for _, split in lost]
+
+    def fingerprint(self) -> object:
+        """All that decides what is taken back."""
+        return (self._epoch, tuple((reader, tuple(splits)) for reader, splits in self._assigned.items()))

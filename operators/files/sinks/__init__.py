@@ -1,0 +1,15 @@
+"""The exactly-once file sink: ``file_sink`` is what a job is given; it is one operator (``file_sink_operator``) or
+several (``committing_file_sink`` with ``file_writer`` and ``compaction_operators``).
+"""
+
+from __future__ import annotations
+
+from operators.files.sinks.file_sink import FileSink, checked_format, read_committed
+from operators.files.sinks.file_sink_operator import FileSinkOperator
+
+__all__ = [
+    "FileSink",
+    "FileSinkOperator",
+    "checked_format",
+    "read_committed",
+]

@@ -1,0 +1,276 @@
+"""The file sink in several operators: writers, committers, and compaction between them (Flink: ``FileSink``).
+
+    FileSink(path, ...).with_committer()        writer -> committer
+    FileSink(path, ...).compacting(strategy)    writer -> compact coordinator -> compactor -> committer
+
+Readers see the same records as with one operator, in files of other names, ``{prefix}-{unique}-{counter}{suffix}``; and
+with compaction later, in larger files. Rules: :mod:`operators.files.sinks.file_writer` and
+:mod:`operators.files.compaction.file_committer`; for compaction :mod:`operators.files.compaction.compact_coordinator`
+and :mod:`operators.files.compaction.compactor`; for what becomes of files that failed attempts have left
+:mod:`operators.files.compaction.instance_reconciliation`.
+
+The state of the one-operator sink is understood: a job that turns to committers goes on with its open and its pending
+files, if the sink keeps its ``uid``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
+from engine.elements.errors import ConfigurationError
+from engine.elements.operator import OperatorContext
+from operators.files.compaction import (
+    COMMITTABLE_SHAPE,
+    INSTANCE_STATE,
+    PENDING,
+    CompactionStrategy,
+    FileCommitter,
+    InstanceReconciliation,
+    RestoredInstances,
+    delete,
+    merge_of,
+)
+from operators.files.sinks.compaction_operators import CompactCoordinatorOperator, CompactorOperator
+from operators.files.sinks.file_sink import FileSink
+from operators.files.sinks.file_writer import FileWriter
+from operators.files.writing import (
+    BUCKET_STATE,
+    COUNTER_STATE,
+    PART_COUNTERS,
+    BucketState,
+    DirectoryReconciliation,
+    EventRule,
+    PartEncoder,
+    RecordError,
+    RecoverableWriter,
+    RestoredCounters,
+    UniqueNames,
+    report_lost_files,
+    rolls_on_processing_time,
+    storage_problems,
+)
+from operators.transactions import (
+    CommitRequest,
+    Committer,
+    CommittingSink,
+    SinkPart,
+    SinkWriter,
+    WriteError,
+    part_options,
+)
+
+
+class CommittingFileSink(CommittingSink, FileSink):
+    """A file sink with committers. Made by :meth:`FileSink.with_committer` and :meth:`FileSink.compacting`.
+
+    ``spec``                    the sink as one operator;
+    ``compaction``              when files are compacted, ``None`` = never;
+    ``compaction_ns_per_byte``  virtual time that compaction takes.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` for a format whose files cannot be compacted.
+    """
+
+    name = FileSink.name
+    writer_state = "buckets"
+    writer_state_shape = staticmethod(BUCKET_STATE)
+    committable_shape = staticmethod(COMMITTABLE_SHAPE)
+
+    def __init__(
+        self, spec: FileSink, compaction: CompactionStrategy | None = None, compaction_ns_per_byte: int = 0
+    ) -> None:
+        vars(self).update(vars(spec))
+        if compaction is not None:
+            compaction.checked()
+            merge_of(self.format)
+        if type(compaction_ns_per_byte) is not int or compaction_ns_per_byte < 0:
+            raise ConfigurationError(
+                f"compaction_ns_per_byte is {compaction_ns_per_byte!r}; it must be a whole number from 0 on"
+            )
+        self.compaction = compaction
+        self.compaction_ns_per_byte = compaction_ns_per_byte
+
+    def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
+        """See :class:`CommittingSink`."""
+        return FileSinkWriter(self, context, restored)
+
+    def create_committer(self, context: OperatorContext) -> Committer:
+        """See :class:`CommittingSink`."""
+        names = UniqueNames(context.incarnation, context.attempt, context.subtask)
+        files = RecoverableWriter(
+            context.file_system(),
+            context.resolve_path(self.path),
+            names,
+            replaces=not context.checkpointing_enabled,
+        )
+
+        def lost(targets: list[str]) -> None:
+            report_lost_files(context, files.path(""), [files.path(target) for target in targets])
+
+        return _FileSinkCommitter(FileCommitter(files, context.metrics.count, lost), context.name, self.path)
+
+    def add_pre_commit(self, stream: Any, options: Any) -> Any:
+        """Compaction, if it is wanted."""
+        if self.compaction is None:
+            return stream
+        coordinator = SinkPart(f"{self.name}-compact-coordinator", lambda: CompactCoordinatorOperator(self))
+        compactor = SinkPart(f"{self.name}-compactor", lambda: CompactorOperator(self))
+        parallelism = {key: options[key] for key in ("parallelism", "max_parallelism") if options.get(key) is not None}
+        # Edges that reach the neighbours only: on the others barriers may overtake records.
+        requests = stream.rescale().via(coordinator, **part_options(options, "compact-coordinator"), parallelism=1)
+        return requests.rescale().via(compactor, **part_options(options, "compactor"), **parallelism)
+
+
+class _FileSinkCommitter:
+    """Names the sink in errors of the file system."""
+
+    def __init__(self, committer: FileCommitter, operator: str, path: str) -> None:
+        self._committer = committer
+        self._operator = operator
+        self._path = path
+
+    def commit(self, requests: Any) -> None:
+        checked: tuple[CommitRequest, ...] = tuple(requests)
+        with storage_problems(self._operator, self._path):
+            self._committer.commit(checked)
+
+
+class FileSinkWriter(SinkWriter):
+    """Writes the files of one subtask."""
+
+    def __init__(self, spec: CommittingFileSink, context: OperatorContext, restored: list[Any]) -> None:
+        self._spec = spec
+        self._context = context
+        self._encoder = PartEncoder(spec.format)
+        rule = EventRule(spec.rolling_policy)
+        self._shows_records = not rule.never and rule.size_limit_bytes is None
+        self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
+        self._watermark_ms = MIN_TIMESTAMP_MS
+        # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
+        attempt = (context.incarnation, context.attempt) if context.checkpointing_enabled else (0, 0)
+        self._names = UniqueNames(*attempt, context.subtask)
+        self._temporary_names = UniqueNames(context.incarnation, context.attempt, context.subtask)
+        self._files = RecoverableWriter(
+            context.file_system(),
+            context.resolve_path(spec.path),
+            self._temporary_names,
+            replaces=not context.checkpointing_enabled,
+            resumes=spec.resumes,
+        )
+        self._writer = FileWriter(
+            self._files,
+            self._encoder,
+            spec.rolling_policy,
+            self._names,
+            prefix=spec.prefix,
+            suffix=spec.suffix,
+            hidden=spec.compaction is not None,
+        )
+        self._instances = context.operator_backend().union_list_state("writers", INSTANCE_STATE)
+        states = [BucketState(*state) for state in restored]
+        self._directory = InstanceReconciliation(
+            self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
+        )
+        with self._storage_problems():
+            if context.checkpointing_enabled:
+                states = self._reconciled(states)
+            self._writer.initialize(states)
+            self._files.sync_directories()
+
+    def _reconciled(self, states: list[BucketState]) -> list[BucketState]:
+        directory, retracted = self._directory, self._clean_up_after_one_operator()
+        directory.clean_up(RestoredInstances(self._instances.get()))
+        fenced = directory.fence(states)
+        retracted += directory.retracted
+        # Before anything is handed out: a crash must not bring back what was taken out of sight.
+        self._files.sync_directories()
+        if retracted:
+            self._context.metrics.count("numCommittedFilesRetracted", retracted)
+        return fenced
+
+    def _clean_up_after_one_operator(self) -> int:
+        """What the sink in one operator has opened behind the checkpoint that it has left. How many visible files were
+        taken out of sight."""
+        context, spec, backend = self._context, self._spec, self._context.operator_backend()
+        if PART_COUNTERS not in backend.state_names():
+            return 0
+        counters = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
+        restored = RestoredCounters(counters.get())
+        # The next checkpoint is one of ours. Each subtask would carry all of it along, and the next read it from each.
+        counters.clear()
+        if not restored.by_subtask:
+            return 0
+        attempt = (context.incarnation, context.attempt)
+        earlier = DirectoryReconciliation(
+            self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
+        )
+        earlier.clean_up(restored)
+        return earlier.retracted
+
+    def open(self) -> None:
+        """The first periodic check."""
+        if rolls_on_processing_time(self._spec.rolling_policy):
+            context = self._context
+            context.register_processing_timer(context.processing_time_ms() + self._spec.bucket_check_interval_ms)
+
+    def write(self, batch: Batch) -> None:
+        """Each record to its bucket. Nothing of the batch is written if one cannot be."""
+        if not len(batch):
+            return
+        now_ms = self._context.processing_time_ms()
+        what = self._what_encodes
+        try:
+            rows = self._encoder.encode(batch)
+            what = "bucket function"
+            buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
+        except RecordError as error:
+            raise WriteError(what, error.record, error.cause) from error
+        records = batch.values if self._shows_records else None
+        with self._storage_problems():
+            if isinstance(buckets, str):
+                self._writer.write(buckets, rows, records, now_ms)
+            else:
+                self._writer.write_each(buckets, rows, records, now_ms)
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Bucket assigners may ask for it."""
+        self._watermark_ms = timestamp_ms
+
+    def on_processing_time(self, time_ms: int) -> None:
+        """The periodic check."""
+        with self._storage_problems():
+            self._writer.on_processing_time(self._context.processing_time_ms())
+        self.open()
+
+    def prepare_commit(self, end_of_input: bool) -> list[Any]:
+        """Files, then names, and then they are handed out; with each, what was set aside until it is visible."""
+        with self._storage_problems():
+            handed_out = self._writer.prepare_commit(flush=end_of_input)
+            self._files.sync_directories()
+        targets = [(bucket_id, rest[1]) for kind, bucket_id, *rest in handed_out if kind == PENDING]
+        set_aside = [
+            delete(bucket_id, path) for bucket_id, target in targets for path in self._directory.let_go(target)
+        ]
+        return [*set_aside, *handed_out]
+
+    def snapshot_state(self, checkpoint_id: int) -> list[Any]:
+        """Parts that are open, and the names that were given."""
+        context = self._context
+        with self._storage_problems():
+            # Whatever is open was opened before files were handed out, so its name is durable.
+            states = self._writer.snapshot()
+        in_use = [(bucket.unique, bucket.next_counter) for _, bucket in sorted(self._writer.active.items())]
+        given = (context.subtask, context.incarnation, context.attempt, self._names.given, in_use)
+        self._instances.update([given])
+        return [tuple(state) for state in states if state.in_progress is not None]
+
+    def close(self) -> None:
+        """Publishes nothing."""
+        self._writer.close()
+
+    def _storage_problems(self) -> Any:
+        return storage_problems(self._context.name, self._spec.path)
+
+    def fingerprint(self) -> object:
+        """Buckets, names given, and what else decides about files to come."""
+        return self._writer.fingerprint(), self._names.given, self._temporary_names.given, self._watermark_ms

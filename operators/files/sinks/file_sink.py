@@ -1,0 +1,188 @@
+"""The exactly-once file sink: records in buckets (Flink: ``StreamingFileSink``, and the one operator of ``FileSink``).
+
+Rules, in the words of that sink:
+
+* A record goes to the open part of its bucket, a hidden file. The rolling policy says when the part is closed: at every
+  checkpoint (the default), or by size, age and idle time. Closed parts are *pending*; pending files, and how far open
+  ones have been written, are in the state.
+* When checkpoint ``n`` has completed, the pending files of all checkpoints up to ``n`` are committed: renamed to
+  ``{prefix}-{subtask}-{counter}{suffix}``. Nothing becomes visible otherwise; ``close`` publishes nothing.
+* A restore from checkpoint ``n`` cuts the files that were open to where they were, and goes on writing them. It commits
+  the pending files in its state, leniently: some may be committed already.
+* After ``finish`` the rest goes with the last checkpoint. Without checkpointing ``finish`` commits at once; then a
+  failure can lose or repeat records.
+
+Beyond Flink, a restore brings the directory back to exactly what its checkpoint covers, also when the run went back to
+an older checkpoint because the newer was damaged: :mod:`operators.files.writing.directory_reconciliation`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.operator import Operator
+from operators.files.formats import JsonLinesRowFormat, is_hidden
+from operators.files.sinks.file_sink_operator import FileSinkOperator
+from operators.files.writing import (
+    BasePathBucketAssigner,
+    BucketAssigner,
+    Format,
+    FunctionBucketAssigner,
+    OnCheckpointRollingPolicy,
+    RollingPolicy,
+    check_rolling_policy,
+    is_bulk,
+    line_end_of,
+    split_lines,
+)
+from state_backends.files import FileSystem
+
+if TYPE_CHECKING:
+    from operators.files.compaction import CompactionStrategy
+    from operators.files.sinks.committing_file_sink import CommittingFileSink
+
+BucketFunction = Callable[[Any], str]
+
+DEFAULT_BUCKET_CHECK_INTERVAL_MS = 60_000
+DEFAULT_PART_PREFIX = "part"
+DEFAULT_PART_SUFFIX = ""
+
+
+class FileSink:
+    """Describes a file sink.
+
+    ``path``              the directory, relative to the output directory of the run;
+    ``format``            how records are written: a row format (JSON Lines unless given) or a bulk format;
+    ``bucket``            ``record -> sub-directory``, such as ``"day=2013-01-01"``; without one there is one bucket;
+    ``bucket_assigner``   in place of ``bucket``: ``DateTimeBucketAssigner()``, or one of your own;
+    ``prefix, suffix``    of part names: ``{prefix}-{subtask}-{counter}{suffix}``;
+    ``rolling_policy``    when parts are closed; by default at every checkpoint. ``DefaultRollingPolicy()`` keeps them
+                          open over checkpoints, which makes fewer and larger files;
+    ``bucket_check_interval_ms``  how often policies that go by time are asked, in ms of processing time;
+    ``resumes``           whether a restore goes on writing open parts. ``False`` commits them as the checkpoint has
+                          them, for file systems on which cutting a file or writing on is expensive.
+
+    Raises ``ConfigurationError`` for what cannot work.
+    """
+
+    name = "file-sink"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        format: Format | None = None,
+        bucket: BucketFunction | None = None,
+        bucket_assigner: BucketAssigner | None = None,
+        prefix: str = DEFAULT_PART_PREFIX,
+        suffix: str = DEFAULT_PART_SUFFIX,
+        rolling_policy: RollingPolicy | None = None,
+        bucket_check_interval_ms: int = DEFAULT_BUCKET_CHECK_INTERVAL_MS,
+        resumes: bool = True,
+    ) -> None:
+        _check_directory(path)
+        for what, text in (("prefix", prefix), ("suffix", suffix)):
+            if not isinstance(text, str):
+                raise ConfigurationError(f"{what} is {text!r}; it must be a text, as a part of file names")
+        if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
+            raise ConfigurationError(
+                f"part names would be {f'{prefix}-0-0{suffix}'!r}: a prefix must not be empty or start with '.' or"
+                " '_', and neither may contain '/'"
+            )
+        if type(bucket_check_interval_ms) is not int or bucket_check_interval_ms < 1:
+            raise ConfigurationError(
+                f"bucket_check_interval_ms is {bucket_check_interval_ms!r}; it must be a whole number of ms above 0"
+            )
+        self.path = path
+        self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
+        self.bucket = bucket
+        self.bucket_assigner = _assigner(bucket, bucket_assigner)
+        self.prefix = prefix
+        self.suffix = suffix
+        self.rolling_policy = check_rolling_policy(
+            OnCheckpointRollingPolicy() if rolling_policy is None else rolling_policy, bulk=is_bulk(self.format)
+        )
+        self.bucket_check_interval_ms = bucket_check_interval_ms
+        self.resumes = resumes
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return FileSinkOperator(self)
+
+    def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
+        """What readers see in the sink's directory: bucket -> rows, sorted."""
+        return read_committed(fs, directory, self.format)
+
+    def with_committer(self) -> CommittingFileSink:
+        """The same in two operators, writers and committers behind them (Flink: ``FileSink``)."""
+        from operators.files.sinks.committing_file_sink import CommittingFileSink
+
+        return CommittingFileSink(self)
+
+    def compacting(self, strategy: CompactionStrategy, *, compaction_ns_per_byte: int = 0) -> CommittingFileSink:
+        """The same with committers, and compaction of small files before readers see them.
+        ``compaction_ns_per_byte``: virtual time that it takes."""
+        from operators.files.compaction import CompactionStrategy
+        from operators.files.sinks.committing_file_sink import CommittingFileSink
+
+        if not isinstance(strategy, CompactionStrategy):
+            raise ConfigurationError(f"strategy is {shorten(strategy)}; it must be CompactionStrategy(...)")
+        return CommittingFileSink(self, strategy, compaction_ns_per_byte)
+
+
+def _check_directory(path: object) -> None:
+    if not isinstance(path, str) or not path:
+        raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
+
+
+def checked_format(format: Any) -> Any:
+    """``format``, if it can write. Raises :class:`ConfigurationError`."""
+    needed = ("encode_batch", "select", "open_writer") if is_bulk(format) else ("encode",)
+    for name in needed:
+        # A text has a method ``encode``, which is another one.
+        if not callable(getattr(format, name, None)) or isinstance(format, str):
+            raise ConfigurationError(
+                f"format is {shorten(format)}, which has no method {name} for records; use JsonLinesRowFormat(), "
+                "CsvRowFormat(), TextRowFormat(), BulkTextFormat(...) or ParquetFormat(...), or an object like them"
+            )
+    return format
+
+
+def _assigner(bucket: BucketFunction | None, assigner: BucketAssigner | None) -> BucketAssigner:
+    if bucket is not None and assigner is not None:
+        raise ConfigurationError("bucket and bucket_assigner both say where records go: give one of them")
+    if assigner is not None and not isinstance(assigner, BucketAssigner):
+        raise ConfigurationError(
+            f"bucket_assigner is {shorten(assigner)}; it must be a BucketAssigner, such as DateTimeBucketAssigner(). "
+            "A function of the record goes into bucket="
+        )
+    if assigner is not None:
+        return assigner
+    return BasePathBucketAssigner() if bucket is None else FunctionBucketAssigner(bucket)
+
+
+def read_committed(fs: FileSystem, path: str, format: Format | None = None) -> dict[str, list[str]]:
+    """The committed rows below ``path``: bucket -> its lines, sorted. Hidden files and directories are left
+    out.
+
+    ``format``: of the sink, if that is a bulk format.
+
+    Raises ``StorageError`` for a file that is torn.
+    """
+    buckets: dict[str, list[str]] = {}
+    prefix = path.rstrip("/") + "/"
+    for file in fs.walk_files(path):
+        relative = file.removeprefix(prefix)
+        if not any(map(is_hidden, relative.split("/"))):
+            buckets.setdefault(posixpath.dirname(relative), []).extend(_lines(file, fs.read_bytes(file), format))
+    return {bucket: sorted(lines) for bucket, lines in sorted(buckets.items())}
+
+
+def _lines(file: str, content: bytes, format: Format | None) -> list[str]:
+    if format is not None and is_bulk(format):
+        read: Callable[[str, bytes], list[str]] = getattr(format, "lines_of")  # noqa: B009
+        return read(file, content)
+    return split_lines(file, content, "\n" if format is None else line_end_of(format))

@@ -1,0 +1,211 @@
+"""The operator behind :class:`operators.files.sinks.file_sink.FileSink`: buckets, state, timers, and files that are
+durable when a checkpoint refers to them.
+
+What is decided here, and why:
+
+* At a restore: first the directory is brought back to what the checkpoint covers and this attempt gets copies of what
+  was open, then these names are made durable, and only then is anything committed. No visible file is ever cut.
+* At a snapshot: files first (each part is fsynced when it is closed or persisted), then the directories, then the
+  state. A checkpoint must not refer to what a crash can lose.
+* The periodic check runs only for policies that close parts by time. One jump of the clock is one check, not one for
+  each interval (Flink's timers register the next one from within).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
+from engine.elements.errors import StorageError
+from operators.basic import SinkOperator
+from operators.files.writing import (
+    BUCKET_STATE,
+    COUNTER_STATE,
+    PART_COUNTERS,
+    Buckets,
+    BucketsListener,
+    BucketState,
+    DirectoryReconciliation,
+    EventRule,
+    PartEncoder,
+    PartNames,
+    RecordError,
+    RecoverableWriter,
+    RestoredCounters,
+    UniqueNames,
+    counter_state,
+    report_lost_files,
+    rolls_on_processing_time,
+)
+
+if TYPE_CHECKING:
+    from operators.files.sinks.file_sink import FileSink
+
+
+class FileSinkOperator(SinkOperator):
+    """One subtask of a file sink."""
+
+    def __init__(self, spec: FileSink) -> None:
+        self._spec = spec
+        self._encoder = PartEncoder(spec.format)
+        rule = EventRule(spec.rolling_policy)
+        self._shows_records = not rule.never and rule.size_limit_bytes is None
+        self._checks_time = rolls_on_processing_time(spec.rolling_policy)
+        self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
+        self._buckets: Buckets | None = None
+        self._watermark_ms = MIN_TIMESTAMP_MS
+        self._finished = False
+
+    # --- restore ------------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        """Take over what the checkpoint covers, and nothing else."""
+        context, spec, backend = self.context, self._spec, self.context.operator_backend()
+        self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
+        self._writer = RecoverableWriter(
+            context.file_system(),
+            context.resolve_path(spec.path),
+            self._names,
+            # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
+            replaces=not context.checkpointing_enabled,
+            resumes=spec.resumes,
+        )
+        self._bucket_state = backend.list_state("buckets", BUCKET_STATE)
+        self._counter_state = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
+        counters = RestoredCounters(self._counter_state.get())
+        states = [BucketState(*state) for state in self._bucket_state.get()]
+        names = PartNames(spec.prefix, spec.suffix, context.subtask)
+        self._buckets = buckets = Buckets(self._writer, self._encoder, spec.rolling_policy, names, self._listener())
+        self._directory = DirectoryReconciliation(
+            self._writer,
+            spec.prefix,
+            spec.suffix,
+            context.subtask,
+            context.parallelism,
+            (context.incarnation, context.attempt),
+        )
+        with self._storage_errors():
+            if context.checkpointing_enabled:
+                self._reconcile(counters, states)
+                states = self._directory.fence(states)
+                self._writer.sync_directories()
+            gone = buckets.initialize(states, counters.by_subtask.values())
+            self._writer.sync_directories()
+        if self._directory.retracted:
+            context.metrics.count("numCommittedFilesRetracted", self._directory.retracted)
+        self._report_gone([self._writer.path(target) for target in gone])
+
+    def _report_gone(self, paths: list[str]) -> None:
+        """Files of the restored state are there by none of their names."""
+        report_lost_files(self.context, self._writer.path(""), paths)
+
+    def _listener(self) -> BucketsListener | None:
+        """Who is told what becomes of buckets; for subclasses."""
+        return None
+
+    def _reconcile(self, counters: RestoredCounters, states: list[BucketState]) -> None:
+        """Clean the directory up. Writers with more than parts in it do more."""
+        self._directory.clean_up(counters)
+        self._writer.sync_directories()
+
+    def open(self) -> None:
+        """The first periodic check."""
+        self._check_again()
+
+    def _check_again(self) -> None:
+        if self._checks_time:
+            context = self.context
+            context.register_processing_timer(context.processing_time_ms() + self._spec.bucket_check_interval_ms)
+
+    # --- records and time ---------------------------------------------------------------------------------
+
+    def process_batch(self, batch: Batch) -> None:
+        """Each record to its bucket. Nothing of the batch is written if one cannot be."""
+        assert not self._finished, "records after finish"
+        if not len(batch):
+            return
+        now_ms = self.context.processing_time_ms()
+        try:
+            what = self._what_encodes
+            rows = self._encoder.encode(batch)
+            what = "bucket function"
+            buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
+        except RecordError as error:
+            raise self.user_error(what, error.record, error.cause) from error.cause
+        records = batch.values if self._shows_records else None
+        with self._storage_errors():
+            if isinstance(buckets, str):
+                self._opened().write(buckets, rows, records, now_ms)
+            else:
+                self._opened().write_each(buckets, rows, records, now_ms)
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Bucket assigners may ask for it."""
+        self._watermark_ms = timestamp_ms
+
+    def on_processing_time(self, time_ms: int) -> None:
+        """The periodic check."""
+        if not self._finished:
+            with self._storage_errors():
+                self._opened().on_processing_time(self.context.processing_time_ms())
+            self._check_again()
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """Files, then names, then state."""
+        buckets = self._opened()
+        with self._storage_errors():
+            states = buckets.snapshot(checkpoint_id)
+            self._writer.sync_directories()
+        self._bucket_state.update([tuple(state) for state in states])
+        counters = counter_state(self.context.subtask, buckets.max_part_counter, buckets.active.values())
+        self._counter_state.update([counters])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Make visible what it covers."""
+        with self._storage_errors():
+            self._opened().commit_up_to(checkpoint_id)
+            self._writer.sync_directories()
+            self._directory.forget_committed()
+
+    def finish(self) -> None:
+        """Close the parts; the last checkpoint commits them, or nobody else will."""
+        self._finished = True
+        with self._storage_errors():
+            if self.context.checkpointing_enabled:
+                self._opened().close_all_parts()
+            else:
+                self._opened().commit_now()
+            self._writer.sync_directories()
+
+    def close(self) -> None:
+        """Publishes nothing."""
+        if self._buckets is not None:
+            self._buckets.close()
+
+    def abandon(self) -> None:
+        """Open files are let go of."""
+        self.close()
+
+    def _opened(self) -> Buckets:
+        assert self._buckets is not None, "used before its state was initialized"
+        return self._buckets
+
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self._spec.path
+            raise StorageError(
+                f"sink {self.context.name!r} cannot write {where}: {error.strerror or error}\n"
+                "  check that the directory exists, is writable and has space; then resume from the last checkpoint"
+            ) from error
+
+    def fingerprint(self) -> object:
+        """Buckets, names given and what else decides about files to come."""
+        buckets = None if self._buckets is None else self._buckets.fingerprint()
+        return buckets, self._names.given, self._finished, self._watermark_ms

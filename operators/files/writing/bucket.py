@@ -1,0 +1,272 @@
+"""One bucket of a file sink: its open part and its pending ones (Flink: ``Bucket`` of ``StreamingFileSink``).
+
+Naming: a final name is ``{prefix}-{subtask}-{counter}{suffix}``. Each bucket has its own next counter; a new or
+restored bucket starts at the greatest counter of its subtask. So two finished files never share a name, also when a
+bucket became inactive and appears again.
+
+Rules:
+
+* A record goes to the open part. If there is none, one is opened; if there is one, the rolling policy is asked first.
+  A closed part is pending for the next checkpoint.
+* A snapshot closes the open part if the policy says so, books what is pending under the checkpoint's id (nothing
+  pending books nothing), and persists the part that is still open. The state holds all of it, with everything booked
+  under ids that were not confirmed yet.
+* A confirmation commits what is booked under its id and all before, strictly. Resume handles of *earlier* ids are
+  outdated and cleaned up if the writer needs it; that of the confirmed one is still where a restore begins.
+* A restore resumes the open part, cut to its persisted length, with its time of creation, which counts as its last
+  update too; a writer that cannot resume commits it as it was persisted. Then everything booked is committed,
+  leniently.
+* Two restored buckets of one id become one: the open part of the later one is closed and becomes pending.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any, NamedTuple, Protocol
+
+from operators.files.writing.part_files import PartEncoder, PartFile, Rows
+from operators.files.writing.partition_names import partition_path
+from operators.files.writing.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
+from operators.files.writing.rolling_policies import EventRule, OnCheckpointRollingPolicy, RollingPolicy
+from state_backends.base import list_of, number, optional, path_below, row, whole
+
+__all__ = [
+    "Bucket", "BucketState", "BucketsListener", "OnCheckpointRollingPolicy", "PartNames", "PartSettings",
+    "check_bucket_id", "partition_path",
+]  # fmt: skip
+
+_RESTORED = -(2**63)
+"""Stands for the id of the checkpoint that a bucket was restored from: before all others."""
+
+
+def check_bucket_id(bucket: object) -> str:
+    """``bucket``, if it is a directory below the sink's that readers see. Raises ``TypeError``, ``ValueError``."""
+    if not isinstance(bucket, str):
+        raise TypeError(f"a bucket is a str, got {type(bucket).__name__} {bucket!r}")
+    for part in bucket.split("/") if bucket else ():
+        if part in ("", ".", "..") or part.startswith((".", "_")) or "\0" in part:
+            raise ValueError(
+                f"bucket {bucket!r} is no path below the sink's directory that readers see: parts must not be "
+                "empty, '..', or start with '.' or '_'"
+            )
+    try:
+        bucket.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(
+            f"bucket {bucket!r} has a lone surrogate at index {problem.start}, which stands in no path; clean it with"
+            " bucket.encode('utf-8', 'replace').decode()"
+        ) from None
+    return bucket
+
+
+class PartNames(NamedTuple):
+    """The final names of one subtask's parts."""
+
+    prefix: str
+    suffix: str
+    subtask: int
+
+    def target(self, bucket_id: str, counter: int) -> str:
+        """The path of part ``counter`` of a bucket, relative to the sink's directory."""
+        return posixpath.join(bucket_id, f"{self.prefix}-{self.subtask}-{counter}{self.suffix}")
+
+
+class BucketsListener(Protocol):
+    """Is told what becomes of buckets (Flink: ``BucketLifeCycleListener``, ``FileLifeCycleListener``)."""
+
+    def bucket_created(self, bucket_id: str) -> None:
+        """A record has come for a bucket that was not there. A restored bucket is not reported."""
+
+    def bucket_inactive(self, bucket_id: str) -> None:
+        """Everything in a bucket is committed and nothing is open: after a confirmation, or a restore."""
+
+    def part_opened(self, bucket_id: str, target: str) -> None:
+        """A part was begun, not resumed; ``target`` is its future path relative to the sink's directory."""
+
+
+class PartSettings:
+    """What all buckets of one subtask share."""
+
+    __slots__ = ("encoder", "event_rule", "listener", "names", "policy", "writer")
+
+    def __init__(
+        self,
+        writer: RecoverableWriter,
+        encoder: PartEncoder,
+        policy: RollingPolicy,
+        names: PartNames,
+        listener: BucketsListener | None = None,
+    ) -> None:
+        self.writer = writer
+        self.encoder = encoder
+        self.policy = policy
+        self.event_rule = EventRule(policy)
+        self.names = names
+        self.listener = listener
+
+
+class BucketState(NamedTuple):
+    """A bucket in the state, as plain values.
+
+    ``booked``       (checkpoint id, its pending files) in ascending order;
+    ``in_progress``  the open part and when it was created, in ms.
+    """
+
+    bucket_id: str
+    booked: list[tuple[int, list[tuple[str, str, int]]]]
+    in_progress: tuple[str, str, int, int] | None = None
+
+
+_FILE = row(path_below, path_below, whole)
+
+BUCKET_STATE = row(
+    path_below,
+    list_of(row(number, list_of(_FILE))),
+    more=(optional(row(path_below, path_below, whole, number)),),
+)
+"""The shape of a :class:`BucketState`. (In checkpoints of older versions buckets had no open parts.)"""
+
+
+class Bucket:
+    """One bucket of one subtask.
+
+    ``pending`` are files closed since the last snapshot, ``pending_by_checkpoint`` those of snapshots that
+    have not been confirmed yet.
+    """
+
+    __slots__ = (
+        "_persisted", "_settings", "id", "next_counter", "part", "pending", "pending_by_checkpoint",
+    )  # fmt: skip
+
+    def __init__(self, bucket_id: str, next_counter: int, settings: PartSettings) -> None:
+        self.id = bucket_id
+        self.next_counter = next_counter
+        self.part: PartFile | None = None
+        self.pending: list[PendingFile] = []
+        self.pending_by_checkpoint: dict[int, list[PendingFile]] = {}
+        self._settings = settings
+        self._persisted: dict[int, ResumeHandle] = {}
+        """By checkpoint, if the writer needs them cleaned up."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds anything that is not committed."""
+        return self.part is not None or bool(self.pending or self.pending_by_checkpoint)
+
+    # --- records ------------------------------------------------------------------------------------------
+
+    def write(self, rows: Rows, count: int, records: list[Any] | None, now_ms: int) -> None:
+        """Write ``count`` rows. ``records`` are what they were made of, for policies that want to see them."""
+        settings = self._settings
+        rule, at = settings.event_rule, 0
+        if rule.never:
+            while at < count:
+                at = (self.part or self._open_part(now_ms)).add(rows, at, count, now_ms)
+            return
+        limit, should_roll = rule.size_limit_bytes, settings.policy.should_roll_on_event
+        while at < count:
+            part = self.part
+            if limit is None:
+                assert records is not None, "the policy wants to see records"
+                if part is not None and should_roll(part, records[at]):
+                    self.close_part()
+                at = (self.part or self._open_part(now_ms)).add(rows, at, at + 1, now_ms)
+            else:
+                if part is not None and part.size_bytes > limit:
+                    self.close_part()
+                at = (self.part or self._open_part(now_ms)).add_up_to(limit, rows, at, count, now_ms)
+
+    def _open_part(self, now_ms: int) -> PartFile:
+        settings = self._settings
+        target = settings.names.target(self.id, self.next_counter)
+        self.part = settings.encoder.open(settings.writer.open(target), self.id, now_ms)
+        self.next_counter += 1
+        if settings.listener is not None:
+            settings.listener.part_opened(self.id, target)
+        return self.part
+
+    def close_part(self) -> None:
+        """Close the open part, if there is one; it is committed with the next completed checkpoint."""
+        if self.part is not None:
+            self.pending.append(self.part.close_for_commit())
+            self.part = None
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """The periodic check."""
+        if self.part is not None and self._settings.policy.should_roll_on_processing_time(self.part, now_ms):
+            self.close_part()
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def on_snapshot(self, checkpoint_id: int) -> BucketState:
+        """Book what is pending under ``checkpoint_id``; the state."""
+        part, policy = self.part, self._settings.policy
+        if part is not None and (policy.should_roll_on_checkpoint(part) or policy.rolls_on_every_checkpoint):
+            self.close_part()
+        if self.pending:
+            self.pending_by_checkpoint[checkpoint_id] = self.pending
+            self.pending = []
+        in_progress = None
+        if self.part is not None:
+            handle = self.part.persist()
+            in_progress = (*handle, self.part.created_at_ms)
+            if self._settings.writer.requires_cleanup():
+                self._persisted[checkpoint_id] = handle
+        booked = [(known, [(*file,) for file in files]) for known, files in self.booked()]
+        return BucketState(self.id, booked, in_progress)
+
+    def booked(self) -> list[tuple[int, list[PendingFile]]]:
+        """What is booked, by checkpoint, ascending."""
+        return sorted(self.pending_by_checkpoint.items())
+
+    def on_confirmed(self, checkpoint_id: int) -> None:
+        """Commit what is booked under all checkpoints up to ``checkpoint_id``, oldest first."""
+        writer = self._settings.writer
+        for known, _ in self.booked():
+            if known <= checkpoint_id:
+                for file in self.pending_by_checkpoint.pop(known):
+                    writer.recover_for_commit(file).commit()
+        for known in sorted(known for known in self._persisted if known < checkpoint_id):
+            writer.clean_up(self._persisted.pop(known))
+
+    # --- restore ------------------------------------------------------------------------------------------
+
+    def restore(self, state: BucketState) -> list[str]:
+        """Take over ``state``: resume or commit the open part, and commit everything booked. Returns the final names of
+        files that are neither pending nor committed."""
+        writer, pending = self._settings.writer, []
+        if state.in_progress is not None:
+            temporary, target, size_bytes, created_at_ms = state.in_progress
+            resumed = ResumeHandle(temporary, target, size_bytes)
+            if writer.supports_resume():
+                self.part = self._settings.encoder.open(writer.recover(resumed), self.id, created_at_ms)
+                if writer.requires_cleanup():
+                    self._persisted[_RESTORED] = resumed
+            else:
+                pending.append(resumed.as_pending())
+        pending += [PendingFile(*file) for _, files in state.booked for file in files]
+        return [file.target for file in pending if not writer.recover_for_commit(file).commit_after_recovery()]
+
+    def merge(self, later: Bucket) -> None:
+        """Take over the open part of another restored bucket of this id."""
+        assert not later.pending_by_checkpoint, "a restored bucket has committed what was booked"
+        later.close_part()
+        self.pending += later.pending
+        later.pending = []
+
+    def dispose(self) -> None:
+        """Close the open part without any promise."""
+        part, self.part = self.part, None
+        if part is not None:
+            part.dispose()
+
+    def fingerprint(self) -> object:
+        """Everything that it goes by."""
+        part = self.part
+        return (
+            self.id,
+            self.next_counter,
+            None if part is None else (part.stream.temporary, part.size_bytes, part.created_at_ms, part.last_update_ms),
+            tuple(self.pending),
+            tuple((known, tuple(files)) for known, files in self.booked()),
+        )

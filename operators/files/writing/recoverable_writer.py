@@ -1,0 +1,338 @@
+"""Files that become visible all at once, and not before they are told to (Flink: ``RecoverableWriter``).
+
+A file is written under a hidden name, closed and fsynced, and renamed when it is committed. What is needed
+to commit it, or to go on writing it after a crash, is a plain value that state can hold. Everything goes through the
+file-system port, and the order of calls is the protocol:
+
+    open hidden name -> write -> fsync file -> fsync directory -> the snapshot holds the file
+    the checkpoint is complete -> rename -> fsync directory
+
+The first directory fsync belongs to the snapshot: a checkpoint must not refer to a name that a crash can
+lose. Directories are fsynced together, by :meth:`RecoverableWriter.sync_directories`.
+
+Rules:
+
+* The hidden name is ``.{name}.inprogress.{unique}`` beside the target: two attempts at one target never meet on disk
+  before one is committed.
+* *Persist* makes everything written so far durable and gives a resume handle; writing goes on. *Close for commit* gives
+  a commit handle with the final length; writing afterwards is an error.
+* *Commit* is strict: the hidden file must be there with exactly the length of the handle.
+* *Commit after recovery* is lenient, for nobody knows how far the failed attempt came: a longer file is cut, a missing
+  one with a visible target is committed already, and with neither file there it was committed and taken away since. A
+  shorter one is an error on local file systems; Hadoop's writer commits it (``commits_short_files``).
+* *Recover* needs the hidden file with at least the length of the handle, cuts it there and appends. A file that was
+  committed meanwhile cannot be recovered.
+* A writer may be unable to resume, and may need outdated resume handles to be deleted (object stores do).
+
+Sources: ``RecoverableWriter``, ``LocalRecoverableWriter``, ``HadoopRecoverableWriter`` and their tests.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engine.elements.errors import StorageError
+from operators.files.writing.inner_paths import hidden_inside, path_inside
+from state_backends.files import FileSystem, WritableFile
+
+IN_PROGRESS = ".inprogress."
+"""Between the name of the target and the unique end of a hidden name."""
+
+_COPY_BYTES = 1 << 20
+
+
+class PendingFile(NamedTuple):
+    """A closed file waiting to be committed; paths are relative to the sink's directory."""
+
+    temporary: str
+    target: str
+    size_bytes: int
+
+
+class ResumeHandle(NamedTuple):
+    """A file that is being written, as it was when it was persisted; paths are relative to the sink's directory."""
+
+    temporary: str
+    target: str
+    size_bytes: int
+
+    def as_pending(self) -> PendingFile:
+        """The file with the length that was persisted, to be committed instead of resumed."""
+        return PendingFile(*self)
+
+
+class RecoverableStream:
+    """A file being written under its hidden name."""
+
+    __slots__ = ("_file", "_path", "size_bytes", "target", "temporary")
+
+    def __init__(self, file: WritableFile, path: str, temporary: str, target: str, size_bytes: int = 0) -> None:
+        self._file: WritableFile | None = file
+        self._path = path
+        self.temporary = temporary
+        self.target = target
+        self.size_bytes = size_bytes
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``. Raises ``StorageError`` once it was closed."""
+        self._opened().write(data)
+        self.size_bytes += len(data)
+
+    def persist(self) -> ResumeHandle:
+        """Make everything written so far durable, and say how to go on from here."""
+        self._opened().fsync()
+        return ResumeHandle(self.temporary, self.target, self.size_bytes)
+
+    def close_for_commit(self) -> PendingFile:
+        """Make the content durable and close; nothing can be written any more."""
+        file = self._opened()
+        file.fsync()
+        self.close()
+        return PendingFile(self.temporary, self.target, self.size_bytes)
+
+    def close(self) -> None:
+        """Close without any promise; the hidden file stays where it is. A second call does nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _opened(self) -> WritableFile:
+        if self._file is None:
+            raise StorageError(f"{self._path} is closed and cannot be written any more")
+        return self._file
+
+
+class RecoverableWriter:
+    """Opens, resumes and commits files below one directory.
+
+    ``unique``               gives the ends of hidden names, a new one with each call;
+    ``replaces``             a committed file takes the place of one that has its name, which is an error otherwise;
+    ``resumes``              whether a file can be written on after a crash; otherwise it is committed as it was;
+    ``commits_short_files``  see the rules.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        unique: Callable[[], str],
+        *,
+        replaces: bool = False,
+        resumes: bool = True,
+        commits_short_files: bool = False,
+    ) -> None:
+        self.fs = fs
+        self._directory = directory
+        self._unique = unique
+        self._replaces = replaces
+        self._resumes = resumes
+        self._commits_short_files = commits_short_files
+        self._changed: dict[str, None] = {}
+
+    # --- what it can do -----------------------------------------------------------------------------------
+
+    def supports_resume(self) -> bool:
+        """Whether :meth:`recover` can be asked."""
+        return self._resumes
+
+    def requires_cleanup(self) -> bool:
+        """Whether resume handles hold on to something that must be deleted when they are outdated. Here: no."""
+        return False
+
+    def clean_up(self, handle: ResumeHandle) -> bool:
+        """Delete what an outdated resume handle holds on to; whether there was anything."""
+        return False
+
+    # --- paths --------------------------------------------------------------------------------------------
+
+    def path(self, relative: str) -> str:
+        """The path of a file or bucket of the sink. Raises ``StateError`` when it would lead out of the directory."""
+        return path_inside(self._directory, relative)
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is such a file."""
+        return self.fs.exists(self.path(relative))
+
+    def size(self, relative: str) -> int:
+        """The size of a file, in bytes."""
+        return self.fs.size(self.path(relative))
+
+    def names_in(self, bucket_id: str) -> list[str]:
+        """The names in a bucket, sorted."""
+        return self.fs.list_dir(self.path(bucket_id)) if self.exists(bucket_id) else []
+
+    def files(self) -> list[str]:
+        """All files below the directory, sorted by path, relative to it."""
+        prefix = self._directory.rstrip("/") + "/"
+        return sorted(path.removeprefix(prefix) for path in self.fs.walk_files(self._directory))
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def open(self, target: str) -> RecoverableStream:
+        """Begin the file that will be ``target``.
+
+        Raises ``StorageError`` when that name is taken, unless files are replaced.
+        """
+        if not self._replaces and self.exists(target):
+            raise name_taken(self.path(target))
+        bucket, name = posixpath.split(target)
+        temporary = posixpath.join(bucket, f".{name}{IN_PROGRESS}{self._unique()}")
+        self.fs.make_dirs(self.path(bucket))
+        path = self.path(temporary)
+        file = self.fs.open_write(path)
+        self._changed[bucket] = None
+        return RecoverableStream(file, path, temporary, target)
+
+    def open_copy(self, source: str, handle: ResumeHandle) -> RecoverableStream:
+        """Begin the target of ``handle`` anew, under another hidden name, with what ``handle`` had of it.
+        ``source``: the file that begins with that.
+
+        Raises ``StorageError`` when it is shorter.
+        """
+        path, left = self.path(source), handle.size_bytes
+        self._check_whole(path, left)
+        stream = self.open(handle.target)
+        with self.fs.open_read(path) as file:
+            while left:
+                data = file.read(min(left, _COPY_BYTES))
+                assert data, "the file ends before its end"
+                stream.write(data)
+                left -= len(data)
+        return stream
+
+    def recover(self, handle: ResumeHandle) -> RecoverableStream:
+        """Cut the file of ``handle`` to its length and go on writing behind it.
+
+        Raises ``StorageError`` when it is gone or has become shorter.
+        """
+        assert self._resumes, "asked to resume a file by a writer that cannot"
+        temporary, target, size_bytes = handle
+        path = hidden_inside(self._directory, temporary)
+        if not self.fs.exists(path):
+            raise StorageError(
+                f"{path} was open in the restored checkpoint, with {size_bytes} bytes, but is gone\n"
+                f"  it has been committed as {target!r} since, or something else deletes files in the sink's directory"
+            )
+        if self._check_whole(path, size_bytes) > size_bytes:
+            self.fs.truncate(path, size_bytes)
+        return RecoverableStream(self.fs.open_append(path), path, temporary, target, size_bytes)
+
+    def _check_whole(self, path: str, size_bytes: int) -> int:
+        found_bytes = self.fs.size(path)
+        if found_bytes < size_bytes:
+            raise StorageError(
+                f"{path} had {size_bytes} bytes in the restored checkpoint but has {found_bytes}\n"
+                "  something else writes to files in the sink's directory"
+            )
+        return found_bytes
+
+    # --- committing ---------------------------------------------------------------------------------------
+
+    def recover_for_commit(self, pending: PendingFile) -> Commit:
+        """What commits ``pending``."""
+        return Commit(self, pending)
+
+    def commit(self, pending: PendingFile) -> None:
+        """Make ``pending`` visible. Strict: its hidden file must be there, whole, and its name free.
+
+        Raises ``StorageError``.
+        """
+        temporary, target, size_bytes = pending
+        path = self.path(temporary)
+        found_bytes = self._size_if_there(path)
+        if found_bytes is None:
+            raise StorageError(
+                f"{path} was to be committed as {target!r} but is gone\n"
+                "  something else deletes files in the sink's directory"
+            )
+        if found_bytes != size_bytes:
+            raise _wrong_size(path, target, size_bytes, found_bytes)
+        self._publish(temporary, target)
+
+    def commit_after_recovery(self, pending: PendingFile) -> bool:
+        """Make ``pending`` visible unless that was done before the failure. Lenient: false when neither
+        file is there (it was committed, and somebody has taken it away since).
+
+        Raises ``StorageError`` when the hidden file is too short or its name is taken.
+        """
+        temporary, target, size_bytes = pending
+        path = hidden_inside(self._directory, temporary)
+        found_bytes = self._size_if_there(path)
+        if found_bytes is None:
+            return self.exists(target)
+        if found_bytes > size_bytes:
+            self.fs.truncate(path, size_bytes)
+        elif found_bytes < size_bytes and not self._commits_short_files:
+            raise _wrong_size(path, target, size_bytes, found_bytes)
+        if not self._replaces and self._has_both_names(path, target):
+            self.fs.fsync_dir(posixpath.dirname(self.path(target)))
+            self.delete(temporary)
+        else:
+            self._publish(temporary, target)
+        return True
+
+    def _has_both_names(self, path: str, target: str) -> bool:
+        """Whether the file was committed, and a power cut has brought its hidden name back."""
+        return self.exists(target) and self.fs.read_bytes(self.path(target)) == self.fs.read_bytes(path)
+
+    def _size_if_there(self, path: str) -> int | None:
+        # One question instead of two: a commit may be of very many files.
+        try:
+            return self.fs.size(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _publish(self, temporary: str, target: str) -> None:
+        if not self._replaces and self.exists(target):
+            raise name_taken(self.path(target))
+        self.rename(temporary, target)
+
+    # --- names --------------------------------------------------------------------------------------------
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name in its directory, which is durable once directories are synced."""
+        self.fs.rename(self.path(source), self.path(target))
+        self._changed[posixpath.dirname(target)] = None
+
+    def delete(self, relative: str) -> None:
+        """Delete a hidden file that no state refers to; it is gone for good once directories are synced."""
+        self.fs.delete(hidden_inside(self._directory, relative))
+        self._changed[posixpath.dirname(relative)] = None
+
+    def sync_directories(self) -> None:
+        """Make all new and changed names durable."""
+        for bucket in sorted(self._changed):
+            self.fs.fsync_dir(self.path(bucket))
+        self._changed.clear()
+
+
+class Commit(NamedTuple):
+    """A file about to become visible (Flink: ``RecoverableFsDataOutputStream.Committer``)."""
+
+    writer: RecoverableWriter
+    pending: PendingFile
+
+    def commit(self) -> None:
+        """See :meth:`RecoverableWriter.commit`."""
+        self.writer.commit(self.pending)
+
+    def commit_after_recovery(self) -> bool:
+        """See :meth:`RecoverableWriter.commit_after_recovery`."""
+        return self.writer.commit_after_recovery(self.pending)
+
+
+def _wrong_size(path: str, target: str, size_bytes: int, found_bytes: int) -> StorageError:
+    return StorageError(
+        f"{path} was to be committed as {target!r} with {size_bytes} bytes but has {found_bytes}\n"
+        "  something else writes to files in the sink's directory"
+    )
+
+
+def name_taken(path: str) -> StorageError:
+    """The error for a final name that another run has used."""
+    return StorageError(
+        f"{path} exists already: this directory holds the output of another run\n"
+        "  choose an empty directory, or move the old output away; committed files are never overwritten"
+    )

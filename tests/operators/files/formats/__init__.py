@@ -1,0 +1,1 @@
+"""Tests of formats of text files."""

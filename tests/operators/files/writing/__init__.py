@@ -1,0 +1,1 @@
+"""Tests of files that become visible all at once."""
