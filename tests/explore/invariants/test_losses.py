@@ -24,7 +24,7 @@ from operators.sources import SequenceSource
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
 from tests.explore.invariants.support import found, healthy, usual
 
-REPORT = "operators.files.writing.lost_files.report_lost_files"
+REPORT = "operators.files.sinks.committing_file_sink.report_lost_files"
 
 MISSING = "missing:size */key=1/.*.inprogress.*#1"
 """A disk that says of a pending file, when it is to be committed, that it is not there."""
