@@ -250,7 +250,7 @@ def test_chains_of_older_versions_must_be_allowed() -> None:
     first.files.delete(posixpath.join(second.storage.job_dir, SHARED_DIRECTORIES_FILE_NAME))
     before = everything_in(first.files, first.storage.job_dir)
 
-    with pytest.raises(ForbiddenPathError, match=r"from state_backends\.file_places import allow") as refused:
+    with pytest.raises(ForbiddenPathError, match=r"from state_backends\.snapshots import allow") as refused:
         third.run()
     assert first.storage.job_dir in str(refused.value)
     assert not first.files.exists("/third")
