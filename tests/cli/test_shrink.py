@@ -13,7 +13,7 @@ from engine.cli.cases import load_subject
 from engine.explore.case import FIFO, Case
 from engine.explore.token import Token, parse_token
 from engine.faults.fault import parse_fault
-from tests.cli.conftest import Weir
+from tests.cli.conftest import Answer, Weir
 from tests.explore.failing_job import JOB_FILE
 from tests.house.project import ROOT
 
@@ -36,14 +36,16 @@ _SMALL = Case(
 )
 """The same, spelled out and nearly as small as it gets: there is little left to do."""
 
-PATIENT = ("--time", "10min")
-"""On a machine that has other things to do, shrinking takes longer than the usual ten seconds."""
-
 _HEALTHY = Case(scheduler=FIFO, config={**_SETTINGS, "mode": "aligned"}, faults=_CRASH)
 
 
 def _token(case: Case, promise: str = "exactly-once", job: str = "counts.py") -> str:
     return str(Token.of(load_subject(job, {"records": "12"}), case, promise=promise))
+
+
+def shrink(job: Weir, *arguments: str) -> Answer:
+    """`weir shrink`, which on a machine with other things to do takes longer than its usual ten seconds."""
+    return job("shrink", *arguments, "--time", "600s")
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def job(weir: Weir) -> Weir:
 
 def test_a_token_is_shrunk_and_reported(job: Weir) -> None:
     """A line with verdict and size, one with the command, then the story; the exit code says that it stands."""
-    answer = job("shrink", _token(_DRAWN), *PATIENT)
+    answer = shrink(job, _token(_DRAWN))
 
     assert answer.exit_code == 1
     first = answer.stdout.splitlines()[0]
@@ -67,10 +69,10 @@ def test_a_token_is_shrunk_and_reported(job: Weir) -> None:
 
 def test_the_token_of_the_shrunk_run_replays_it(job: Weir) -> None:
     """What the second line says to type makes the same violation, and shrinks to itself."""
-    answer = job("shrink", _token(_SMALL))
+    answer = shrink(job, _token(_SMALL))
     token = answer.stdout.splitlines()[1].split()[-1]
 
-    again = job("shrink", token)
+    again = shrink(job, token)
 
     assert again.exit_code == 1
     assert again.stdout.splitlines()[1].split()[-1] == token
@@ -79,7 +81,7 @@ def test_the_token_of_the_shrunk_run_replays_it(job: Weir) -> None:
 
 def test_the_files_are_written_and_can_be_shrunk_again(job: Weir) -> None:
     """`--out` leaves four files; the JSON one stands for the run, as does its directory."""
-    answer = job("shrink", _token(_SMALL), "--out", "failure")
+    answer = shrink(job, _token(_SMALL), "--out", "failure")
     names = sorted(path.name for path in (job.directory / "failure").iterdir())
 
     assert names == ["failure.html", "failure.json", "failure.txt", "test_regression.py"]
@@ -88,14 +90,14 @@ def test_the_files_are_written_and_can_be_shrunk_again(job: Weir) -> None:
     assert text.startswith(answer.stdout)
     assert "replay: weir replay failure/\n" in text
     for name in ("failure/failure.json", "failure"):
-        again = job("shrink", name)
+        again = shrink(job, name)
         assert again.exit_code == 1
         assert again.stdout.splitlines()[0] == text.splitlines()[0]
 
 
 def test_the_regression_test_that_is_written_runs(job: Weir) -> None:
     """pytest runs it where it was made: it fails, by the invariant that was violated."""
-    job("shrink", _token(_SMALL), "--out", "failure")
+    shrink(job, _token(_SMALL), "--out", "failure")
 
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "failure/test_regression.py"],
@@ -113,7 +115,7 @@ def test_the_regression_test_that_is_written_runs(job: Weir) -> None:
 
 def test_json_is_all_that_is_printed(job: Weir) -> None:
     """With `--json` standard output is the record of the failure, with every choice."""
-    recorded = job("shrink", _token(_SMALL), "--json").json()
+    recorded = shrink(job, _token(_SMALL), "--json").json()
 
     assert (recorded["format"], recorded["verdict"]) == ("weir-failure", "violated")
     assert recorded["size"] == {"records": 1, "faults": 1, "checkpoints": 1, "choices": 0, "savepoints": 0}
@@ -125,7 +127,7 @@ def test_a_run_that_does_not_fail_is_unknown(job: Weir) -> None:
     """There is nothing to shrink and nothing to compare: exit code 2."""
     token = _token(_HEALTHY)
 
-    assert job("shrink", token).exit_code == 2
+    assert shrink(job, token).exit_code == 2
     assert job("diff", token).exit_code == 2
 
 
@@ -133,13 +135,13 @@ def test_another_promise_can_be_asked_for(job: Weir) -> None:
     """Judged by what its mode promises, the run keeps it; judged by exactly-once, it does not."""
     token = _token(_SMALL, promise="at-least-once")
 
-    assert job("shrink", token).exit_code == 2
-    assert job("shrink", token, "--promise", "exactly-once").exit_code == 1
+    assert shrink(job, token).exit_code == 2
+    assert shrink(job, token, "--promise", "exactly-once").exit_code == 1
 
 
 def test_a_small_budget_is_kept_and_said(job: Weir) -> None:
     """With three runs nothing is minimal, and the report does not say so."""
-    answer = job("shrink", _token(_SMALL), "--runs", "3")
+    answer = shrink(job, _token(_SMALL), "--runs", "3")
 
     assert answer.exit_code == 1
     assert "not shown to be 1-minimal" in answer.stdout
@@ -147,7 +149,7 @@ def test_a_small_budget_is_kept_and_said(job: Weir) -> None:
 
 def test_the_nearest_passing_run_is_named(job: Weir) -> None:
     """One token: what makes the difference, and what passes besides."""
-    token = job("shrink", _token(_SMALL)).stdout.splitlines()[1].split()[-1]
+    token = shrink(job, _token(_SMALL)).stdout.splitlines()[1].split()[-1]
 
     answer = job("diff", token)
 
@@ -184,7 +186,7 @@ def test_runs_of_two_jobs_are_not_compared(job: Weir) -> None:
 @pytest.mark.parametrize("name", ["nowhere.json", "weir2.torn", "nonsense"])
 def test_what_stands_for_no_run_is_refused(job: Weir, name: str) -> None:
     """A missing file and a torn token are errors, not runs of something else."""
-    answer = job("shrink", name)
+    answer = shrink(job, name)
 
     assert answer.exit_code == 11
     assert "error:" in answer.stderr
@@ -192,12 +194,12 @@ def test_what_stands_for_no_run_is_refused(job: Weir, name: str) -> None:
 
 def test_a_failure_that_was_edited_is_refused(job: Weir) -> None:
     """What its file says to people is what its token says."""
-    job("shrink", _token(_SMALL), "--out", "failure")
+    shrink(job, _token(_SMALL), "--out", "failure")
     path = Path(job.directory / "failure" / "failure.json")
     recorded = json.loads(path.read_text())
     path.write_text(json.dumps({**recorded, "job_fingerprint": "0123456789abcdef"}))
 
-    answer = job("shrink", "failure/failure.json")
+    answer = shrink(job, "failure/failure.json")
 
     assert answer.exit_code == 11
     assert "its job_fingerprint is not that of its token" in answer.stderr
