@@ -28,7 +28,6 @@ from operators.windows import (
     SlidingEventTimeWindows,
 )
 from state_backends.files import MemoryFileSystem
-from tests.cases import crossed
 from tests.runtime.support import US, checked, every, execution, run
 
 END_MS = 10**9
@@ -164,9 +163,11 @@ def test_killed_again_and_again_every_record_counts_once(job: Callable[..., Job]
         assert found(results) == wanted, (target, number)
 
 
-@crossed(quick=3, job=JOBS, parallelism=[(1, 3), (3, 2), (2, 5)], mode=MODES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 5)])
+@pytest.mark.parametrize("job", JOBS)
 def test_restored_at_another_parallelism_every_record_counts_once(
-    job: Callable[..., Job], parallelism: tuple[int, int], mode: str
+    job: Callable[..., Job], before: int, after: int, mode: str
 ) -> None:
     """A job that died goes on from its checkpoint with more or fewer subtasks: state, timers and broadcast state."""
     files = MemoryFileSystem()
@@ -177,7 +178,6 @@ def test_restored_at_another_parallelism_every_record_counts_once(
         "file_system": files,
     }
     results = CollectedResults()
-    before, after = parallelism
     died = execution(job(results, before), kills=[("both", 45 * US)], restart=NoRestart(), **settings).run()
     assert died.state == "failed"
     assert died.checkpoints.completed > 0

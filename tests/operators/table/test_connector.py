@@ -30,7 +30,6 @@ from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink
 from operators.table.staged_sink import StagedFileSink, StagingWriters
 from state_backends.files import FileSystem, MemoryFileSystem
-from tests.cases import crossed
 from tests.operators.files.reading.test_file_source import file_system
 from tests.operators.harness import Harness
 from tests.operators.sources.test_in_memory import SourceWorld, drain
@@ -110,7 +109,8 @@ def test_text_is_one_column() -> None:
         table_source(table(format="text"), SCHEMA)
 
 
-@crossed(quick=2, at_us=range(3, 60, 9), format=["json", "parquet"])
+@pytest.mark.parametrize("at_us", range(3, 60, 9))
+@pytest.mark.parametrize("format", ["json", "parquet"])
 def test_rows_are_written_once_whoever_dies(format: str, at_us: int) -> None:
     """Into a partitioned table, whose partitions are committed with success files."""
     options = table(format=format) | PARTITIONED | {"sink.partition-commit.policy.kind": "success-file"}

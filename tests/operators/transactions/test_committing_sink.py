@@ -31,7 +31,6 @@ from operators.transactions.committables import committable
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator
 from operators.transactions.committing_sink import WriterOperator
 from state_backends.files import MemoryFileSystem
-from tests.cases import crossed
 from tests.operators.harness import Harness
 from tests.runtime.support import US, every, execution, run
 
@@ -178,7 +177,9 @@ def test_an_undisturbed_job_commits_everything_once(kind: str, mode: str) -> Non
         assert world.listed_names.keys() == world.rows.keys()
 
 
-@crossed(quick=2, kind=SINKS, mode=MODES, chain=[True, False])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", SINKS)
+@pytest.mark.parametrize("chain", [True, False])
 def test_a_killed_job_commits_everything_once(kind: str, mode: str, chain: bool) -> None:
     """Killed in turn at many instants, each operator; slow links keep committables under way for long."""
     tolerant = mode == "at-least-once"
