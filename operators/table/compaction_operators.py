@@ -134,7 +134,10 @@ class CompactOperator(Operator):
             directory = path_inside(self._directory, unit_.partition)
             target = path_inside(directory, unit_.target)
             sources = [hidden_inside(directory, name) for name in unit_.names]
-            if not self._fs.exists(target) and self._check_sources(sources, target):
+            if self._fs.exists(target):
+                # The attempt that renamed it may have died before it could make the name durable.
+                self._fs.fsync_dir(directory)
+            elif self._check_sources(sources, target):
                 self._write(directory, unit_.target, sources)
                 self.context.metrics.count("numFilesCompacted", len(sources))
         except OSError as error:

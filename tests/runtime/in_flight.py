@@ -50,7 +50,7 @@ class TriggerAt:
 
     def strike(self, _payload: None = None) -> None:
         """Ask, whatever attempt it is by now (kernel event)."""
-        self._manager.records_interval_over(self._manager.deployment)
+        self._manager.records_interval_over(self._manager.job.deployment)
 
 
 @dataclass

@@ -137,12 +137,15 @@ def test_pending_checkpoints_die_with_the_region() -> None:
 
 def test_what_is_triggered_while_a_region_is_down_fails() -> None:
     """Not all required tasks run: no id is consumed, and it counts as triggered and failed."""
+    trace = Trace()
     made = execution(
-        two_jobs([]), kills=[("count-a", 10 * US)], restart=FixedDelayRestart(None, 30 * US), **SETTINGS
+        two_jobs([]),
+        kills=[("count-a", 10 * US)],
+        restart=FixedDelayRestart(None, 30 * US),
+        instruments=[trace],
+        **SETTINGS,
     )
     made.savepoint(20 * US, "/saved")
-    trace = Trace()
-    made.manager.instrument = trace
     result = checked(made).raise_on_failure()
 
     assert result.savepoints[0].error == "not all required tasks are running"

@@ -162,7 +162,7 @@ class _Trigger:
 
     def strike(self, _payload: object) -> None:
         """Ask, whatever attempt it is by now."""
-        self._manager.records_interval_over(self._manager.attempt)
+        self._manager.records_interval_over(self._manager.job.deployment)
 
 
 class Told:

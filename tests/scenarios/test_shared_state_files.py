@@ -56,7 +56,6 @@ def test_a_resumed_run_builds_on_the_shared_files_that_are_there(name: str) -> N
         first.files.make_dirs(posixpath.dirname(stray))
         with first.files.open_write(stray) as file:
             file.write(b"left by a crash")
-    second = go_on(first, name, restore=True, incarnation=2)
     seen: set[str] = set()
 
     def look(event: Any) -> None:
@@ -64,7 +63,7 @@ def test_a_resumed_run_builds_on_the_shared_files_that_are_there(name: str) -> N
             assert not any(first.files.exists(stray) for stray in strays)
             seen.update(*check_live_files(first.files, first.storage, is_over=False).values())
 
-    second.execution._instrument = second.execution.manager.instrument = look
+    second = go_on(first, name, restore=True, incarnation=2, instruments=[look])
     second.run()
 
     assert seen & inherited

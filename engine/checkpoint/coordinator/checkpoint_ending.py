@@ -82,7 +82,7 @@ class CheckpointEnding:
         self._failures.on_completed(checkpoint_id)
         path = None if pointer is None else str(pointer)
         self._statistics.on_completed(checkpoint_id, now_ns, external_path=path)
-        # Of savepoints, too: the pause counts from any completion (Flink: the same).
+        # Of savepoints, too: the pause counts from any completion (test_the_pause_counts_from_a_savepoint_too).
         self.last_completion_ns = now_ns
         if pending.request.label is not None:
             out.append(RequestCompleted(pending.request.label, checkpoint_id))

@@ -260,7 +260,7 @@ class CheckpointCoordinator:
         return _finished(out)
 
     def _close_if_over(self, out: Out) -> None:
-        # Not before the outcome of a metadata file is known: it decides what is retained.
+        # Not before the outcome of a metadata file is known (test_shutdown_waits_for_the_metadata_being_written).
         if self._job_status is not None and self.pending.finalizing_id is None:
             self.retained.close(self.config.retention, self._job_status, out)
 

@@ -182,7 +182,8 @@ class RetainedCheckpoints:
             self._durable.pop(checkpoint_id, None)
             self._deletions.begin(DiscardCheckpoint(checkpoint_id), out)
         if unused.handles:
-            # After the checkpoints that used them: a crash in between leaves files too many, not a checkpoint without.
+            # After the checkpoints that used them: a crash in between leaves files too many, not a checkpoint without
+            # (test_shared_files_are_deleted_after_everything_else).
             out.append(DiscardSharedState(unused.handles))
 
     def validate(self, *, is_closed: bool) -> None:

@@ -53,13 +53,14 @@ class PeriodicSchedule:
         if interval_ns is None:
             self._planned_ns = None
         else:
-            # From the planned time, not from now: a late timer must not shift all later ones.
+            # From the planned time, not from now: a late timer must not shift all later ones
+            # (test_first_firing_comes_after_one_interval_and_firings_do_not_drift).
             self._arm(self._planned_ns + interval_ns, out)
         return True
 
     def postpone(self, at_ns: int, out: Out) -> None:
         """A request came too early after a completion: fire at ``at_ns`` instead."""
-        # With an interval in records there is no timer to be moved.
+        # With an interval in records there is no timer to be moved (test_pause_without_a_timer_arms_none).
         if self.is_running and self._usual_ns is not None:
             self._arm(at_ns, out)
 
@@ -72,7 +73,8 @@ class PeriodicSchedule:
         interval_ns = self._interval_ns
         if interval_ns is not None and self.is_running:
             at_ns = now_ns + interval_ns
-            # Never later: sources that change their minds often would put off checkpoints for ever.
+            # Never later: sources that change often would put off checkpoints for ever
+            # (test_a_backlog_slows_the_schedule_down).
             if self._planned_ns is None or at_ns < self._planned_ns:
                 self._arm(at_ns, out)
 

@@ -110,7 +110,8 @@ class TriggerPipeline:
         self._next_id += 1
         kind = request.kind(full_required=must_be_full)
         options = settings.options.for_snapshot(kind, request.stop, request.savepoint_format)
-        # The clock of the trigger, not of the request: a request may have waited (Flink: startTriggeringCheckpoint).
+        # The clock of the trigger, not of the request, which may have waited
+        # (test_a_request_that_waited_is_triggered_with_the_time_of_the_trigger).
         barrier = CheckpointBarrier(checkpoint_id, now_ns, options)
         self._pending.add(
             PendingCheckpoint(barrier, request, plan, settings.operator_coordinators, settings.master_hooks)
@@ -125,7 +126,8 @@ class TriggerPipeline:
             is_synchronous=request.is_synchronous,
             savepoint_format=request.savepoint_format and request.savepoint_format.name,
         )
-        # Before the location: a storage that hangs must not hang the coordinator.
+        # Before the location: a storage that hangs must not hang the coordinator
+        # (test_timeout_is_armed_before_the_location_exists).
         out.append(ArmTimeout(checkpoint_id, now_ns + settings.timeout_ns))
         out.append(InitializeLocation(checkpoint_id, kind, request.label))
 
@@ -139,7 +141,8 @@ class TriggerPipeline:
         """The place for the snapshot exists: snapshot the operator coordinators, or trigger the tasks."""
         pending = self._pending.by_id.get(checkpoint_id)
         if pending is None:
-            # Aborted meanwhile; nothing was deleted then because nothing was there.
+            # Aborted meanwhile; nothing was deleted then because nothing was there
+            # (test_location_that_comes_too_late_is_deleted).
             self._deletions.begin(DiscardPendingCheckpoint(checkpoint_id, ()), out)
             return False
         assert pending.phase is PendingPhase.INITIALIZING, (checkpoint_id, pending.phase)
@@ -170,7 +173,7 @@ class TriggerPipeline:
         waiting = pending.waiting_hooks
         if not waiting:
             return self._trigger_tasks(pending, out)
-        # Only now: a hook may look at what the coordinators have handed out.
+        # Only now: a hook may look at what the coordinators have handed out (test_coordinators_then_hooks_then_tasks).
         out.append(CallMasterHooks(pending.checkpoint_id, waiting))
         return False
 

@@ -264,11 +264,11 @@ class BucketingParts:
 
     def _finish(self, bucket: str, part: str) -> bool:
         """Finish a pending part unless that was done before; false when there is no such part at all."""
-        pending = self._names.pending(part)
-        if self._fs.exists(self._path(bucket, pending)):
-            self._rename(bucket, pending, part)
-            return True
-        return self._fs.exists(self._path(bucket, part))
+        for name in (self._names.pending(part), part):
+            if self._fs.exists(self._path(bucket, name)):
+                self._rename(bucket, name, part)
+                return True
+        return False
 
     # --- restore ------------------------------------------------------------------------------------------
 
@@ -369,7 +369,8 @@ class BucketingParts:
     def _rename(self, bucket: str, source: str, target: str) -> None:
         if source != target:
             self._fs.rename(self._path(bucket, source), self._path(bucket, target))
-            self._changed[bucket] = None
+        # Also when the name was right already: the attempt that made it may have died before it was durable.
+        self._changed[bucket] = None
 
     def _sync_directories(self) -> None:
         for bucket in sorted(self._changed):

@@ -261,7 +261,11 @@ class RecoverableWriter:
         path = hidden_inside(self._directory, temporary)
         found_bytes = self._size_if_there(path)
         if found_bytes is None:
-            return self.exists(target)
+            if not self.exists(target):
+                return False
+            # The attempt that renamed it may have died before it could make the name durable.
+            self._changed[posixpath.dirname(target)] = None
+            return True
         if found_bytes > size_bytes:
             self.fs.truncate(path, size_bytes)
         elif found_bytes < size_bytes and not self._commits_short_files:

@@ -7,9 +7,11 @@ import pytest
 from engine.checkpoint.coordinator import (
     FINAL_CHECKPOINT,
     Acknowledge,
+    ArmTimeout,
     CheckpointGraph,
     CompletedCheckpoint,
     CoordinatorConfig,
+    DisarmTimeout,
     DiscardCheckpoint,
     FailJob,
     IgnoredBecause,
@@ -88,6 +90,18 @@ def test_pause_without_a_timer_arms_none() -> None:
     assert driver.log.triggered[SOURCE] == [1, 2]
 
 
+def test_the_pause_counts_from_a_savepoint_too() -> None:
+    """A periodic request that comes soon after a savepoint has completed is dropped."""
+    driver = driver_of(min_pause_ns=100)
+    driver.tell(driver.coordinator.start(START_NS, 1))
+    driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))
+    ack(driver, 1)
+
+    driver.tell(driver.coordinator.trigger_periodic(driver.now_ns))
+
+    assert driver.log.triggered[SOURCE] == [1]
+
+
 def test_starting_again_aborts_what_is_pending() -> None:
     """A second start is a stop and a start."""
     driver = driver_of(interval_ns=100)
@@ -109,6 +123,7 @@ def test_timeout_is_armed_before_the_location_exists() -> None:
     """A storage that never answers costs one checkpoint, not the coordinator."""
     driver = driver_of(prompt=False, timeout_ns=50)
     trigger(driver)
+    assert [type(one) for one in driver.last] == [ArmTimeout, InitializeLocation]
     driver.advance(50)
 
     assert driver.log.reasons == {1: "CHECKPOINT_EXPIRED"}
@@ -320,6 +335,7 @@ def test_metadata_is_written_for_one_checkpoint_at_a_time() -> None:
         trigger(driver)
         driver.answer(0)
     ack(driver, 1)
+    assert [type(one) for one in driver.last] == [DisarmTimeout, WriteMetadata]
     ack(driver, 2)
     assert [work.checkpoint_id for work in driver.outstanding if isinstance(work, WriteMetadata)] == [1]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError
@@ -286,6 +286,8 @@ FAULTS = st.sampled_from(
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(FAULTS, CALLS), max_size=3))
+# The directory of a renamed file could not be fsynced; the next attempt found the file, and a power cut took it away.
+@example([(FileFault.ERROR_BEFORE, 23), (FileFault.CRASH_BEFORE, 23)])
 def test_whatever_strikes_rows_are_seen_once_and_all_in_the_end(faults: list[tuple[FileFault, int]]) -> None:
     """A crash with a power cut or an error at any call, several times: a reader never sees a row twice, a visible file
     never changes, and afterwards only the compacted files are there."""

@@ -204,6 +204,34 @@ def test_faults_in_attempt_after_attempt(
 
 
 @pytest.mark.parametrize("disk", DISKS)
+def test_a_name_that_an_earlier_attempt_made_is_made_durable(disk: str) -> None:
+    """Parts were renamed, and fsyncing the directory failed. The next attempt finds the new names, and its checkpoints
+    do not tell of those parts any more: a power cut must not take the names away."""
+    files = DISKS[disk]()
+    strikes: list[str] = []
+    failing = FaultInjectingFileSystem(
+        files, decide=lambda operation, _: FaultRule(FileFault.ERROR_BEFORE) if operation in strikes else None
+    )
+    sink = BucketingSink("rows", bucketer=by_parity, batch_size_bytes=3)
+    first = Harness(sink.create_operator(), fs=failing)
+    first.process(range(10, 16))
+    # No part is in progress: nothing else makes the next attempt touch the directory.
+    first.finish()
+    checkpoint = first.snapshot(1)
+    strikes.append("fsync_dir")
+    with pytest.raises(StorageError):
+        first.complete(1)
+
+    second = Harness(sink.create_operator(), fs=files, restored=checkpoint, attempt=2)
+    checkpoint = second.snapshot(2)
+    second.complete(2)
+    files.crash()
+    Harness(sink.create_operator(), fs=files, restored=checkpoint, incarnation=2)
+    rows = read_bucketing_output(files, "/out/rows")
+    assert sorted(row for lines in rows.values() for row in lines) == [str(number) for number in range(10, 16)]
+
+
+@pytest.mark.parametrize("disk", DISKS)
 def test_a_torn_write_is_not_seen(disk: str) -> None:
     """A write of which only a prefix got through leaves nothing visible, and no valid length that is half there."""
     for call in range(1, 15):

@@ -88,6 +88,23 @@ def test_a_power_cut_may_leave_both_names_of_a_commit() -> None:
     assert fs.read_bytes("/out/part-0") == b"content"
 
 
+def test_a_name_that_an_earlier_attempt_made_is_made_durable() -> None:
+    """It was renamed, and fsyncing the directory failed: a power cut after the next commit must not take it away."""
+    fs = MemoryFileSystem()
+    first = writer(fs)
+    stream = first.open("part-0")
+    stream.write(b"content")
+    pending = stream.close_for_commit()
+    first.sync_directories()
+    first.commit(pending)
+
+    second = writer(fs, 2)
+    assert second.commit_after_recovery(pending)
+    second.sync_directories()
+    fs.crash()
+    assert list(fs.walk_files("/out")) == ["/out/part-0"]
+
+
 def test_hadoop_commits_what_is_too_short() -> None:
     """A difference of the file systems: after a recovery Hadoop's writer does not mind a length that is too small."""
     fs = MemoryFileSystem()
