@@ -131,13 +131,15 @@ class Facts:
 
         self._monkeypatch.setattr(owner, method, noting)
 
-    def run(self, name: str, runs: int, **settings: Any) -> Facts:
-        """So many runs."""
+    def run(self, name: str, runs: int, *, until: str | None = None, **settings: Any) -> Facts:
+        """So many runs, or fewer: none after the first that counts ``until``."""
         subject, scenario = loaded(name)
         fixed = {name: value for name, value in scenario.config.items() if name != "aligned_timeout_ns"}
         swarm = _swarm(scenario, (), (), {**fixed, **settings})
         for number in range(runs):
             self._add(run_case(subject, draw_case(swarm, subject.measure(), f"facts/{number}"), instruments=[self]))
+            if until is not None and self.counts[until]:
+                break
         return self
 
     def _add(self, finished: FinishedCase) -> None:
@@ -231,7 +233,7 @@ def test_committers_are_asked_again_and_files_compacted(facts: Facts) -> None:
 
 def test_older_attempts_speak_and_are_not_heard(facts: Facts) -> None:
     """Their messages come to the job manager, and their requests to the log."""
-    counts = facts.run("fenced_writers", 40).counts
+    counts = facts.run("fenced_writers", 400, until="fenced").counts
     assert counts["ignored"] > 1
     assert counts["fenced"] > 0
 
