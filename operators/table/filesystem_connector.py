@@ -30,7 +30,6 @@ from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from operators.table.staged_sink import StagedFileSink
 from operators.table.table_source import TableFileSource, values_of_partition
-from operators.table.unsynced_sink import UnsyncedFileSink, UnsyncedWriterSpec
 
 _MINUTE_MS = 60_000
 
@@ -169,7 +168,8 @@ class FileSystemConnector:
         check_ms = options["sink.rolling-policy.check-interval"]
         if not table.partition_keys:
             sink = FileSink(options["path"], format=written, rolling_policy=policy, bucket_check_interval_ms=check_ms)
-            return sink if options["sync-on-flush"] else UnsyncedFileSink(sink)
+            sink.sync = options["sync-on-flush"]
+            return sink
         partitioned = PartitionedFileSink(
             options["path"],
             partition_by=table.partition_keys,
@@ -181,8 +181,7 @@ class FileSystemConnector:
             bucket_check_interval_ms=check_ms,
         )
         partitioned.writer.check_partition = partial(values_of_partition, table=table)
-        if not options["sync-on-flush"]:
-            partitioned.writer = UnsyncedWriterSpec(partitioned.writer)
+        partitioned.writer.sync = options["sync-on-flush"]
         return partitioned
 
 

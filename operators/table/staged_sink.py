@@ -21,8 +21,7 @@ A job without an end commits nothing.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -30,7 +29,7 @@ from engine.elements.errors import ConfigurationError, JobChangedError, StorageE
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.files.formats import JsonLinesRowFormat, is_hidden
-from operators.files.sinks import checked_format, read_committed
+from operators.files.sinks import check_directory, checked_format, read_committed
 from operators.files.writing import (
     DEFAULT_PARTITION_NAME,
     Format,
@@ -38,6 +37,7 @@ from operators.files.writing import (
     escape_path_name,
     is_bulk,
     report_lost_files,
+    storage_problems,
 )
 from operators.table.commit_policies import METASTORE, CommitPolicy, check_policies, open_policies
 from operators.table.partitioning import check_columns
@@ -108,9 +108,9 @@ class StagedFileSink:
         suffix: str = "",
         staging: str | None = None,
     ) -> None:
-        _check_directory("path", path)
+        check_directory(path)
         if staging is not None:
-            _check_directory("staging", staging)
+            check_directory(staging, "staging")
             if staging.startswith("/") == path.startswith("/"):
                 # Otherwise only the run knows, which looks again.
                 check_staging(path, posixpath.join(staging, "{uid}"))
@@ -184,22 +184,6 @@ class StagingFinalizer:
         return _FinalizerOperator(self.sink)
 
 
-def _check_directory(what: str, path: object) -> None:
-    if not isinstance(path, str) or not path:
-        raise ConfigurationError(f"{what} must be the name of a directory, got {path!r}")
-
-
-@contextmanager
-def _storage_errors(operator: Operator, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"sink {operator.context.name!r} cannot write {error.filename or path}: {error.strerror or error}\n"
-            "  check that the directory exists, is writable and has space; then resume from the last checkpoint"
-        ) from error
-
-
 class _StagingWriterOperator(Operator):
     def __init__(self, spec: StagedFileSink) -> None:
         self._spec = spec
@@ -223,7 +207,7 @@ class _StagingWriterOperator(Operator):
             prefix=f"{spec.prefix}-{context.incarnation}-{context.attempt}",
             suffix=spec.suffix,
         )
-        with _storage_errors(self, spec.path):
+        with storage_problems(context.name, spec.path):
             self._writer.open()
 
     def process_batch(self, batch: Batch) -> None:
@@ -231,7 +215,7 @@ class _StagingWriterOperator(Operator):
         if not batch.values:
             return
         try:
-            with _storage_errors(self, self._spec.path):
+            with storage_problems(self.context.name, self._spec.path):
                 self._writer.write(batch.values)
         except RecordError as error:
             what = "bulk format" if is_bulk(self._spec.format) else "row format"
@@ -247,7 +231,7 @@ class _StagingWriterOperator(Operator):
 
     def _announce(self) -> None:
         assert self._writer is not None, "a checkpoint before open"
-        with _storage_errors(self, self._spec.path):
+        with storage_problems(self.context.name, self._spec.path):
             files = self._writer.finish_files()
         self.output.emit(Batch([(_ROOT, self._root), *((_FILE, *file) for file in files)]))
 
@@ -296,7 +280,7 @@ class _FinalizerOperator(SinkOperator):
             self._roots.update(dict.fromkeys(roots))
             self._files.update((file[0], StagedFile(*file)) for file in files)
             self._plan = None if plan is None else CommitPlan.of(plan)
-        with _storage_errors(self, spec.path):
+        with storage_problems(context.name, spec.path):
             if self._plan is not None:
                 # In the state of a completed checkpoint, so to be carried out, whether or not that was begun.
                 self._carry_out(self._plan)
@@ -334,7 +318,7 @@ class _FinalizerOperator(SinkOperator):
 
     def finish(self) -> None:
         spec = self._spec
-        with _storage_errors(self, spec.path):
+        with storage_problems(self.context.name, spec.path):
             if self._plan is None:
                 partitions: dict[str, list[StagedFile]] = {}
                 for _, file in sorted(self._files.items()):
@@ -354,7 +338,7 @@ class _FinalizerOperator(SinkOperator):
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         if self._plan is not None and self._planned_in is not None and self._planned_in <= checkpoint_id:
-            with _storage_errors(self, self._spec.path):
+            with storage_problems(self.context.name, self._spec.path):
                 self._carry_out(self._plan)
 
     def fingerprint(self) -> object:

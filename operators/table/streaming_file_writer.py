@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from operators.files.sinks import FileSinkOperator
-from operators.files.writing import BucketsListener, BucketState, DirectoryReconciliation, RecordError, RestoredCounters
+from operators.files.writing import (
+    BucketsListener,
+    BucketState,
+    DirectoryReconciliation,
+    RecordError,
+    RestoredCounters,
+    storage_problems,
+)
 from operators.table.partition_announcements import PartitionAnnouncements
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import Message, announcement, end_of_checkpoint, written_file
@@ -60,7 +67,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
             backend = self.context.operator_backend()
             self._unannounced = backend.list_state("unannounced-partitions", path_below)
             self._books.restore(self._unannounced.get())
-            for bucket in self._opened().active.values():
+            for bucket in self._buckets.active.values():
                 if bucket.part is not None:
                     self._books.resumed(bucket.id, bucket.part.created_at_ms)
 
@@ -82,8 +89,8 @@ class StreamingFileWriterOperator(FileSinkOperator):
             (context.incarnation, context.attempt),
         )
         compacted.clean_up(counters)
-        if compacted.retracted:
-            context.metrics.count("numCommittedFilesRetracted", compacted.retracted)
+        if retracted := compacted.open_parts.retracted:
+            context.metrics.count("numCommittedFilesRetracted", retracted)
 
     def _report_gone(self, paths: list[str]) -> None:
         """With compaction a file that is gone may be in a larger one already. The compactor gets its name again, knows
@@ -107,11 +114,11 @@ class StreamingFileWriterOperator(FileSinkOperator):
         except RecordError as error:
             raise self.user_error(what, batch.values[error.position], error.cause) from error.cause
         records = batch.values if self._shows_records else None
-        with self._storage_errors():
+        with storage_problems(self.context.name, self._spec.path):
             if isinstance(partitions, str):
-                self._opened().write(partitions, rows, records, now_ms)
+                self._buckets.write(partitions, rows, records, now_ms)
             else:
-                self._opened().write_each(partitions, rows, records, now_ms)
+                self._buckets.write_each(partitions, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Whoever commits partitions needs it, too."""
@@ -128,25 +135,25 @@ class StreamingFileWriterOperator(FileSinkOperator):
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         """With compaction the files of a checkpoint are named ahead of its barrier."""
         if self._table.compacts:
-            with self._storage_errors():
-                self._opened().close_all_parts()
+            with storage_problems(self.context.name, self._spec.path):
+                self._buckets.close_all_parts()
             self._emit(self._closed_files(checkpoint_id))
 
     def _closed_files(self, checkpoint_id: int) -> list[Message]:
         return [
             written_file(checkpoint_id, self.context.subtask, *posixpath.split(file.target), file.size_bytes)
-            for _, bucket in sorted(self._opened().active.items())
+            for _, bucket in sorted(self._buckets.active.items())
             for file in bucket.pending
         ]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Parts of partitions that could be committed now are closed first."""
         self._books.now_ms = self.context.processing_time_ms()
-        with self._storage_errors():
+        with storage_problems(self.context.name, self._spec.path):
             # An idle writer holds no watermark back: partitions are committed whatever its own is.
             watermark_ms = MAX_TIMESTAMP_MS if self._idle else self._watermark_ms
             for partition in self._books.to_close(watermark_ms):
-                self._opened().close_part(partition)
+                self._buckets.close_part(partition)
         super().snapshot_state(checkpoint_id)
         self._books.on_snapshot(checkpoint_id)
         if self._unannounced is not None:
@@ -183,8 +190,8 @@ class StreamingFileWriterOperator(FileSinkOperator):
             super().finish()
             return
         self._finished = True
-        buckets = self._opened()
-        with self._storage_errors():
+        buckets = self._buckets
+        with storage_problems(self.context.name, self._spec.path):
             buckets.close_all_parts()
             files = self._closed_files(END_OF_INPUT) if self._table.compacts else []
             buckets.snapshot(END_OF_INPUT)

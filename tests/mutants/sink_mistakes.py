@@ -27,7 +27,7 @@ def files_committed_on_barrier() -> Iterator[None]:
 
     def committing(sink: Any, checkpoint_id: int) -> None:
         snapshot_state(sink, checkpoint_id)
-        sink._opened().commit_up_to(checkpoint_id)
+        sink._buckets.commit_up_to(checkpoint_id)
 
     with replaced(FileSinkOperator, snapshot_state=committing):
         yield

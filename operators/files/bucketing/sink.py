@@ -17,8 +17,8 @@ each record, a timer that looks for inactive parts, state, and the end.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from operators.files.bucketing.names import FINISHED, BucketingNames
 from operators.files.bucketing.parts import BUCKET_SNAPSHOT, BucketingParts
 from operators.files.bucketing.valid_length import read_valid_length
 from operators.files.formats import JsonLinesRowFormat, RowFormat
-from operators.files.sinks import checked_format
+from operators.files.sinks import check_directory, checked_format
 from operators.files.writing import (
     BasePathBucketAssigner,
     BucketAssigner,
@@ -45,6 +45,7 @@ from operators.files.writing import (
     line_end_of,
     report_lost_files,
     split_lines,
+    storage_problems,
 )
 from state_backends.base import list_of
 from state_backends.files import FileSystem
@@ -95,7 +96,7 @@ class BucketingSink:
         async_timeout_ms: int = DEFAULT_ASYNC_TIMEOUT_MS,
         goes_back: bool = True,
     ) -> None:
-        _check_directory(path)
+        check_directory(path)
         if format is not None and is_bulk(format):
             raise ConfigurationError(
                 f"a bucketing sink writes row by row, and {type(format).__name__} writes whole files\n"
@@ -134,11 +135,6 @@ def _assigner(bucketer: Callable[[Any], str] | BucketAssigner | None) -> BucketA
     if isinstance(bucketer, BucketAssigner):
         return bucketer
     return BasePathBucketAssigner() if bucketer is None else FunctionBucketAssigner(bucketer)
-
-
-def _check_directory(path: object) -> None:
-    if not isinstance(path, str) or not path:
-        raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
 
 
 def _check_number(what: str, value: object, least: int) -> None:
@@ -336,16 +332,8 @@ class _BucketingSinkOperator(SinkOperator):
         with self._storage_errors():
             self._machine.commit(checkpoint_id)
 
-    @contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            where = error.filename or self._spec.path
-            raise StorageError(
-                f"sink {self.context.name!r} cannot write {where}: {error.strerror or error}\n"
-                "  check that the directory exists, is writable and has space; then resume from the last checkpoint"
-            ) from error
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        return storage_problems(self.context.name, self._spec.path)
 
     def fingerprint(self) -> object:
         return self._machine.fingerprint(), self._finished, self._watermark_ms

@@ -27,7 +27,7 @@ from typing import Any
 
 from engine.elements.errors import OutputAheadError
 from operators.files.compaction.compactor import PREFIX
-from operators.files.writing import UNIQUE_NAME_PATTERN, BucketState, OpenPartFence, RecoverableWriter, name_taken
+from operators.files.writing import UNIQUE_NAME_PATTERN, OpenPartFence, RecoverableWriter, name_taken
 from state_backends.base import list_of, row, text, whole
 
 Attempt = tuple[int, int]
@@ -95,12 +95,7 @@ class InstanceReconciliation:
         self._visible = re.compile(rf"(?:{PREFIX})?{name}")
         self._hidden = re.compile(rf"\.{{1,2}}{name}(?:{temporary})?")
         self._compacting = re.compile(rf"\.{PREFIX}{name}{temporary}")
-        self._fence = OpenPartFence(writer, attempt)
-
-    @property
-    def retracted(self) -> int:
-        """How many visible files were taken out of sight."""
-        return self._fence.retracted
+        self.open_parts = OpenPartFence(writer, attempt)
 
     def clean_up(self, restored: RestoredInstances) -> None:
         """Delete and hide what writers opened behind the checkpoint. Raises ``StorageError`` when the directory holds
@@ -112,7 +107,7 @@ class InstanceReconciliation:
                     # Or to this job, whose only checkpoints cannot be read. No restart changes either.
                     raise OutputAheadError(str(name_taken(self._writer.path(relative))))
                 if self._is_behind(match, restored):
-                    self._fence.hide(relative)
+                    self.open_parts.hide(relative)
             elif (match := self._hidden.fullmatch(name)) and self._is_behind(match, restored):
                 self._writer.delete(relative)
 
@@ -132,11 +127,3 @@ class InstanceReconciliation:
     def _is_behind(self, match: re.Match[str], restored: RestoredInstances) -> bool:
         unique = match["unique"]
         return self._is_earlier(unique) and restored.opened_behind(unique, int(match["counter"]))
-
-    def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
-        """See :meth:`OpenPartFence.fence`."""
-        return self._fence.fence(states)
-
-    def let_go(self, target: str) -> list[str]:
-        """See :meth:`OpenPartFence.let_go`."""
-        return self._fence.let_go(target)

@@ -4,12 +4,13 @@ several (``committing_file_sink`` with ``file_writer`` and ``compaction_operator
 
 from __future__ import annotations
 
-from operators.files.sinks.file_sink import FileSink, checked_format, read_committed
+from operators.files.sinks.file_sink import FileSink, check_directory, checked_format, read_committed
 from operators.files.sinks.file_sink_operator import FileSinkOperator
 
 __all__ = [
     "FileSink",
     "FileSinkOperator",
+    "check_directory",
     "checked_format",
     "read_committed",
 ]

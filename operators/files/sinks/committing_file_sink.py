@@ -43,7 +43,6 @@ from operators.files.writing import (
     EventRule,
     PartEncoder,
     RecordError,
-    RecoverableWriter,
     RestoredCounters,
     UniqueNames,
     report_lost_files,
@@ -96,13 +95,7 @@ class CommittingFileSink(CommittingSink, FileSink):
 
     def create_committer(self, context: OperatorContext) -> Committer:
         """See :class:`CommittingSink`."""
-        names = UniqueNames(context.incarnation, context.attempt, context.subtask)
-        files = RecoverableWriter(
-            context.file_system(),
-            context.resolve_path(self.path),
-            names,
-            replaces=not context.checkpointing_enabled,
-        )
+        files = self.open_directory(context, UniqueNames(context.incarnation, context.attempt, context.subtask))
 
         def lost(targets: list[str]) -> None:
             report_lost_files(context, files.path(""), [files.path(target) for target in targets])
@@ -146,17 +139,11 @@ class FileSinkWriter(SinkWriter):
         self._shows_records = not rule.never and rule.size_limit_bytes is None
         self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
         self._watermark_ms = MIN_TIMESTAMP_MS
-        # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
+        # Without checkpoints names are those of an earlier attempt, whose files are replaced.
         attempt = (context.incarnation, context.attempt) if context.checkpointing_enabled else (0, 0)
         self._names = UniqueNames(*attempt, context.subtask)
         self._temporary_names = UniqueNames(context.incarnation, context.attempt, context.subtask)
-        self._files = RecoverableWriter(
-            context.file_system(),
-            context.resolve_path(spec.path),
-            self._temporary_names,
-            replaces=not context.checkpointing_enabled,
-            resumes=spec.resumes,
-        )
+        self._files = spec.open_directory(context, self._temporary_names)
         self._writer = FileWriter(
             self._files,
             self._encoder,
@@ -180,8 +167,8 @@ class FileSinkWriter(SinkWriter):
     def _reconciled(self, states: list[BucketState]) -> list[BucketState]:
         directory, retracted = self._directory, self._clean_up_after_one_operator()
         directory.clean_up(RestoredInstances(self._instances.get()))
-        fenced = directory.fence(states)
-        retracted += directory.retracted
+        fenced = directory.open_parts.fence(states)
+        retracted += directory.open_parts.retracted
         # Before anything is handed out: a crash must not bring back what was taken out of sight.
         self._files.sync_directories()
         if retracted:
@@ -205,7 +192,7 @@ class FileSinkWriter(SinkWriter):
             self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
         )
         earlier.clean_up(restored)
-        return earlier.retracted
+        return earlier.open_parts.retracted
 
     def open(self) -> None:
         """The first periodic check."""
@@ -247,10 +234,9 @@ class FileSinkWriter(SinkWriter):
         with self._storage_problems():
             handed_out = self._writer.prepare_commit(flush=end_of_input)
             self._files.sync_directories()
+        let_go = self._directory.open_parts.let_go
         targets = [(bucket_id, rest[1]) for kind, bucket_id, *rest in handed_out if kind == PENDING]
-        set_aside = [
-            delete(bucket_id, path) for bucket_id, target in targets for path in self._directory.let_go(target)
-        ]
+        set_aside = [delete(bucket_id, path) for bucket_id, target in targets for path in let_go(target)]
         return [*set_aside, *handed_out]
 
     def snapshot_state(self, checkpoint_id: int) -> list[Any]:

@@ -36,7 +36,7 @@ from operators.files.compaction import (
     merge_of,
     pending_file,
 )
-from operators.files.writing import PendingFile, RecoverableWriter, UniqueNames, storage_problems
+from operators.files.writing import PendingFile, UniqueNames, storage_problems
 from operators.transactions import COMMITTABLE, END_OF_INPUT, messages, summary
 
 if TYPE_CHECKING:
@@ -117,12 +117,7 @@ class CompactorOperator(SinkOperator):
         """Take over requests; delete what earlier attempts had begun and no checkpoint knows of."""
         context, spec, backend = self.context, self._spec, self.context.operator_backend()
         self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
-        self._files = RecoverableWriter(
-            context.file_system(),
-            context.resolve_path(spec.path),
-            self._names,
-            replaces=not context.checkpointing_enabled,
-        )
+        self._files = spec.open_directory(context, self._names)
         self._state = backend.list_state("requests", REQUEST_STATE)
         self._instances = backend.union_list_state("compactors", INSTANCE_STATE)
         self._last_checkpoint_id = context.restored_checkpoint_id() or 0

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError, shorten
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, OperatorContext
 from operators.files.formats import JsonLinesRowFormat, is_hidden
 from operators.files.sinks.file_sink_operator import FileSinkOperator
 from operators.files.writing import (
@@ -32,6 +32,7 @@ from operators.files.writing import (
     Format,
     FunctionBucketAssigner,
     OnCheckpointRollingPolicy,
+    RecoverableWriter,
     RollingPolicy,
     check_rolling_policy,
     is_bulk,
@@ -83,7 +84,7 @@ class FileSink:
         bucket_check_interval_ms: int = DEFAULT_BUCKET_CHECK_INTERVAL_MS,
         resumes: bool = True,
     ) -> None:
-        _check_directory(path)
+        check_directory(path)
         for what, text in (("prefix", prefix), ("suffix", suffix)):
             if not isinstance(text, str):
                 raise ConfigurationError(f"{what} is {text!r}; it must be a text, as a part of file names")
@@ -107,10 +108,24 @@ class FileSink:
         )
         self.bucket_check_interval_ms = bucket_check_interval_ms
         self.resumes = resumes
+        self.sync = True
+        """See :class:`RecoverableWriter`."""
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
         return FileSinkOperator(self)
+
+    def open_directory(self, context: OperatorContext, unique: Callable[[], str]) -> RecoverableWriter:
+        """What one subtask reaches the files by. ``unique`` gives it the ends of hidden names."""
+        return RecoverableWriter(
+            context.file_system(),
+            context.resolve_path(self.path),
+            unique,
+            # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
+            replaces=not context.checkpointing_enabled,
+            resumes=self.resumes,
+            sync=self.sync,
+        )
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
         """What readers see in the sink's directory: bucket -> rows, sorted."""
@@ -133,9 +148,10 @@ class FileSink:
         return CommittingFileSink(self, strategy, compaction_ns_per_byte)
 
 
-def _check_directory(path: object) -> None:
+def check_directory(path: object, what: str = "path") -> None:
+    """Raises :class:`ConfigurationError` when ``path`` names none."""
     if not isinstance(path, str) or not path:
-        raise ConfigurationError(f"path must be the name of a directory, got {path!r}")
+        raise ConfigurationError(f"{what} must be the name of a directory, got {path!r}")
 
 
 def checked_format(format: Any) -> Any:

@@ -13,12 +13,9 @@ What is decided here, and why:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
-from engine.elements.errors import StorageError
 from operators.basic import SinkOperator
 from operators.files.writing import (
     BUCKET_STATE,
@@ -32,12 +29,12 @@ from operators.files.writing import (
     PartEncoder,
     PartNames,
     RecordError,
-    RecoverableWriter,
     RestoredCounters,
     UniqueNames,
     counter_state,
     report_lost_files,
     rolls_on_processing_time,
+    storage_problems,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +51,6 @@ class FileSinkOperator(SinkOperator):
         self._shows_records = not rule.never and rule.size_limit_bytes is None
         self._checks_time = rolls_on_processing_time(spec.rolling_policy)
         self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
-        self._buckets: Buckets | None = None
         self._watermark_ms = MIN_TIMESTAMP_MS
         self._finished = False
 
@@ -64,20 +60,13 @@ class FileSinkOperator(SinkOperator):
         """Take over what the checkpoint covers, and nothing else."""
         context, spec, backend = self.context, self._spec, self.context.operator_backend()
         self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
-        self._writer = RecoverableWriter(
-            context.file_system(),
-            context.resolve_path(spec.path),
-            self._names,
-            # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
-            replaces=not context.checkpointing_enabled,
-            resumes=spec.resumes,
-        )
+        self._writer = spec.open_directory(context, self._names)
         self._bucket_state = backend.list_state("buckets", BUCKET_STATE)
         self._counter_state = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
         counters = RestoredCounters(self._counter_state.get())
         states = [BucketState(*state) for state in self._bucket_state.get()]
         names = PartNames(spec.prefix, spec.suffix, context.subtask)
-        self._buckets = buckets = Buckets(self._writer, self._encoder, spec.rolling_policy, names, self._listener())
+        self._buckets = Buckets(self._writer, self._encoder, spec.rolling_policy, names, self._listener())
         self._directory = DirectoryReconciliation(
             self._writer,
             spec.prefix,
@@ -86,15 +75,15 @@ class FileSinkOperator(SinkOperator):
             context.parallelism,
             (context.incarnation, context.attempt),
         )
-        with self._storage_errors():
+        with storage_problems(self.context.name, self._spec.path):
             if context.checkpointing_enabled:
                 self._reconcile(counters, states)
-                states = self._directory.fence(states)
+                states = self._directory.open_parts.fence(states)
                 self._writer.sync_directories()
-            gone = buckets.initialize(states, counters.by_subtask.values())
+            gone = self._buckets.initialize(states, counters.by_subtask.values())
             self._writer.sync_directories()
-        if self._directory.retracted:
-            context.metrics.count("numCommittedFilesRetracted", self._directory.retracted)
+        if retracted := self._directory.open_parts.retracted:
+            context.metrics.count("numCommittedFilesRetracted", retracted)
         self._report_gone([self._writer.path(target) for target in gone])
 
     def _report_gone(self, paths: list[str]) -> None:
@@ -135,11 +124,11 @@ class FileSinkOperator(SinkOperator):
         except RecordError as error:
             raise self.user_error(what, error.record, error.cause) from error.cause
         records = batch.values if self._shows_records else None
-        with self._storage_errors():
+        with storage_problems(self.context.name, self._spec.path):
             if isinstance(buckets, str):
-                self._opened().write(buckets, rows, records, now_ms)
+                self._buckets.write(buckets, rows, records, now_ms)
             else:
-                self._opened().write_each(buckets, rows, records, now_ms)
+                self._buckets.write_each(buckets, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Bucket assigners may ask for it."""
@@ -148,64 +137,48 @@ class FileSinkOperator(SinkOperator):
     def on_processing_time(self, time_ms: int) -> None:
         """The periodic check."""
         if not self._finished:
-            with self._storage_errors():
-                self._opened().on_processing_time(self.context.processing_time_ms())
+            with storage_problems(self.context.name, self._spec.path):
+                self._buckets.on_processing_time(self.context.processing_time_ms())
             self._check_again()
 
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Files, then names, then state."""
-        buckets = self._opened()
-        with self._storage_errors():
+        buckets = self._buckets
+        with storage_problems(self.context.name, self._spec.path):
             states = buckets.snapshot(checkpoint_id)
             self._writer.sync_directories()
-        self._bucket_state.update([tuple(state) for state in states])
         counters = counter_state(self.context.subtask, buckets.max_part_counter, buckets.active.values())
+        self._bucket_state.update([tuple(state) for state in states])
         self._counter_state.update([counters])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Make visible what it covers."""
-        with self._storage_errors():
-            self._opened().commit_up_to(checkpoint_id)
+        with storage_problems(self.context.name, self._spec.path):
+            self._buckets.commit_up_to(checkpoint_id)
             self._writer.sync_directories()
-            self._directory.forget_committed()
+            self._directory.open_parts.forget_committed()
 
     def finish(self) -> None:
         """Close the parts; the last checkpoint commits them, or nobody else will."""
         self._finished = True
-        with self._storage_errors():
+        with storage_problems(self.context.name, self._spec.path):
             if self.context.checkpointing_enabled:
-                self._opened().close_all_parts()
+                self._buckets.close_all_parts()
             else:
-                self._opened().commit_now()
+                self._buckets.commit_now()
             self._writer.sync_directories()
 
     def close(self) -> None:
         """Publishes nothing."""
-        if self._buckets is not None:
+        if hasattr(self, "_buckets"):
             self._buckets.close()
 
     def abandon(self) -> None:
         """Open files are let go of."""
         self.close()
 
-    def _opened(self) -> Buckets:
-        assert self._buckets is not None, "used before its state was initialized"
-        return self._buckets
-
-    @contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            where = error.filename or self._spec.path
-            raise StorageError(
-                f"sink {self.context.name!r} cannot write {where}: {error.strerror or error}\n"
-                "  check that the directory exists, is writable and has space; then resume from the last checkpoint"
-            ) from error
-
     def fingerprint(self) -> object:
         """Buckets, names given and what else decides about files to come."""
-        buckets = None if self._buckets is None else self._buckets.fingerprint()
-        return buckets, self._names.given, self._finished, self._watermark_ms
+        return self._buckets.fingerprint(), self._names.given, self._finished, self._watermark_ms

@@ -52,8 +52,14 @@ from operators.files.writing.partition_names import (
     partition_path,
     partition_values,
 )
-from operators.files.writing.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle, name_taken
-from operators.files.writing.refusals import storage_problems
+from operators.files.writing.recoverable_writer import (
+    PendingFile,
+    RecoverableStream,
+    RecoverableWriter,
+    ResumeHandle,
+    name_taken,
+    storage_problems,
+)
 from operators.files.writing.rolling_policies import (
     CheckpointRollingPolicy,
     DefaultRollingPolicy,
@@ -101,6 +107,7 @@ __all__ = [
     "PendingFile",
     "RETRACTED",
     "RecordError",
+    "RecoverableStream",
     "RecoverableWriter",
     "RestoredCounters",
     "ResumeHandle",

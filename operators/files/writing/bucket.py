@@ -225,7 +225,7 @@ class Bucket:
         for known, _ in self.booked():
             if known <= checkpoint_id:
                 for file in self.pending_by_checkpoint.pop(known):
-                    writer.recover_for_commit(file).commit()
+                    writer.commit(file)
         for known in sorted(known for known in self._persisted if known < checkpoint_id):
             writer.clean_up(self._persisted.pop(known))
 
@@ -245,7 +245,7 @@ class Bucket:
             else:
                 pending.append(resumed.as_pending())
         pending += [PendingFile(*file) for _, files in state.booked for file in files]
-        return [file.target for file in pending if not writer.recover_for_commit(file).commit_after_recovery()]
+        return [file.target for file in pending if not writer.commit_after_recovery(file)]
 
     def merge(self, later: Bucket) -> None:
         """Take over the open part of another restored bucket of this id."""

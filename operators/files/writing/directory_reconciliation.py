@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from engine.elements.errors import OutputAheadError
-from operators.files.writing.bucket import Bucket, BucketState
+from operators.files.writing.bucket import Bucket
 from operators.files.writing.open_part_fence import OpenPartFence
 from operators.files.writing.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.writing.unique_names import attempt_of
@@ -87,14 +87,7 @@ class DirectoryReconciliation:
         self._attempt = attempt
         self._visible = re.compile(rf"{re.escape(prefix)}-(\d+)-(\d+){re.escape(suffix)}")
         self._hidden = re.compile(rf"\.({self._visible.pattern})\.(inprogress|setaside)\.([0-9a-f-]+)")
-        self._fence = OpenPartFence(writer, attempt)
-
-    @property
-    def retracted(self) -> int:
-        """How many visible files were taken out of sight."""
-        return self._fence.retracted
-
-    # --- before a restore ---------------------------------------------------------------------------------
+        self.open_parts = OpenPartFence(writer, attempt)
 
     def clean_up(self, counters: RestoredCounters) -> None:
         """Delete and hide what was opened behind the checkpoint. Raises ``StorageError`` when the directory holds the
@@ -106,25 +99,15 @@ class DirectoryReconciliation:
                     if not counters.by_subtask:
                         # Or to this job, whose only checkpoints cannot be read. No restart changes either.
                         raise OutputAheadError(str(name_taken(self._writer.path(relative))))
-                    self._fence.hide(relative)
+                    self.open_parts.hide(relative)
             elif match := self._hidden.fullmatch(name):
                 opened_in = attempt_of(match[5])
                 earlier = opened_in is not None and opened_in < self._attempt
                 if earlier and self._opened_behind(bucket_id, match[2], match[3], counters):
                     self._writer.delete(relative)
                 elif match[4] == "setaside":
-                    self._fence.keep(relative, posixpath.join(bucket_id, match[1]))
+                    self.open_parts.keep(relative, posixpath.join(bucket_id, match[1]))
 
     def _opened_behind(self, bucket_id: str, subtask: str, counter: str, counters: RestoredCounters) -> bool:
         mine = int(subtask) % self._parallelism == self._subtask
         return mine and counters.opened_behind(int(subtask), bucket_id, int(counter))
-
-    def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
-        """See :meth:`OpenPartFence.fence`."""
-        return self._fence.fence(states)
-
-    # --- behind a confirmation ----------------------------------------------------------------------------
-
-    def forget_committed(self) -> None:
-        """See :meth:`OpenPartFence.forget_committed`."""
-        self._fence.forget_committed()

@@ -30,7 +30,8 @@ Sources: ``RecoverableWriter``, ``LocalRecoverableWriter``, ``HadoopRecoverableW
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from engine.elements.errors import StorageError
@@ -66,10 +67,13 @@ class ResumeHandle(NamedTuple):
 class RecoverableStream:
     """A file being written under its hidden name."""
 
-    __slots__ = ("_file", "_path", "size_bytes", "target", "temporary")
+    __slots__ = ("_file", "_path", "_settle", "size_bytes", "target", "temporary")
 
-    def __init__(self, file: WritableFile, path: str, temporary: str, target: str, size_bytes: int = 0) -> None:
+    def __init__(
+        self, file: WritableFile, path: str, temporary: str, target: str, size_bytes: int = 0, *, sync: bool = True
+    ) -> None:
         self._file: WritableFile | None = file
+        self._settle = file.fsync if sync else file.flush
         self._path = path
         self.temporary = temporary
         self.target = target
@@ -82,13 +86,14 @@ class RecoverableStream:
 
     def persist(self) -> ResumeHandle:
         """Make everything written so far durable, and say how to go on from here."""
-        self._opened().fsync()
+        self._opened()
+        self._settle()
         return ResumeHandle(self.temporary, self.target, self.size_bytes)
 
     def close_for_commit(self) -> PendingFile:
         """Make the content durable and close; nothing can be written any more."""
-        file = self._opened()
-        file.fsync()
+        self._opened()
+        self._settle()
         self.close()
         return PendingFile(self.temporary, self.target, self.size_bytes)
 
@@ -110,7 +115,9 @@ class RecoverableWriter:
     ``unique``               gives the ends of hidden names, a new one with each call;
     ``replaces``             a committed file takes the place of one that has its name, which is an error otherwise;
     ``resumes``              whether a file can be written on after a crash; otherwise it is committed as it was;
-    ``commits_short_files``  see the rules.
+    ``commits_short_files``  see the rules;
+    ``sync``                 whether content is on the disk before a checkpoint relies on it. Without, names are durable
+                             as always: after a power cut a committed file may lack its end, and no restart can tell.
     """
 
     def __init__(
@@ -122,6 +129,7 @@ class RecoverableWriter:
         replaces: bool = False,
         resumes: bool = True,
         commits_short_files: bool = False,
+        sync: bool = True,
     ) -> None:
         self.fs = fs
         self._directory = directory
@@ -129,6 +137,7 @@ class RecoverableWriter:
         self._replaces = replaces
         self._resumes = resumes
         self._commits_short_files = commits_short_files
+        self._sync = sync
         self._changed: dict[str, None] = {}
 
     # --- what it can do -----------------------------------------------------------------------------------
@@ -183,7 +192,7 @@ class RecoverableWriter:
         path = self.path(temporary)
         file = self.fs.open_write(path)
         self._changed[bucket] = None
-        return RecoverableStream(file, path, temporary, target)
+        return RecoverableStream(file, path, temporary, target, sync=self._sync)
 
     def open_copy(self, source: str, handle: ResumeHandle) -> RecoverableStream:
         """Begin the target of ``handle`` anew, under another hidden name, with what ``handle`` had of it.
@@ -217,7 +226,7 @@ class RecoverableWriter:
             )
         if self._check_whole(path, size_bytes) > size_bytes:
             self.fs.truncate(path, size_bytes)
-        return RecoverableStream(self.fs.open_append(path), path, temporary, target, size_bytes)
+        return RecoverableStream(self.fs.open_append(path), path, temporary, target, size_bytes, sync=self._sync)
 
     def _check_whole(self, path: str, size_bytes: int) -> int:
         found_bytes = self.fs.size(path)
@@ -229,10 +238,6 @@ class RecoverableWriter:
         return found_bytes
 
     # --- committing ---------------------------------------------------------------------------------------
-
-    def recover_for_commit(self, pending: PendingFile) -> Commit:
-        """What commits ``pending``."""
-        return Commit(self, pending)
 
     def commit(self, pending: PendingFile) -> None:
         """Make ``pending`` visible. Strict: its hidden file must be there, whole, and its name free.
@@ -312,21 +317,6 @@ class RecoverableWriter:
         self._changed.clear()
 
 
-class Commit(NamedTuple):
-    """A file about to become visible (Flink: ``RecoverableFsDataOutputStream.Committer``)."""
-
-    writer: RecoverableWriter
-    pending: PendingFile
-
-    def commit(self) -> None:
-        """See :meth:`RecoverableWriter.commit`."""
-        self.writer.commit(self.pending)
-
-    def commit_after_recovery(self) -> bool:
-        """See :meth:`RecoverableWriter.commit_after_recovery`."""
-        return self.writer.commit_after_recovery(self.pending)
-
-
 def _wrong_size(path: str, target: str, size_bytes: int, found_bytes: int) -> StorageError:
     return StorageError(
         f"{path} was to be committed as {target!r} with {size_bytes} bytes but has {found_bytes}\n"
@@ -340,3 +330,16 @@ def name_taken(path: str) -> StorageError:
         f"{path} exists already: this directory holds the output of another run\n"
         "  choose an empty directory, or move the old output away; committed files are never overwritten"
     )
+
+
+@contextmanager
+def storage_problems(operator: str, path: str) -> Iterator[None]:
+    """Turn an error of the file system below ``path`` into a ``StorageError`` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise StorageError(
+            f"sink {operator!r} cannot write {where}: {error.strerror or error}\n"
+            "  check that the directory exists, is writable and has space; then resume from the last checkpoint"
+        ) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
@@ -81,9 +80,9 @@ class _WriterWorld:
             case "close_for_commit":
                 self.handles[event["save_as"]] = self.stream(event).close_for_commit()
             case "commit":
-                self.writer.recover_for_commit(PendingFile(*self.handle(event))).commit()
+                self.writer.commit(PendingFile(*self.handle(event)))
             case "commit_after_recovery":
-                self.writer.recover_for_commit(PendingFile(*self.handle(event))).commit_after_recovery()
+                self.writer.commit_after_recovery(PendingFile(*self.handle(event)))
             case "recover":
                 self.streams[event["stream"]] = self.writer.recover(ResumeHandle(*self.handle(event)))
             case "close":
@@ -175,9 +174,13 @@ class CountingWriter(RecoverableWriter):
         self.recover_calls += 1
         return super().recover(handle)
 
-    def recover_for_commit(self, pending: PendingFile) -> Any:
+    def commit(self, pending: PendingFile) -> None:
         self.recover_for_commit_calls += 1
-        return super().recover_for_commit(pending)
+        super().commit(pending)
+
+    def commit_after_recovery(self, pending: PendingFile) -> bool:
+        self.recover_for_commit_calls += 1
+        return super().commit_after_recovery(pending)
 
     def requires_cleanup(self) -> bool:
         return self._requires_cleanup
