@@ -12,23 +12,21 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 REPLAY_EVERYTHING = """
-from pathlib import Path
-
 from tests.conformance.barrier.input_side import InputReplay
 from tests.conformance.coordinator.sequence import Replay
-from tests.conformance.more_vectors import SEQUENCES
-from tests.conformance.runner import load
+from tests.conformance.runner import DATA, load
 
-data = Path("tests/conformance/data")
-recorded = [vector for vector in load(data / "coordinator.json") if vector["kind"] == "coordinator_sequence"]
-for vector in load(data / "barrier.json"):
+vectors = [vector for name in ("", "written/") for vector in load(DATA / (name + "coordinator.json"))]
+for vector in load(DATA / "barrier.json"):
     if vector["scope"] != "output":
         replay = InputReplay(vector)
         for operation in vector["input"]:
             replay.apply(operation)
             print(replay.handler.fingerprint())
         print(replay.observed)
-for vector in recorded + SEQUENCES:
+for vector in vectors:
+    if vector["kind"] != "coordinator_sequence":
+        continue
     replay = Replay(vector["input"])
     for step in vector["input"]["steps"]:
         replay.apply(step)

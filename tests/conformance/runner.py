@@ -21,6 +21,9 @@ from tests.conformance.sinks import SINK_KINDS
 
 Check = Callable[[Vector], list[str]]
 
+DATA = Path(__file__).parent / "data"
+"""Recorded vectors; in ``written`` those written from the rules, for operations and fields that these miss."""
+
 
 class VectorFileError(Exception):
     """A file cannot be read as a file of vectors."""

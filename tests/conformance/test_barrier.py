@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +19,11 @@ from tests.conformance.barrier.input_side import InputReplay
 from tests.conformance.barrier.observed import Vector
 from tests.conformance.compare import MalformedVector
 from tests.conformance.complaints import check_each
+from tests.conformance.runner import DATA, load
 
-RECORDED: list[Vector] = json.loads((Path(__file__).parent / "data/barrier.json").read_text(encoding="utf-8"))[
-    "vectors"
-]
+RECORDED: list[Vector] = load(DATA / "barrier.json")
 BY_NAME = {vector["name"]: vector for vector in RECORDED}
+WRITTEN = {vector["name"]: vector for vector in load(DATA / "written" / "barrier.json")}
 
 
 def vector_of(scope: str, mode: str, channels: int, given: list[list[Any]], **more: Any) -> Vector:
@@ -74,250 +72,8 @@ def test_the_alternating_handler_replays_the_unaligned_scenarios(vector: Vector)
     assert mismatches(vector, InputReplay(vector, alternating).run()) == []
 
 
-# --- operations that no recorded scenario uses in this way ----------------------------------------------------------
-
-
-SAVEPOINT = {"kind": "savepoint"}
-
-WRITTEN_HERE = {
-    "output: an armed timer converts what still waits": vector_of(
-        "output",
-        "aligned_timeout",
-        1,
-        [["rec", 0, "a"], ["barrier", 0, 1], ["rec", 0, "b"], ["advance_ms", 10], ["poll_all"]],
-        timeout_ms=10,
-        triggered=[1],
-        output_order=[["ckpt", 1], "a", "b"],
-        inflight={"1": ["a"]},
-        ckpt_kind={"1": "unaligned"},
-        inflight_counts_after=[[2, {"0": 0}], [3, {"0": 1}]],
-    ),
-    "output: a passive clock fires nothing by itself": vector_of(
-        "output",
-        "aligned_timeout",
-        1,
-        [
-            *(["rec", 0, "a"], ["rec", 0, "b"], ["barrier", 0, 1], ["advance_ms_passive", 10], ["poll", 1]),
-            *(["fire_timers"], ["poll_channel", 0], ["poll_channel", 0]),
-        ],
-        timeout_ms=10,
-        triggered=[1],
-        output_order=["a", ["ckpt", 1], "b"],
-        inflight={"1": ["b"]},
-        blocked_after=[[4, []], [6, []]],
-    ),
-    "output: an abort fails the reserved slot": vector_of(
-        "output",
-        "aligned_timeout",
-        2,
-        [["rec", 0, "a"], ["barrier", 0, 1], ["barrier", 1, 1], ["abort_rpc", 1], ["barrier_timeout", 1], ["poll_all"]],
-        timeout_ms=10,
-        triggered=[1],
-        aborted=[1],
-        abort_reasons={"1": "abort_notification"},
-        channel_state_failed=[1],
-        output_order=["a", ["ckpt", 1], ["ckpt", 1]],
-    ),
-    "output: a cancel marker keeps its place": vector_of(
-        "output",
-        "aligned_timeout",
-        1,
-        [
-            *(["barrier", 0, 1], ["cancel", 0, 1], ["poll", 1], ["expect_empty"], ["resume", 0], ["poll_all"]),
-            *(["eop", 0], ["poll", 1]),
-        ],
-        timeout_ms=10,
-        triggered=[1],
-        channel_state_failed=[1],
-        output_order=[["ckpt", 1]],
-        event_order=[["ckpt", 1], ["eop", 0]],
-        resumed_after=[[3, []], [4, [0]]],
-        resumed_channels=[0],
-    ),
-    "output: a priority barrier waits for the resume": vector_of(
-        "output",
-        "unaligned",
-        1,
-        [
-            *(["barrier", 0, 1, SAVEPOINT], ["poll", 1], ["rec", 0, "a"], ["barrier", 0, 2], ["expect_empty"]),
-            *(["resume", 0], ["poll_all"]),
-        ],
-        triggered=[1, 2],
-        output_order=[["ckpt", 1], ["ckpt", 2], "a"],
-        inflight={"2": ["a"]},
-        ckpt_kind={"1": "aligned", "2": "unaligned"},
-    ),
-    "recovery: new records wait for the last marker": vector_of(
-        "recovery",
-        "aligned",
-        2,
-        [
-            *(["rec", 0, "old0"], ["end_of_state", 0], ["rec", 0, "new0"], ["poll_all"], ["rec", 1, "old1"]),
-            *(["poll_all"], ["end_of_state", 1], ["poll_all"]),
-        ],
-        output_order=["old0", "old1", "new0"],
-        resumed_after=[[5, []], [6, [0, 1]]],
-    ),
-    "task: barriers, cancel markers and records in the order they are sent": vector_of(
-        "task",
-        "aligned",
-        2,
-        [["rec", 0, "a"], ["barrier", 0, 1], ["barrier", 1, 2], ["rec", 0, "b"], ["barrier", 0, 2]],
-        triggered=[2],
-        aborted=[1],
-        abort_reasons={"1": "subsumed"},
-        output_order=["a", "b", ["ckpt", 2]],
-        downstream=["a", ["cancel_marker", 1], "b", ["barrier", 2]],
-    ),
-    "task: an abort notification while the snapshot is written": vector_of(
-        "task",
-        "aligned",
-        1,
-        [["barrier", 0, 1], ["abort_rpc", 1]],
-        triggered=[1],
-        aborted=[1],
-        abort_reasons={"1": "abort_notification"},
-        output_order=[["ckpt", 1]],
-        downstream=[["barrier", 1]],
-    ),
-    "input: a poll leaves announcements where they are": vector_of(
-        "input",
-        "aligned_timeout",
-        2,
-        [
-            *(["rec", 0, "a"], ["barrier", 0, 1], ["poll", 1], ["poll_announcement", 0], ["advance_ms", 5]),
-            *(["poll", 1], ["expect_empty"]),
-        ],
-        timeout_ms=5,
-        triggered=[1],
-        output_order=["a", ["ckpt", 1]],
-        inflight={"1": []},
-        pending_at_end=[1],
-        triggered_any=True,
-        aborted_any=False,
-    ),
-    "input: direct delivery of markers and ends": vector_of(
-        "input",
-        "aligned_timeout",
-        2,
-        [
-            *(["barrier", 0, 1, SAVEPOINT], ["barrier", 0, 2, SAVEPOINT], ["barrier", 0, 1, SAVEPOINT]),
-            *(["rec", 0, "a"], ["eop", 1], ["cancel", 0, 3]),
-        ],
-        delivery="direct",
-        triggered=[2],
-        aborted=[1, 3],
-        abort_reasons={"1": "subsumed", "3": "cancel_marker"},
-        abort_callback_order=True,
-        output_order=["a", ["ckpt", 2]],
-        event_order=[["abort", 1], "a", ["eop", 1], ["ckpt", 2], ["abort", 3]],
-        blocked_after=[[1, [0]], [2, []], [4, []]],
-    ),
-    "input: a coordinator's abort overtakes the barriers": vector_of(
-        "input",
-        "at_least_once",
-        2,
-        [["abort_rpc", 1], ["barrier", 0, 1], ["barrier", 1, 1], ["barrier", 0, 2], ["barrier", 1, 2, SAVEPOINT]],
-        delivery="eager",
-        triggered=[2],
-        aborted=[1],
-        abort_reasons={"1": "abort_notification"},
-        output_order=[["ckpt", 2]],
-        ckpt_kind={"2": "at_least_once"},
-        downstream=[["cancel_marker", 1], ["barrier", 2]],
-    ),
-    "input: a local channel is captured by what it hands over": vector_of(
-        "input",
-        "unaligned",
-        2,
-        [["rec", 0, "a"], ["barrier", 1, 1], ["poll_channel", 1], ["rec", 0, "b"], ["poll_channel", 0]],
-        triggered=[1],
-        output_order=[["ckpt", 1], "a"],
-        inflight={"1": ["a"]},
-        inflight_counts_after=[[3, {"0": 0}], [4, {"0": 1}]],
-        pending_at_end=[1],
-    )
-    | {"local_channels": [0]},
-    "input: the barrier of a local channel is seen when it is handed over": vector_of(
-        "input",
-        "aligned_timeout",
-        3,
-        [["barrier", 1, 0, SAVEPOINT], ["barrier", 1, 2, SAVEPOINT], ["barrier", 2, 1, {"kind": "unaligned"}]],
-        delivery="eager",
-        triggered=[1],
-        aborted=[0, 1],
-        abort_reasons={"0": "subsumed", "1": "subsumed"},
-        output_order=[["ckpt", 1]],
-        event_order=[["abort", 0], ["ckpt", 1], ["abort", 1]],
-        inflight={"1": []},
-        pending_at_end=[2],
-        blocked_after=[[1, [1]], [2, [1]]],
-    )
-    | {"local_channels": [1]},
-    "input: a blocked channel delivers directly": vector_of(
-        "input",
-        "aligned",
-        3,
-        [["barrier", 0, 1], ["barrier", 0, 1], ["rec", 0, "a"], ["eop", 0], ["barrier", 1, 1], ["barrier", 2, 1]],
-        delivery="direct",
-        triggered=[1],
-        output_order=["a", ["ckpt", 1]],
-        event_order=["a", ["eop", 0], ["ckpt", 1]],
-        blocked_after=[[0, [0]], [1, [0]], [3, []], [4, [1]], [5, []]],
-    ),
-    "input: an announcement that is passed over keeps its place": vector_of(
-        "input",
-        "aligned_timeout",
-        2,
-        [
-            *(["barrier", 0, 2], ["barrier", 0, 5, {"kind": "unaligned"}], ["barrier", 0, 7]),
-            *(["poll_channel", 0], ["poll_announcement", 0]),
-        ],
-        timeout_ms=10,
-        aborted=[5],
-        abort_reasons={"5": "subsumed"},
-    ),
-    "input: a barrier with a timeout of its own may time out": vector_of(
-        "input",
-        "aligned_timeout",
-        2,
-        [["barrier", 0, 1, {"timeout_ms": 5}], ["advance_ms", 5]],
-        delivery="eager",
-        triggered=[1],
-        output_order=[["ckpt", 1]],
-        inflight={"1": []},
-        ckpt_kind={"1": "unaligned"},
-        pending_at_end=[1],
-    ),
-    "recovery: an alignment after it": vector_of(
-        "recovery",
-        "aligned",
-        2,
-        [
-            *(["end_of_state", 0], ["barrier", 0, 1], ["rec", 0, "b"], ["end_of_state", 1], ["barrier", 1, 1]),
-            ["rec", 1, "c"],
-        ],
-        delivery="eager",
-        triggered=[1],
-        output_order=[["ckpt", 1], "b", "c"],
-        resumed_after=[[2, []], [3, [0, 1]]],
-        blocked_after=[[3, [0]], [4, []]],
-    ),
-    "task: a refused checkpoint has no channel state": vector_of(
-        "task",
-        "unaligned",
-        2,
-        [["abort_rpc", 1], ["barrier", 0, 1], ["rec", 1, "a"], ["barrier", 1, 1]],
-        aborted=[1],
-        abort_reasons={"1": "abort_notification"},
-        output_order=["a"],
-        downstream=[["cancel_marker", 1]],
-    ),
-}
-
-
-@pytest.mark.parametrize("vector", WRITTEN_HERE.values(), ids=WRITTEN_HERE)
-def test_scenario_written_here(vector: Vector) -> None:
+@pytest.mark.parametrize("vector", WRITTEN.values(), ids=WRITTEN)
+def test_written_scenario(vector: Vector) -> None:
     """Every operation of the format can be replayed, in every scope that has a use for it."""
     assert check(vector) == []
 
@@ -356,7 +112,7 @@ def compared_fields(vector: Vector) -> list[str]:
 
 def test_every_field_of_the_format_is_tried() -> None:
     """Each field is met in at least one scenario."""
-    assert {field for vector in (BY_NAME | WRITTEN_HERE).values() for field in compared_fields(vector)} == {
+    assert {field for vector in (BY_NAME | WRITTEN).values() for field in compared_fields(vector)} == {
         "triggered",
         "aborted",
         "triggered_any",
@@ -387,12 +143,10 @@ def wrong_and_not_reported(vector: Vector) -> Iterator[str]:
             yield f"{field} alone is wrong, and the replay says {found}"
 
 
-@pytest.mark.parametrize("vectors", [BY_NAME, WRITTEN_HERE], ids=["barrier.json", "written here"])
+@pytest.mark.parametrize("vectors", [BY_NAME, WRITTEN], ids=["recorded", "written"])
 def test_a_wrong_expectation_is_reported(vectors: dict[str, Vector]) -> None:
     """A scenario with one field changed fails, and only in that field."""
-    named = [vector | {"name": name} for name, vector in vectors.items()]
-
-    check_each(named, wrong_and_not_reported)
+    check_each(vectors.values(), wrong_and_not_reported)
 
 
 def test_a_missing_and_a_superfluous_entry_are_reported() -> None:

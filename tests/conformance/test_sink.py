@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.conformance.compare import Vector
-from tests.conformance.runner import Verdict, replay
+from tests.conformance.runner import DATA, Verdict, load, replay
 from tests.conformance.sinks import SINK_KINDS
 
-DATA = json.loads((Path(__file__).parent / "data" / "sink.json").read_text(encoding="utf-8"))
-RECORDED: list[Vector] = DATA["vectors"]
+VECTORS: list[Vector] = load(DATA / "sink.json") + load(DATA / "written" / "sink.json")
 
 
-@pytest.mark.parametrize("vector", RECORDED, ids=[vector["name"] for vector in RECORDED])
-def test_recorded_vector(vector: Vector) -> None:
-    """The engine does what the vector says; none is skipped."""
+@pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
+def test_vector(vector: Vector) -> None:
+    """The engine does what the vector says, be it recorded or written from the rules; none is skipped."""
     result = replay(vector)
 
     assert result.verdict is Verdict.PASSED, result
@@ -25,4 +23,4 @@ def test_recorded_vector(vector: Vector) -> None:
 
 def test_every_documented_kind_has_a_replay() -> None:
     """Nothing that the format documents is unknown, and nothing unknown to the format is replayed."""
-    assert SINK_KINDS.keys() == DATA["kinds"].keys()
+    assert SINK_KINDS.keys() == json.loads((DATA / "sink.json").read_text(encoding="utf-8"))["kinds"].keys()
