@@ -115,13 +115,6 @@ class Shrunk:
         """Whether each single removal was run and does not fail."""
         return not self.unverified
 
-    def kept_records(self) -> dict[str, list[int]]:
-        """By ``source uid/split``: the numbers of the records that are left."""
-        kept: dict[str, list[int]] = {}
-        for key, number in _atoms(self.case, self.records):
-            kept.setdefault(key, []).append(number)
-        return kept
-
     def describe(self) -> str:
         """One or two lines for people."""
         lines = [f"shrunk from {self.before} to {self.after} ({counted(self.runs, 'run')}, {self.seconds:.1f} s)"]

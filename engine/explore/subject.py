@@ -14,7 +14,7 @@ is as it is, and no case for this.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -226,11 +226,6 @@ class Subject:
 
             self._measure = Measure.of(self)
         return self._measure
-
-    def source_uids(self) -> Sequence[str]:
-        """The uids of the job's sources."""
-        plan = self.plan()
-        return [vertex.operators[0].uid for vertex in plan.vertices if vertex.is_source]
 
 
 def _put_durably(files: FileSystem, path: str, content: bytes) -> None:

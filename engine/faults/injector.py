@@ -235,11 +235,6 @@ class FaultInjector:
         return points
 
     @property
-    def points_struck(self) -> Mapping[tuple[str, str], int]:
-        """``(point, phase)`` -> how often somebody was struck there."""
-        return self.processes.struck_at
-
-    @property
     def next_parallelism(self) -> int | None:
         """With which parallelism the next process is resumed, ``None`` = the job's own."""
         return self.processes.next_parallelism

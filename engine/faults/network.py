@@ -80,11 +80,6 @@ class NetworkFaults:
         channel, _, kind = name.rpartition(" ")
         return hits_any(fault, (f"{one} {kind}" for one in self._names.of_channel(channel)))
 
-    @property
-    def watches_elements(self) -> bool:
-        """Whether anything may befall elements: if not, channels need not ask."""
-        return self._elements.is_armed or self._windows.is_armed
-
     # -- messages -----------------------------------------------------------------------------------------------
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:

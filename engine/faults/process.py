@@ -87,8 +87,6 @@ class ProcessFaults:
         self._execution: Execution | None = None
         self.visits: dict[tuple[str, str, str], int] = {}
         """``(point, phase, actor)`` -> how often."""
-        self.struck_at: dict[tuple[str, str], int] = {}
-        """``(point, phase)`` -> how often somebody was struck there."""
         self.next_parallelism: int | None = None
         """The parallelism that the last rescale asked for."""
 
@@ -210,7 +208,6 @@ class ProcessFaults:
 
     def _strike(self, fault: Fault, here: tuple[str, str, str]) -> None:
         point, phase, actor = here
-        self.struck_at[point, phase] = self.struck_at.get((point, phase), 0) + 1
         if fault.kind == RAISE:
             raise RaisedOnPurposeError(f"{fault}: {actor} raises {phase} {point}")
         targets = self._targets(fault, actor)

@@ -96,11 +96,6 @@ class JobGraph:
         self._labels: tuple[int, dict[int, NodeLabel]] = (0, {})
 
     @property
-    def digraph(self) -> Any:
-        """The ``networkx.MultiDiGraph``: nodes are ids with a ``node`` attribute, edge keys are ids with ``edge``."""
-        return self._digraph
-
-    @property
     def revision(self) -> int:
         """Grows with every change; lets a caller keep what it computed until the graph changes."""
         return self._revision

@@ -49,7 +49,6 @@ _FRONT = struct.Struct(">HII")
 _BODY = struct.Struct(">BQIiIQQH")
 HEAD_BYTES = _FRONT.size + _BODY.size
 MAX_BATCH_BYTES = 1 << 30
-MAX_EPOCH = (1 << 31) - 1
 
 
 class UnwritableRecordError(WeirError):

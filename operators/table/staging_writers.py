@@ -67,11 +67,6 @@ class PartitionColumns:
             self._places = [self._columns.index(name) for name in self._dynamic]
             self._kept = [place for place, name in enumerate(self._columns) if name not in self._dynamic]
 
-    @property
-    def is_static(self) -> bool:
-        """Whether all records go to one partition."""
-        return not self._dynamic
-
     def path_of(self, values: Sequence[object]) -> str:
         """The partition whose dynamic columns have these values. Raises :class:`PartitionPathError`."""
         check_values(self._dynamic, values)

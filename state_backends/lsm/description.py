@@ -44,12 +44,6 @@ class StoreDescription:
     cache_bytes: int = 0
 
     @property
-    def level_sizes(self) -> tuple[int, ...]:
-        """The bytes of each level, down to the deepest one with files."""
-        depth = 1 + max((file.level for file in self.files), default=-1)
-        return tuple(sum(file.size_bytes for file in self.files if file.level == level) for level in range(depth))
-
-    @property
     def size_bytes(self) -> int:
         """The bytes of all files."""
         return sum(file.size_bytes for file in self.files)

@@ -24,8 +24,6 @@ from engine.elements.errors import ForbiddenCallError, JobFailedError
 from engine.explore.fences import fenced
 from engine.runtime.execution import run
 
-SEEDED = random.Random(7)
-
 FORBIDDEN: dict[str, Callable[[Any], Any]] = {
     "time.time": lambda value: time.time(),
     "time.monotonic_ns": lambda value: time.monotonic_ns(),

@@ -531,9 +531,3 @@ BY_AREA: tuple[AreaMutant, ...] = (
         example="examples/scenarios/merging_sessions.py",
     ),
 )
-
-
-def in_area(name: str) -> AreaMutant:
-    """The mutant of that name."""
-    found: dict[str, AreaMutant] = {mutant.name: mutant for mutant in BY_AREA}
-    return found[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from engine import CollectionSource, FileSink, Job
@@ -62,8 +62,3 @@ def make_run(*, kill: bool = False, fail: bool = False, mode: str = "aligned", p
     verdict = judge_run(result, oracle, config.protocol)
     report = build_report(result, job.plan(), config, oracle, verdict, facts)
     return Run(execution, result, oracle, report)
-
-
-def with_error(result: ExecutionResult, error: Exception) -> ExecutionResult:
-    """The same run, as if it had failed."""
-    return replace(result, state="failed", error=error)

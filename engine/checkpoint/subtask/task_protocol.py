@@ -174,11 +174,6 @@ class TaskCheckpointProtocol:
     # --- queries --------------------------------------------------------------------------------------------------
 
     @property
-    def last_checkpoint_id(self) -> int:
-        """The last id that led to a snapshot, a cancel marker or a decline."""
-        return self._last_id
-
-    @property
     def final_checkpoint_completed(self) -> bool:
         """Whether a checkpoint that began after the end of data is complete."""
         return self._final_completed
@@ -192,11 +187,6 @@ class TaskCheckpointProtocol:
     def remembered_aborts(self) -> tuple[int, ...]:
         """Ids whose abort notification came before their barrier, oldest note first."""
         return tuple(self._abort_notes)
-
-    @property
-    def running_snapshots(self) -> tuple[int, ...]:
-        """Ids whose asynchronous part runs."""
-        return tuple(self._running)
 
     # --- the rules ------------------------------------------------------------------------------------------------
 

@@ -33,9 +33,6 @@ from state_backends.base import list_of, row, text, whole
 Attempt = tuple[int, int]
 """Incarnation and attempt."""
 
-InstanceState = tuple[int, int, int, int, list[tuple[str, int]]]
-"""Subtask, incarnation, attempt, names given; names in use with their next numbers."""
-
 
 def parts_of(unique: str) -> tuple[Attempt, int, int]:
     """Who has given a unique name: the attempt, the subtask, and how many it had given before."""

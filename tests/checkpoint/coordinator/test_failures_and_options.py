@@ -8,7 +8,6 @@ from engine.checkpoint.coordinator.failure_manager import CheckpointFailureManag
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CheckpointOptions, SnapshotKind
 
-UNKNOWN_ID = -1
 EXPIRED = CheckpointFailureReason.CHECKPOINT_EXPIRED
 
 
