@@ -1,0 +1,1 @@
+"""State that earlier versions have written still restores: see :mod:`tests.compatibility.archive`."""
