@@ -19,6 +19,7 @@ from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
 from engine.observe import provenance
 from engine.runtime.shared_files import shared_state
+from engine.runtime.task_snapshot import TaskSnapshot
 from state_backends.base import StateBackendError, StateSerializationError
 from state_backends.snapshots import (
     ChannelStateResources,
@@ -54,24 +55,6 @@ class ChannelStateLostError(WeirError):
 
 
 KEYED, OPERATOR, INPUT, OUTPUT = "keyed", "operator", "input_channels", "output_channels"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
-    """A task's part of a checkpoint.
-
-    ``operators``  uid -> handles of its state;
-    ``sent``       channel index -> records sent on it before the barrier, without those in ``operators``;
-    ``received``   channel index -> records received from it before the snapshot, with those in ``operators``;
-    ``read``       records that a source has read in this attempt; for statistics only.
-
-    Records in flight that were captured count as received on the input side and as not sent on the output side.
-    """
-
-    operators: dict[str, SubtaskSnapshot]
-    sent: dict[int, int]
-    received: dict[int, int]
-    read: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(slots=True)

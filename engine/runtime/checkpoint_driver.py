@@ -48,7 +48,7 @@ from engine.observe.events import (
     ReportIgnored,
     TraceEvent,
 )
-from engine.runtime.async_snapshot import TaskSnapshot
+from engine.runtime.task_snapshot import TaskSnapshot
 from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:

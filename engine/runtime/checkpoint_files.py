@@ -25,7 +25,7 @@ from engine.checkpoint.coordinator import (
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
 from engine.runtime.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files
-from engine.runtime.async_snapshot import TaskSnapshot
+from engine.runtime.task_snapshot import TaskSnapshot
 from engine.runtime.hook import nothing_around
 from engine.runtime.restored_channels import check_channels
 from engine.runtime.restored_state import RestoredJob

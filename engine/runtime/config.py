@@ -16,7 +16,7 @@ from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.interface import CheckpointProtocol
 from engine.protocols.registry import protocol_named
 from engine.runtime.cost import CostModel
-from engine.runtime.debloating import (
+from engine.runtime.debloat_settings import (
     DEFAULT_SAMPLES,
     DEFAULT_THRESHOLD_PERCENT,
     PERIODS_PER_TARGET,

@@ -11,7 +11,7 @@ from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.events import Instrument
 from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.cost import CostModel
-from engine.runtime.debloating import DebloatSettings
+from engine.runtime.debloat_settings import DebloatSettings
 from engine.runtime.kernel import Kernel
 from state_backends.api import StateBackend
 from state_backends.files import FileSystem
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan, ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.hook import RunHook
-    from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
+    from engine.runtime.operator_messages import BarrierProcessed, OperatorEvent
     from engine.runtime.post import Post
     from engine.runtime.task import Task
     from engine.runtime.tracking import RunTracking

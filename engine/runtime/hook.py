@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.elements.batch import Batch
+    from engine.elements.events import Event
     from engine.elements.operator import Operator
-    from engine.runtime.channel import Channel
-    from engine.runtime.output_queue import Numbered
-    from engine.runtime.task import Task
 
 PROCESS, JOB_MANAGER, WORKER = "process", "job manager", "worker"
 """Who may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""
@@ -78,7 +76,7 @@ class TaskHook(Protocol):
 class LinkHook(Protocol):
     """What may go wrong on the way from one task to another."""
 
-    def propagate(self, numbered: Numbered) -> None:
+    def propagate(self, numbered: tuple[int, Batch | Event]) -> None:
         """An element has left; have it arrive, some time, or never."""
 
     def happens(self, event: tuple[str, Any]) -> None:
@@ -92,12 +90,12 @@ class LinkHook(Protocol):
 
 
 class RunHook(Protocol):
-    """What may go wrong in a run."""
+    """What may go wrong in a run. Tasks and channels pass through: this module stands below both."""
 
-    def for_task(self, task: Task) -> TaskHook:
+    def for_task(self, task: Any) -> TaskHook:
         """The hook of a task that is being built."""
 
-    def for_channel(self, channel: Channel) -> LinkHook:
+    def for_channel(self, channel: Any) -> LinkHook:
         """The hook of a channel that is being built."""
 
     def at(self, actor: str) -> Around:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from engine.runtime.choices import ChoiceRecorder
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
-    from engine.runtime.operator_coordinators import BarrierProcessed, OperatorEvent
+    from engine.runtime.operator_messages import BarrierProcessed, OperatorEvent
     from engine.runtime.restored_state import RestoredJob
     from engine.runtime.task import Task
     from state_backends.files import FileSystem

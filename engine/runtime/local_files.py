@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from engine.runtime.task_checkpoint import local_state_name
 from state_backends.files import LocalFileSystem
 from state_backends.local import LocalRecoveryCounts, LocalStateStores
 from state_backends.snapshots import WORKING_DIR_NAME, safe_file_name
@@ -17,12 +16,17 @@ from state_backends.snapshots import WORKING_DIR_NAME, safe_file_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.graph.plan import ExecutionPlan
+    from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
     from state_backends.files import FileSystem
     from state_backends.snapshots import CheckpointStorage
 
 LOCAL_STATE_NAME = "local"
 _LOCAL_ROOT = ".weir-local"
+
+
+def local_state_name(subtask: SubtaskPlan, vertex: VertexPlan) -> str:
+    """What the local state of a task goes by, whatever the attempt."""
+    return f"{vertex.operators[0].uid}-{subtask.subtask}"
 
 
 class LocalFiles:

@@ -17,49 +17,23 @@ Rules (Flink: ``OperatorCoordinatorHolder``; those about the gateways are told i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engine.checkpoint.coordinator import CoordinatorGateways
-from engine.elements.errors import MalformedStateError, StateError
+from engine.elements.errors import MalformedStateError
 from engine.elements.operator_coordinator import CoordinatorError, CoordinatorFactory, OperatorCoordinator
+from engine.runtime.operator_messages import plain_copy
 from state_backends.base import CorruptStateError, StateBackendError, check_shape
 from state_backends.codec import default_codec
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import TaskId
     from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+    from engine.runtime.operator_messages import BarrierProcessed, OperatorEvent
     from engine.runtime.post import Post
     from engine.runtime.task import Task
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorEvent:
-    """What an operator sends to its coordinator. ``uid``: its own."""
-
-    uid: str
-    task: TaskId
-    attempt: int
-    event: Any
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierProcessed:
-    """A task's snapshot has been taken (Flink: ``AcknowledgeCheckpointEvent``)."""
-
-    checkpoint_id: int
-    task: TaskId
-    attempt: int
-
-
-def plain_copy(event: Any, operator: str) -> Any:
-    """A copy of an event that shares nothing with it; raises :class:`StateError` when it is no plain value."""
-    try:
-        return default_codec().copy(event)
-    except StateBackendError as error:
-        raise StateError(f"operator {operator!r}: an event between it and its coordinator: {error}") from error
 
 
 class CoordinatedJob(Protocol):

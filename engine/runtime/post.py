@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
-    from engine.runtime.task import Task
 
 MESSAGES = (
     "trigger_checkpoint",
@@ -24,6 +23,17 @@ DELIVERED: tuple[int, ...] = (0,)
 """The usual fate of a message: it comes once, at once."""
 
 
+class Addressee(Protocol):
+    """A task, as its messages see it."""
+
+    @property
+    def name(self) -> str:
+        """By which faults know it."""
+
+    def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
+        """A message has come (kernel event): which method takes it, and its arguments."""
+
+
 class Post:
     """Delivers the messages of one run, and those to ``master``, its job manager. ``sent``: how many of
     :data:`MESSAGES` there were, by name."""
@@ -38,7 +48,7 @@ class Post:
         """``task`` tells the job manager something."""
         self._send(message, task, message, self._master, payload)
 
-    def to_task(self, task: Task, message: str, *arguments: object) -> None:
+    def to_task(self, task: Addressee, message: str, *arguments: object) -> None:
         """The job manager tells a task something."""
         self._send(message, task.name, "receive_mail", task, (message, arguments))
 

@@ -19,7 +19,7 @@ from engine.runtime.source_task import SourceTask
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import TaskId
-    from engine.runtime.async_snapshot import TaskSnapshot
+    from engine.runtime.task_snapshot import TaskSnapshot
     from engine.runtime.task import Task
 
 _NOTHING = (0, 0)

@@ -22,7 +22,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.partitioner import CustomPartitioner, HashPartitioner
 from engine.observe.provenance import INPUT, OUTPUT
-from engine.runtime.watched import TracedBatch
+from engine.runtime.traced_batch import TracedBatch
 from state_backends.base import (
     CorruptStateError,
     KeyType,

@@ -36,14 +36,14 @@ from engine.elements.events import CancelCheckpointMarker
 from engine.elements.operator import Operator
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
 from engine.runtime.async_snapshot import AsyncSnapshot
-from engine.runtime.operator_coordinators import BarrierProcessed
+from engine.runtime.operator_messages import BarrierProcessed
+from engine.runtime.local_files import local_state_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine.checkpoint.barriers import AlignmentFinished, AlignmentMetrics
     from engine.elements.events import CheckpointBarrier
-    from engine.graph.plan import SubtaskPlan, VertexPlan
     from engine.runtime.channel import Channel
     from engine.runtime.task import Task
     from state_backends.local import TaskLocalRecovery
@@ -61,11 +61,6 @@ class StopAbortedError(WeirError):
             f"{task}: savepoint {checkpoint_id}, with which the job was to stop, was aborted; the task cannot go on "
             "from where it has stopped, so the job goes back to its newest checkpoint"
         )
-
-
-def local_state_name(subtask: SubtaskPlan, vertex: VertexPlan) -> str:
-    """What the local state of a task goes by, whatever the attempt."""
-    return f"{vertex.operators[0].uid}-{subtask.subtask}"
 
 
 class TaskCheckpointing:

@@ -9,7 +9,7 @@ from engine.elements.errors import JobChangedError, JobGraphError, StateError
 from engine.elements.operator import OperatorMetrics
 from engine.graph.plan import OperatorPlan
 from engine.runtime.background import Materializing, TaskExecutor
-from engine.runtime.operator_coordinators import OperatorEvent, plain_copy
+from engine.runtime.operator_messages import OperatorEvent, plain_copy
 from engine.runtime.outputs import ChainOutput
 from engine.runtime.restored_state import RestoredOperator
 from engine.runtime.shared_files import SharedStreams

@@ -6,8 +6,8 @@ tell who emits, routers that put the cause on what is sent. A run without proven
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -25,6 +25,7 @@ from engine.observe.provenance import (
     TaskProvenance,
 )
 from engine.runtime.outputs import ChainOutput
+from engine.runtime.traced_batch import TracedBatch
 from operators.sources import SourceOperator
 
 if TYPE_CHECKING:
@@ -32,42 +33,6 @@ if TYPE_CHECKING:
     from engine.graph.plan import OperatorPlan
     from engine.runtime.channel import Channel
     from engine.runtime.task import Task
-
-
-class TracedBatch(Batch):
-    """Records with the cause of each."""
-
-    __slots__ = ("causes",)
-
-    def __init__(
-        self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, causes: list[Cause]
-    ) -> None:
-        assert len(causes) == len(values), (len(causes), len(values))
-        super().__init__(values, timestamps, keys)
-        self.causes = causes
-
-    @classmethod
-    def of(cls, batch: Batch, causes: list[Cause]) -> TracedBatch:
-        """The records of ``batch``, as rows."""
-        return cls(batch.values, batch.timestamps, batch.keys, causes)
-
-    def split(self, at: int) -> tuple[Batch, Batch]:
-        """The records before and from position ``at``."""
-        first, rest = super().split(at)
-        return TracedBatch.of(first, self.causes[:at]), TracedBatch.of(rest, self.causes[at:])
-
-    def take(self, positions: Sequence[int]) -> Batch:
-        """The records at ``positions``, in that order."""
-        return TracedBatch.of(super().take(positions), list(map(self.causes.__getitem__, positions)))
-
-    def by_cause(self) -> Iterator[tuple[Cause, Batch]]:
-        """The records in order, in pieces of one cause each."""
-        causes, start = self.causes, 0
-        for end in range(1, len(causes) + 1):
-            if end == len(causes) or causes[end] != causes[start]:
-                whole = start == 0 and end == len(causes)
-                yield causes[start], self if whole else Batch.take(self, range(start, end))
-                start = end
 
 
 class WatchedRouter:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of
 from engine.protocols.acking.ids import IdStream
 from engine.runtime.acking.acked_channel import AckedChannel
-from engine.runtime.watched import TracedBatch
+from engine.runtime.traced_batch import TracedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
