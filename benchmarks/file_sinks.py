@@ -19,7 +19,7 @@ from engine.elements.columns import ColumnBatch
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from operators.columns import ColumnSource
 from operators.files.bucketing import BucketingSink
 from operators.files.formats import TextRowFormat

@@ -16,7 +16,7 @@ from benchmarks.measure import Paired, Result, interleaved, now, per_second
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from operators.basic import CountedRecords, CountingSink
 from operators.files.formats import CsvFormat
 from operators.files.reading import FileSource

@@ -23,7 +23,7 @@ from benchmarks.measure import now
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from operators.basic import CountedRecords, CountingSink
 from operators.sources import GeneratorSource
 from state_backends.base import KeyGroupRange, ReducingStateDescriptor

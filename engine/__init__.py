@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from engine.observe.message_counter import MessageCounter
     from engine.protocols.acking.settings import AckingSettings
     from engine.report.messages import MessageCounts, message_counts
-    from engine.runtime.config import CheckpointInterval, RunConfig
-    from engine.runtime.cost import CostModel
+    from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
     from engine.runtime.execution import ExecutionResult, run
     from operators.async_io import AsyncContext, AsyncFunction, AsyncResult, AsyncRetryStrategy, AsyncTimeoutError
     from operators.basic import (
@@ -389,8 +388,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.observe.message_counter": ("MessageCounter",),
     "engine.protocols.acking.settings": ("AckingSettings",),
     "engine.report.messages": ("MessageCounts", "message_counts"),
-    "engine.runtime.config": ("CheckpointInterval", "RunConfig"),
-    "engine.runtime.cost": ("CostModel",),
+    "engine.runtime.config": ("CheckpointInterval", "CostModel", "RunConfig"),
     "engine.runtime.execution": ("ExecutionResult", "run"),
     "operators.files.writing": (
         "BasePathBucketAssigner", "BucketAssigner", "BucketContext", "BulkTextFormat", "CheckpointRollingPolicy",

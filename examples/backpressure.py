@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from engine import CollectedResults, Job
 from engine.observe.cut_oracle import CutOracle
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.sources import SequenceSource
 

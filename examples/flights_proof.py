@@ -30,10 +30,9 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointCut, TraceEvent
 from engine.observe.trace import TraceDigest
 from engine.protocols import protocol_named
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from examples import flights_oracle
 from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare

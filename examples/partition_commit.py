@@ -20,8 +20,7 @@ from engine import (
     PartitionedFileSink,
     WatermarkStrategy,
 )
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from state_backends import MemoryFileSystem
 

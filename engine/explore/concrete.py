@@ -18,8 +18,7 @@ from engine.explore.runner import CaseView, FinishedCase, choices_of, run_case
 from engine.explore.tape import TraceTape
 from engine.faults.fault import FaultMix
 from engine.observe.events import AttemptStarted, CheckpointTriggered, TaskState
-from engine.runtime.choices import SCHEDULE, Choice, ChoiceRecorder, ReadyEvent
-from engine.runtime.kernel import START_NS
+from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, ReadyEvent
 
 if TYPE_CHECKING:
     from engine.explore.subject import Subject

@@ -21,10 +21,10 @@ from engine.explore.savepoints import CANCEL, Savepoint
 from engine.explore.settings import run_config
 from engine.explore.subject import CHECKPOINTS_DIR
 from engine.observe.events import CheckpointCompleted
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.faulted.interference import PROCESS
+from engine.runtime.faulted import PROCESS
+from engine.runtime.job import SavepointOrder, SavepointReport
 from engine.runtime.kernel import START_NS
-from engine.runtime.savepoints import SavepointOrder, SavepointReport
+from engine.runtime.storage import SavepointRestore
 from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:

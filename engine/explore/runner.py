@@ -27,12 +27,11 @@ from engine.explore.outputs import directory_in
 from engine.explore.settings import run_config
 from engine.explore.subject import OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
-from engine.runtime.choices import Choice, ChoiceRecorder, PriorityChoices, SparseChoices
 from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
-from engine.runtime.faulted.interference import ProcessDiedError
-from engine.runtime.job_state import ENDED, FAILED, STOPPED
-from engine.runtime.kernel import START_NS
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.faulted import ProcessDiedError
+from engine.runtime.job import ENDED, FAILED, STOPPED
+from engine.runtime.kernel import START_NS, Choice, ChoiceRecorder, PriorityChoices, SparseChoices
+from engine.runtime.storage import open_storage
 from state_backends.base import StateBackendError
 from state_backends.files import MemoryFileSystem
 
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from engine.observe.events import TraceEvent
     from engine.observe.provenance import Provenance
     from engine.runtime.config import RunConfig
-    from engine.runtime.faulted.interference import Interference
-    from engine.runtime.job_manager import JobManager
+    from engine.runtime.faulted import Interference
+    from engine.runtime.job import JobManager
     from state_backends.files import FileSystem
 
 NOTHING_IS_LEFT = "nothing is left to happen"
@@ -56,8 +55,8 @@ LIVENESS, ASSERTION = "V13", "assertion"
 """The names of what the runner itself finds."""
 
 CUT_OFF, REFUSED, BROKEN = "cut off", "refused", "broken"
-"""Outcomes besides those of :mod:`engine.runtime.job_state`: the case took too long; a process could not start, with an
-error that says why; an exception that nobody expects ended it."""
+"""Outcomes besides those of :mod:`engine.runtime.job.job_state`: the case took too long; a process could not start,
+with an error that says why; an exception that nobody expects ended it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from engine.observe.events import Instrument, TraceEvent
-from engine.runtime.choices import Choice
 from engine.runtime.execution import Execution
+from engine.runtime.kernel import Choice
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError
 from engine.protocols.acking.settings import AckingSettings
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 
 if TYPE_CHECKING:
     from engine.explore.case import Case

@@ -28,9 +28,9 @@ from engine.faults.injector import FaultInjector
 from engine.faults.process import CHAINED, is_torn_by, opportunities_at
 from engine.observe.points import POINTS, TORN
 from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
-from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
-from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS
+from engine.runtime.faulted import JOB_MANAGER, PROCESS
+from engine.runtime.kernel import ChoiceRecorder
 from operators.table.staged_sink import StagedFileSink
 
 if TYPE_CHECKING:

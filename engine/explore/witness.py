@@ -22,7 +22,7 @@ from engine.elements.operator import TwoInputOperator
 from engine.explore.invariant import Invariant
 from engine.explore.subject import Subject
 from engine.observe.events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
-from engine.runtime.job_state import ENDED
+from engine.runtime.job import ENDED
 from operators.sources import SourceOperator, reading_from, source_of
 
 if TYPE_CHECKING:

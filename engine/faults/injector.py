@@ -25,8 +25,8 @@ from engine.faults.probing_filesystem import OutputFileSystem, ProbingFileSystem
 from engine.faults.process import ProcessFaults
 from engine.faults.storage import MAY_END_THE_JOB, StorageFaults
 from engine.observe.points import BEFORE
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.faulted.interference import ZOMBIE, StruckDown
+from engine.runtime.faulted import ZOMBIE, StruckDown
+from engine.runtime.kernel import ChoiceRecorder
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan

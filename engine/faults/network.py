@@ -31,7 +31,7 @@ from engine.faults.opportunities import (
     hits_any,
     plain_target,
 )
-from engine.runtime.faulted.interference import DELIVERED, DROPPED, OVERTAKES
+from engine.runtime.faulted import DELIVERED, DROPPED, OVERTAKES
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from engine.faults.fault import Fault, FaultMix
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
-    from engine.runtime.choices import ChoiceRecorder
+    from engine.runtime.kernel import ChoiceRecorder
 
 _MILLION = 1_000_000
 _ALONE, _SOON = 4, 64

@@ -23,7 +23,7 @@ from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, Ra
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME, StateScope
 
 if TYPE_CHECKING:
-    from engine.runtime.faulted.interference import StruckDown
+    from engine.runtime.faulted import StruckDown
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
 from engine.observe.points import FILES, MASTER, POINTS, TORN
-from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, WORKER, StruckDown
+from engine.runtime.faulted import JOB_MANAGER, PROCESS, WORKER, StruckDown
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:

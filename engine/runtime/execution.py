@@ -12,19 +12,13 @@ from engine.elements.events import SavepointFormat, StopMode
 from engine.elements.suggestions import nearest
 from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.runtime.acking.run import AckingRun, check_acking
-from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.acking import AckingRun, check_acking
 from engine.runtime.config import RunConfig
-from engine.runtime.faulted.deaths import Deaths
-from engine.runtime.faulted.run_faults import RunFaults
+from engine.runtime.faulted import Deaths, RunFaults
 from engine.runtime.hook import JOB_MANAGER
-from engine.runtime.job_manager import JobManager, Restore
-from engine.runtime.job_state import ENDED, RUNNING
-from engine.runtime.kernel import START_NS, Kernel
-from engine.runtime.long_lived import long_lived
-from engine.runtime.loops import check_loops
-from engine.runtime.record_counts import TaskReport
-from engine.runtime.savepoints import SavepointOrder, SavepointReport
+from engine.runtime.job import ENDED, RUNNING, JobManager, Restore, SavepointOrder, SavepointReport, TaskReport
+from engine.runtime.kernel import START_NS, ChoiceRecorder, Kernel, long_lived
+from engine.runtime.tasks import check_loops
 from state_backends.base import StateBackendError
 from state_backends.files import LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
@@ -33,9 +27,8 @@ if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
-    from engine.runtime.checkpoint_files import SavepointRestore
-    from engine.runtime.faulted.interference import Interference
-    from engine.runtime.restored_state import RestoredJob
+    from engine.runtime.faulted import Interference
+    from engine.runtime.storage import RestoredJob, SavepointRestore
     from state_backends.files import FileSystem
 
 _PROGRESS_EVERY_EVENTS = 2_000

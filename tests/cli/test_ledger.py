@@ -69,7 +69,7 @@ def test_a_finding_that_the_mode_forbids_is_a_violation(weir: Weir, monkeypatch:
         monkeypatch.setattr(AlignedBarriers, method, getattr(AtLeastOnceBarriers, method))
     monkeypatch.setattr("engine.report.verdict.breaks_promise", lambda verdict, protocol: False)
     monkeypatch.setattr(
-        "engine.runtime.cost.CostModel.latency_ns", lambda self, names: 30_000 if "numbers[1]" in names else 0
+        "engine.runtime.config.cost.CostModel.latency_ns", lambda self, names: 30_000 if "numbers[1]" in names else 0
     )
     answer = weir("run", "sums.py", "--ledger", "--parallelism", "2", *BRISK, "--kill", "sum[0]@80us")
     assert answer.exit_code == 1

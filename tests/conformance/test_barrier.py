@@ -11,8 +11,8 @@ import pytest
 from engine.checkpoint.barriers import AlternatingBarrierHandler, BarrierHandler, ChannelCapture, InputCapture
 from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.elements.batch import Batch
-from engine.runtime.channel import Channel
-from engine.runtime.output_queue import OutputQueue
+from engine.runtime.channels import Channel
+from engine.runtime.channels.output_queue import OutputQueue
 from tests.conformance.barrier import check
 from tests.conformance.barrier.compare import mismatches
 from tests.conformance.barrier.input_side import InputReplay

@@ -13,7 +13,7 @@ from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem

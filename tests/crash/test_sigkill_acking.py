@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.acking.run import OFFSETS_FILE_NAME
+from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.log.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.crash.acking_job import LOG, TOPIC

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from examples.flights import ROUTE_COLUMNS
 from examples.flights_data import FLIGHT_TYPES, FlightFiles, published_tables
 from examples.flights_proof import SLOW_SPLIT, Run, run_flights

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.choices import (
-    SCHEDULE,
-    Choice,
-    ChoiceRecorder,
-    EnumeratedChoices,
-    PriorityChoices,
-    SparseChoices,
-)
-from engine.runtime.kernel import START_NS, Kernel
+from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, Kernel, PriorityChoices, SparseChoices
+from engine.runtime.kernel.choices import EnumeratedChoices
 
 
 class Worker:

@@ -25,7 +25,7 @@ from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import CheckpointTriggered, RunStarted, Send, TaskState
 from engine.runtime.execution import Execution
-from engine.runtime.job_manager import JobManager
+from engine.runtime.job import JobManager
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource

@@ -16,11 +16,11 @@ from engine.elements.events import CheckpointOptions
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
 from engine.explore.case import Setting
 from engine.explore.invariants import invariants_for
-from engine.runtime.adopted_snapshot import AdoptedSnapshot
-from engine.runtime.checkpoint_files import CheckpointFiles, SavepointRestore
 from engine.runtime.execution import Execution
-from engine.runtime.source_task import SourceTask
-from engine.runtime.task_context import TaskOperatorContext
+from engine.runtime.storage import CheckpointFiles, SavepointRestore
+from engine.runtime.storage.adopted_snapshot import AdoptedSnapshot
+from engine.runtime.tasks import SourceTask
+from engine.runtime.tasks.task_context import TaskOperatorContext
 from state_backends.snapshots import CheckpointLocation, FileStateHandle, StreamStateHandle
 from tests.explore.invariants.support import subject
 from tests.explore.subjects import counting_subject

@@ -15,10 +15,9 @@ from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import TraceEvent
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import FileSystem, MemoryFileSystem

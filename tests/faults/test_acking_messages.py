@@ -14,7 +14,7 @@ from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults, CollectSink
 from operators.sources import SequenceSource
-from tests.runtime.acked_jobs import pipeline
+from tests.runtime.acking.acked_jobs import pipeline
 from tests.runtime.support import MS, US
 
 RECORDS = 12

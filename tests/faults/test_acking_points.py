@@ -16,7 +16,7 @@ from engine.faults.injector import FaultInjector
 from engine.faults.process import worker_of
 from engine.graph.job import Job
 from engine.observe.points import AFTER
-from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS
+from engine.runtime.faulted import JOB_MANAGER, PROCESS
 from operators.basic import CollectedResults, CollectSink
 from operators.sources import SequenceSource
 from tests.operators.log.log_job import job as logged

@@ -10,11 +10,9 @@ import pytest
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import Receive, Send, TimerFired
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.config import CheckpointInterval
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.kernel import START_NS
+from engine.runtime.kernel import START_NS, ChoiceRecorder
 from operators.basic import CollectedResults, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.time import WatermarkStrategy

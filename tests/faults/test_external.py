@@ -15,7 +15,7 @@ from engine.faults.external import ExternalFaults
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.opportunities import Struck
 from engine.graph.job import Job
-from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.kernel import ChoiceRecorder
 from operators.log.log_sink import LogSink
 from operators.log.memory_transaction_log import FATES, MemoryTransactionLog
 from operators.log.transaction_log import Exchange

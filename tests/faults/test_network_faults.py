@@ -14,9 +14,9 @@ from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.network import NetworkFaults, clogged_until_ns
 from engine.faults.opportunities import Struck
 from engine.observe.events import CheckpointCompleted, Receive, SnapshotTaken, TaskState
-from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.execution import Execution
-from engine.runtime.faulted.interference import MESSAGES
+from engine.runtime.faulted import MESSAGES
+from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from tests.faults.disturbed import (
     EXACTLY_ONCE,

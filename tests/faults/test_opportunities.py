@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.opportunities import Opportunities, Struck, Windows, plain_target
-from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.kernel import ChoiceRecorder
 
 KINDS = ("lose", "duplicate", "late")
 NAMES = ("receive_acknowledge a[0]", "receive_acknowledge b[1]", "trigger_checkpoint a[0]")

@@ -8,7 +8,7 @@ from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.faulted.interference import JOB_MANAGER, StruckDown
+from engine.runtime.faulted import JOB_MANAGER, StruckDown
 from state_backends.files import FileSystem, MemoryFileSystem, write_atomically
 from tests.faults.point_jobs import counting
 

@@ -14,11 +14,10 @@ from engine.explore.tape import TraceTape
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.process import RaisedOnPurposeError, worker_of
-from engine.runtime.choices import ChoiceRecorder
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, StruckDown
-from engine.runtime.kernel import START_NS
+from engine.runtime.faulted import JOB_MANAGER, PROCESS, StruckDown
+from engine.runtime.kernel import START_NS, ChoiceRecorder
 from tests.faults.point_jobs import COUNTING, EXPECTED, SETTINGS, case_of, counting, output, ran
 
 MIX = FaultMix({"crash": 1_500, "pause": 800, "rescale": 200, "raise": 600}, most=3)

@@ -15,7 +15,7 @@ from engine.faults.injector import FaultInjector
 from engine.faults.opportunities import Struck
 from engine.faults.storage import MAY_END_THE_JOB, StorageFaults, referenced_files
 from engine.observe.events import CheckpointAborted, CheckpointCompleted
-from engine.runtime.choices import ChoiceRecorder
+from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from state_backends.files import FileSystem, MemoryFileSystem
 from tests.faults.disturbed import EXACTLY_ONCE, EXPECTED, MODES, VIRTUAL_BOUND_NS, counting, disturbed

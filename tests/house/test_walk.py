@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from tests.house.walk import Walk, follow, walk_of_barrier, walk_of_record
 
 # What a reader has to open and to follow. Lower these when the way has become shorter; raise them for no convenience.
@@ -43,7 +43,7 @@ def test_a_walk_counts_calls_of_the_program_alone() -> None:
     calls = follow(lambda: [model.storage_ns(1, 1), model.storage_ns(1, 1), sorted([2, 1], key=lambda one: -one)])
 
     assert [(call.path, call.kind, call.function) for call in calls] == [
-        ("engine/runtime/cost.py", "engine.runtime.cost.CostModel", "CostModel.storage_ns")
+        ("engine/runtime/config/cost.py", "engine.runtime.config.cost.CostModel", "CostModel.storage_ns")
     ] * 2
 
 

@@ -17,8 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from engine.graph.job import Job
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution
 from operators.files.formats import TextFormat
 from operators.files.reading import FileSource

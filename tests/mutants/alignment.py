@@ -10,7 +10,7 @@ from engine.checkpoint.barriers import BlockChannel, ResumeChannels
 from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.subtask import TaskCheckpointProtocol
-from engine.runtime.async_snapshot import AsyncSnapshot
+from engine.runtime.tasks import AsyncSnapshot
 from operators.sources import SourceOperator
 from tests.mutants.mutant import replaced, together
 

@@ -470,7 +470,7 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "INIT counted twice",
         "an acker takes an INIT that comes again for another one",
         "a message that the network delivers twice completes no tree",
-        "Storm's acker over TCP, where that cannot happen; engine/runtime/acker_task.py says why it must not",
+        "Storm's acker over TCP, where that cannot happen; engine/runtime/acking/acker_task.py says why it must not",
         record_acking.init_counted_twice,
         probes.init_twice,
         "an INIT that is delivered twice, and a death before the root is handled",

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.graph import partitioner
-from engine.runtime import restored_channels
-from engine.runtime.failover import Failover
-from engine.runtime.job_state import RECOVERING, RESTARTING
+from engine.runtime.job.failover import Failover
+from engine.runtime.job.job_state import RECOVERING, RESTARTING
+from engine.runtime.storage import restored_channels
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import OK, OPEN, Request
 from state_backends.heap import keyed_backend as heap

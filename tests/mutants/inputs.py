@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
-from engine.runtime.task import Task
+from engine.runtime.tasks import Task
 from operators.joins import interval_join, regular_join
 from tests.mutants.mutant import replaced, together
 

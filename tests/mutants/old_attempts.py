@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.runtime.job_manager import JobManager
+from engine.runtime.job import JobManager
 from operators.databases.memory_database import MemorySession
 from operators.files.writing import OpenPartFence
 from tests.mutants.mutant import replaced

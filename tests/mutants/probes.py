@@ -20,8 +20,7 @@ from engine.protocols.acking.messages import Ack, Init
 from engine.protocols.acking.progress import SplitProgress
 from engine.protocols.acking.spout import SpoutBook
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.runtime.acking import bolt
-from engine.runtime.acking.acker_task import AckerTask
+from engine.runtime.acking import AckerTask, bolt
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from operators.basic import CollectedResults, KeyedProcessFunction, KeyedProcessOperator

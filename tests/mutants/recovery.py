@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.runtime import restored_channels
+from engine.runtime.storage import restored_channels
 from operators.time import EventClock
 from state_backends.changelog.history import LogHistory
 from tests.mutants.mutant import replaced

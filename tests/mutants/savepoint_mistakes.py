@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.checkpoint.coordinator import NONE_SUBSUMED, CompletedCheckpoint, NotifyComplete
 from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding
-from engine.runtime.source_task import SourceTask
+from engine.runtime.tasks import SourceTask
 from tests.mutants.mutant import replaced
 
 

@@ -109,9 +109,9 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
     from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
     from engine.graph import partitioner
-    from engine.runtime import restored_channels
-    from engine.runtime.async_snapshot import AsyncSnapshot
-    from engine.runtime.failover import Failover
+    from engine.runtime.job.failover import Failover
+    from engine.runtime.storage import restored_channels
+    from engine.runtime.tasks import AsyncSnapshot
     from operators.databases.database_sink import DatabaseSinkOperator
     from operators.files.bucketing.parts import BucketingParts
     from operators.files.sinks import FileSinkOperator

@@ -13,7 +13,7 @@ import pytest
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from engine.graph.stream import Stream
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from operators.async_io import AsyncContext, AsyncResult, AsyncRetryStrategy
 from operators.basic import CollectedResults
 from operators.patterns import Pattern

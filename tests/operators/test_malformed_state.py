@@ -10,10 +10,10 @@ import pytest
 
 from engine.elements.errors import StateError, StorageError
 from engine.graph.job import Job
-from engine.runtime.acking.run import OFFSETS_FILE_NAME, AckingRun
+from engine.runtime.acking import OFFSETS_FILE_NAME, AckingRun
 from engine.runtime.config import RunConfig
 from engine.runtime.kernel import Kernel
-from engine.runtime.restored_state import take_over_state
+from engine.runtime.storage import take_over_state
 from operators.basic import CollectedResults, CollectSink
 from operators.log.consumer_groups import GROUPS_DIRECTORY, committed_offset
 from operators.log.topics import _topic_file, partitions_of, write_topic

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from engine.graph.job import Job
-from engine.runtime.config import RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource

@@ -9,8 +9,7 @@ from engine import CollectionSource, FileSink, Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
 from engine.report import RunFacts, build_report, judge_run
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from state_backends.files import MemoryFileSystem
 

@@ -13,7 +13,7 @@ from engine.protocols.registry import protocol_named
 from engine.report import judge_run
 from engine.report.verdict import exit_code_of
 from engine.runtime.execution import ExecutionResult
-from engine.runtime.savepoints import SavepointOrder, SavepointReport
+from engine.runtime.job import SavepointOrder, SavepointReport
 
 
 class Ended:

@@ -10,7 +10,7 @@ from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import ChannelBlocked
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from engine.runtime.execution import ExecutionResult
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource

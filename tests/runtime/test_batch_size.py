@@ -8,7 +8,7 @@ import pytest
 
 from engine.graph.job import Job
 from engine.observe.events import CheckpointCut
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from operators.basic import CollectedResults
 from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.time import WatermarkStrategy

@@ -15,10 +15,9 @@ from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.config import RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution, Progress
+from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from operators.files.sinks import FileSink
 from operators.sources import SequenceSource

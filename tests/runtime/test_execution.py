@@ -16,7 +16,7 @@ from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, RunEnded, RunStarted
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.job_manager import TaskKilledError
+from engine.runtime.job import TaskKilledError
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
 from operators.files.sinks import FileSink, read_committed

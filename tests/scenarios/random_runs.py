@@ -26,10 +26,10 @@ from engine.observe.events import (
     SnapshotTaken,
     TraceEvent,
 )
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import SNAPSHOTS, CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
+from engine.runtime.config.run_config import SNAPSHOTS
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
+from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage

@@ -15,7 +15,7 @@ import pytest
 
 from engine.elements.batch import Batch
 from engine.observe.events import AttemptStarted, CheckpointCut, TraceEvent
-from engine.runtime.channel import Channel
+from engine.runtime.channels import Channel
 from tests.scenarios.random_graphs import Graph, Rows
 
 

@@ -13,10 +13,9 @@ from typing import Any
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.storage import SavepointRestore
 from operators.basic import AggregateFunction, CollectedResults, KeyedProcessFunction
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy

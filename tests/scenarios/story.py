@@ -34,8 +34,7 @@ from engine.observe.events import (
     TaskState,
     TraceEvent,
 )
-from engine.runtime.config import RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults

@@ -15,10 +15,9 @@ from engine.graph.plan import ExecutionPlan
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointTriggered, Send, TaskState
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from operators.sources import GeneratorSource, SequenceSource
 from state_backends.files import MemoryFileSystem

@@ -15,7 +15,7 @@ import pytest
 from engine.checkpoint.restore import NoRestart
 from engine.cli.runs import newest_usable
 from engine.elements.errors import JobFailedError, StorageError
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import FileStateHandle
 from tests.scenarios.recorded_runs import (

@@ -29,8 +29,7 @@ from engine.observe.events import (
     TaskState,
     TraceEvent,
 )
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource

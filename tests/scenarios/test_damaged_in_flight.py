@@ -12,10 +12,9 @@ import pytest
 
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from state_backends.base import StateBackendError, StateSchemaError
 from state_backends.codec import PREAMBLE_BYTES, frame
 from state_backends.files import FileSystem, MemoryFileSystem

@@ -12,8 +12,7 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.events import CheckpointCompleted, SnapshotAcknowledged, SnapshotTaken, TaskState
-from engine.runtime.config import CheckpointInterval
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel
 from engine.runtime.execution import ExecutionResult
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource

@@ -13,7 +13,7 @@ import pytest
 from engine.checkpoint.coordinator import RestoreMode
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError, StorageError
-from engine.runtime.checkpoint_files import SavepointRestore
+from engine.runtime.storage import SavepointRestore
 from state_backends.files import FileSystem, LocalFileSystem, write_atomically
 from state_backends.snapshots import (
     SHARED_DIRECTORIES_FILE_NAME,

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from engine.checkpoint.restore import NoRestart, UnsupportedMappingError
 from engine.elements.errors import JobChangedError, JobFailedError
 from engine.elements.events import StopMode
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
+from engine.runtime.storage import SavepointRestore
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, loop_job

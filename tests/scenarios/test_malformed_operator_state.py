@@ -14,10 +14,9 @@ import pytest
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError, UserFunctionError, WeirError
 from engine.graph.job import Job
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from operators.basic import CollectedResults, CollectSink, CountedRecords, CountingSink
 from operators.columns import ColumnSource
 from operators.databases import DatabaseSink, MemoryDatabase

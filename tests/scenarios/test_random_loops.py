@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.checkpoint.restore import FixedDelayRestart
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import JOB_MANAGER
 from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, LoopRun, loop_job
 

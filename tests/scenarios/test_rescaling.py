@@ -11,8 +11,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from engine.checkpoint.coordinator import RestoreMode
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import SNAPSHOTS
+from engine.runtime.config.run_config import SNAPSHOTS
+from engine.runtime.storage import SavepointRestore
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.random_graphs import RESCALABLE, STATEFUL, describe, graphs, meaning, rescaled
 from tests.scenarios.random_runs import CHECKPOINTS, EXACTLY_ONCE, JOB, STATE_BACKENDS, Driven, Run, drive, runs

@@ -14,11 +14,10 @@ from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobChangedError
 from engine.graph.job import Job
 from engine.graph.stream import Stream
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
+from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause, SequenceSource
 from state_backends.files import MemoryFileSystem

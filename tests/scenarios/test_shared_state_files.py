@@ -11,7 +11,7 @@ import pytest
 from engine.checkpoint.coordinator import RestoreMode
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
-from engine.runtime.checkpoint_files import SavepointRestore
+from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.cases import crossed

@@ -17,8 +17,8 @@ from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.observe.events import BackgroundWorkDone, CheckpointCompleted, TraceEvent
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.shared_files import StateFormError
+from engine.runtime.storage import SavepointRestore
+from engine.runtime.storage.shared_files import StateFormError
 from operators.basic import CollectedResults
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import FORMS, RECORDS, Ran, settings

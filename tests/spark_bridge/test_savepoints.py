@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from engine.graph.job import Job
-from engine.runtime.checkpoint_files import SavepointRestore
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
+from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
 from spark_bridge.errors import SparkBridgeError

@@ -35,7 +35,7 @@ from engine.report.text import print_report
 from engine.report.units import format_count, format_ns, plural
 from engine.report.verdict import Verdict, judge_run
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.job_state import STOPPED
+from engine.runtime.job import STOPPED
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from engine.cli.settings import LoadedJob
     from engine.graph.plan import ExecutionPlan
-    from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.config import RunConfig
-    from engine.runtime.savepoints import SavepointReport
+    from engine.runtime.job import SavepointReport
+    from engine.runtime.storage import SavepointRestore
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:

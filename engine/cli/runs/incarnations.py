@@ -19,7 +19,7 @@ from state_backends.base import CorruptStateError
 from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
-    from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.storage import SavepointRestore
 
 
 def used_incarnations(start: SavepointRestore | None, output_dir: str, job_name: str) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import JobFailedError, WeirError
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.faulted.interference import ProcessDiedError
+from engine.runtime.faulted import ProcessDiedError
+from engine.runtime.kernel import ChoiceRecorder
 from state_backends.files import LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 

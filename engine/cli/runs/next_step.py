@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import KeyTypeMismatchError, MalformedRecordError, UserFunctionError
 from engine.faults.plan import KillTask, typed_time
-from engine.runtime.failover import NO_RESTART_HELPS
+from engine.runtime.job import NO_RESTART_HELPS
 
 if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder

@@ -14,8 +14,8 @@ from engine.cli.shell import OneOf
 from engine.elements.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from engine.runtime.checkpoint_files import SavepointRestore
     from engine.runtime.execution import Execution
+    from engine.runtime.storage import SavepointRestore
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -148,9 +148,7 @@ def restore_from(path: str | None, claim_mode: str | None, backend: str) -> Save
     backend cannot read, and :class:`state_backends.base.StateBackendError` when its metadata is damaged.
     """
     from engine.checkpoint.coordinator import RestoreMode
-    from engine.runtime.adopted_snapshot import check_claimable
-    from engine.runtime.checkpoint_files import SavepointRestore
-    from engine.runtime.shared_files import check_forms
+    from engine.runtime.storage import SavepointRestore, check_claimable, check_forms
 
     if path is None:
         if claim_mode is not None:

@@ -23,7 +23,7 @@ from state_backends.files import FileSystem, write_atomically
 
 if TYPE_CHECKING:
     from engine.cli.settings.job_file import LoadedJob
-    from engine.runtime.checkpoint_files import SavepointRestore
+    from engine.runtime.storage import SavepointRestore
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -89,7 +89,7 @@ class JobDescriptor:
     def restore_from(self) -> SavepointRestore | None:
         """The snapshot that the job was started from."""
         from engine.checkpoint.coordinator import RestoreMode
-        from engine.runtime.checkpoint_files import SavepointRestore
+        from engine.runtime.storage import SavepointRestore
 
         if self.restore_path is None:
             return None

@@ -38,8 +38,7 @@ from engine.cli.settings import (
 from engine.cli.text import error_console, say
 from engine.elements.errors import JobChangedError, JobFileError, StorageError
 from engine.faults.plan import FaultPlan
-from engine.runtime.shared_files import check_forms
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import check_forms, open_storage
 
 _HELP = """Go on with the job that was started with weir run --storage DIR.
 

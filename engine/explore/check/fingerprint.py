@@ -26,13 +26,13 @@ from engine.checkpoint.barriers import barrier_fingerprint
 from engine.checkpoint.coordinator import Acknowledge
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier
-from engine.runtime.task import Task
+from engine.runtime.tasks import Task
 from state_backends.files import TEMPORARY_SUFFIX, MemoryFileSystem
 
 if TYPE_CHECKING:
     from engine.explore.subject import World
     from engine.runtime.execution import Execution
-    from engine.runtime.job_manager import JobManager
+    from engine.runtime.job import JobManager
     from engine.runtime.kernel import ScheduledEvent
 
 _DEAD = ("failed", "canceled")

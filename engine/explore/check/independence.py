@@ -55,19 +55,17 @@ from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Watermark
 from engine.elements.operator import Operator
 from engine.explore.check.fingerprint import is_void, task_of
-from engine.runtime.async_snapshot import AsyncSnapshot
-from engine.runtime.job_manager import JobManager
-from engine.runtime.source_task import SourceTask
-from engine.runtime.task import Task
+from engine.runtime.job import JobManager
+from engine.runtime.tasks import AsyncSnapshot, SourceTask, Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine.graph.plan import ExecutionPlan, VertexPlan
+    from engine.runtime.channels import Element
     from engine.runtime.config import RunConfig
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import ScheduledEvent
-    from engine.runtime.output_queue import Element
 
 Alternative = tuple[int, "ScheduledEvent"]
 

@@ -36,16 +36,12 @@ from engine.explore.runner import CheckpointTrigger
 from engine.explore.subject import OUTPUT_DIR, World
 from engine.faults.fault import Fault
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
-from engine.runtime.async_snapshot import TaskSnapshot
-from engine.runtime.choices import ChoiceRecorder
-from engine.runtime.config import RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
-from engine.runtime.faulted.interference import ProcessDiedError, StruckDown
-from engine.runtime.job_manager import Restore
-from engine.runtime.job_state import ENDED, STOPPED
-from engine.runtime.kernel import START_NS
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.faulted import ProcessDiedError, StruckDown
+from engine.runtime.job import ENDED, STOPPED, Restore
+from engine.runtime.kernel import START_NS, ChoiceRecorder
+from engine.runtime.storage import TaskSnapshot, open_storage
 from state_backends.base import KeyGroupRange
 from state_backends.codec import RegisteredType, StateCodec
 from state_backends.snapshots import (
@@ -62,7 +58,7 @@ if TYPE_CHECKING:
     from engine.explore.subject import Subject
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.kernel import ScheduledEvent
-    from engine.runtime.task import Task
+    from engine.runtime.tasks import Task
 
 _NEVER_CHANGE = (
     ChannelPlan,

@@ -25,7 +25,7 @@ from engine.explore.references import RUNS, Reference
 from engine.explore.runner import run_case
 from engine.explore.savepoints import DRAIN
 from engine.explore.settings import run_config
-from engine.runtime.job_state import FAILED
+from engine.runtime.job import FAILED
 
 if TYPE_CHECKING:
     from engine.explore.invariant import Violation

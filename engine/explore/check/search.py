@@ -30,7 +30,7 @@ from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, KINDS, LOSE, Occasion, Strike
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
-from engine.runtime.faulted.interference import JOB_MANAGER, MESSAGES, PROCESS
+from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
 
 if TYPE_CHECKING:
     from engine.explore.case import Case
@@ -41,8 +41,8 @@ Committed = tuple[tuple[str, tuple[str, ...]], ...]
 
 FINISHED = "finished"
 STUCK, BROKEN = "stuck", "broken"
-"""How a job may end besides :data:`engine.runtime.job_state.ENDED`: nothing is left to happen, but it has not ended; an
-exception that nobody expects."""
+"""How a job may end besides :data:`engine.runtime.job.job_state.ENDED`: nothing is left to happen, but it has not
+ended; an exception that nobody expects."""
 
 STATES, TIME, WRONG = "states", "time", "a wrong ending"
 """What may stop a search before its end: a bound on the states that it keeps, a bound on the time, or its caller, who

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.faults.fault import Fault
 from engine.faults.probing_filesystem import ProbingFileSystem
 from engine.observe.points import TORN
-from engine.runtime.faulted.interference import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
+from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from engine.explore.invariants.snapshots import SnapshotFile, read_metadata, sto
 from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
-from engine.runtime.acking.run import OFFSETS_FILE_NAME
+from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.files.writing import RETRACTED, attempt_of
 from state_backends.base import StateBackendError
 from state_backends.snapshots import (

@@ -27,7 +27,7 @@ from engine.observe.events import (
     ReportIgnored,
     TaskState,
 )
-from engine.runtime.job_state import STOPPED
+from engine.runtime.job import STOPPED
 from operators.log.transaction_log import REFUSED_AS_FENCED
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from state_backends.snapshots import (
 if TYPE_CHECKING:
     from engine.explore.runner import CaseView
     from engine.graph.plan import EdgePlan, ExecutionPlan, VertexPlan
-    from engine.runtime.channel import Channel
-    from engine.runtime.task import Task
+    from engine.runtime.channels import Channel
+    from engine.runtime.tasks import Task
     from state_backends.base import KeyGroupRange
     from state_backends.snapshots import CheckpointMetadata, StateReader
 

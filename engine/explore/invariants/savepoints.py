@@ -30,7 +30,7 @@ from state_backends.snapshots import FileStateHandle
 if TYPE_CHECKING:
     from engine.explore.invariants.snapshots import SnapshotFile
     from engine.explore.runner import CaseView, FinishedCase
-    from engine.runtime.task import Task
+    from engine.runtime.tasks import Task
     from state_backends.files import FileSystem
     from state_backends.snapshots import CheckpointMetadata
 

@@ -22,7 +22,7 @@ from engine.explore.ledger.effect_reference import by_origin
 from engine.explore.ledger.entries import OUTPUT, Exposed, Origin, Place, RecordCause, Restart
 from engine.explore.ledger.ranges import Effects, Range, RangeSet
 from engine.explore.ledger.words import listed, origin_name, place_name, records_text, restart_text, times
-from engine.runtime.job_state import FINISHED
+from engine.runtime.job import FINISHED
 from operators.files.sinks import FileSink, read_committed
 
 if TYPE_CHECKING:

@@ -1,4 +1,17 @@
-"""Record acking in a run: ackers, what tracks the tuples of a task, spouts, and channels that outlive tasks.
+"""Record acking in a run: ackers (``acker_task``), what tracks the tuples of a task (``bolt``), sources that send again
+(``spout``), channels that outlive tasks (``acked_channel``), and what all of them share (``run``).
 
-It plugs in from above, as the parts of :mod:`engine.runtime.tracking`; in other modes a run has none of them.
+It plugs in from above, as the parts of :mod:`engine.runtime.tasks.tracking`; in other modes a run has none of them.
 """
+
+from __future__ import annotations
+
+from engine.runtime.acking.acker_task import AckerTask
+from engine.runtime.acking.run import OFFSETS_FILE_NAME, AckingRun, check_acking
+
+__all__ = [
+    "AckerTask",
+    "AckingRun",
+    "OFFSETS_FILE_NAME",
+    "check_acking",
+]

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.events import EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
-from engine.runtime.channel import Channel
+from engine.runtime.channels import Channel
 
 if TYPE_CHECKING:
     from engine.graph.plan import ChannelPlan
-    from engine.runtime.output_queue import ChannelSettings, Numbered, Sender
+    from engine.runtime.channels import ChannelSettings, Numbered, Sender
 
 
 class AckedChannel(Channel):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of
 from engine.protocols.acking.ids import IdStream
 from engine.runtime.acking.acked_channel import AckedChannel
-from engine.runtime.traced_batch import TracedBatch
+from engine.runtime.channels import TracedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from engine.graph.partitioner import Routed, Router
     from engine.protocols.acking.messages import AckerMessage
     from engine.runtime.acking.run import AckingRun
-    from engine.runtime.task import Task
+    from engine.runtime.tasks import Task
 
 
 class Bolt:
-    """Implements :class:`engine.runtime.tracking.TaskTracking`."""
+    """Implements :class:`engine.runtime.tasks.tracking.TaskTracking`."""
 
     def __init__(self, run: AckingRun, task: Task) -> None:
         environment = task.environment

@@ -32,8 +32,8 @@ from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.acking.acker_task import ACKER, AckerTask
 from engine.runtime.acking.bolt import Bolt
 from engine.runtime.acking.spout import Spout
-from engine.runtime.attempt import replaced_task
-from engine.runtime.post import DELIVERED
+from engine.runtime.kernel import DELIVERED
+from engine.runtime.tasks import replaced_task
 from state_backends.base import StateBackendError, anything, check_shape, flag, map_of, row, text
 from state_backends.codec import default_codec, seal, unseal
 from state_backends.files import write_atomically
@@ -45,11 +45,9 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import Instrument
     from engine.runtime.config import RunConfig
-    from engine.runtime.environment import TaskEnvironment
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel
-    from engine.runtime.source_task import SourceTask
-    from engine.runtime.task import Task
+    from engine.runtime.tasks import SourceTask, Task, TaskEnvironment
     from state_backends.snapshots import CheckpointStorage
 
 OFFSETS_FILE_NAME = "offsets"
@@ -61,7 +59,7 @@ SplitPosition = tuple[Any, bool]
 
 
 class AckingRun:
-    """What all attempts of one run have in common. Implements :class:`engine.runtime.tracking.RunTracking`."""
+    """What all attempts of one run have in common. Implements :class:`engine.runtime.tasks.tracking.RunTracking`."""
 
     name = "acking"
     channel_class = AckedChannel

@@ -25,12 +25,12 @@ from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple
 from engine.protocols.acking.errors import ReplayLimitError
 from engine.protocols.acking.progress import SplitProgress
 from engine.protocols.acking.spout import ACKED, FAILED, Outcome, SpoutBook
-from engine.runtime.outputs import ChainOutput
+from engine.runtime.channels import ChainOutput
 
 if TYPE_CHECKING:
     from engine.protocols.acking.messages import Reply
     from engine.runtime.acking.bolt import Bolt
-    from engine.runtime.source_task import SourceTask
+    from engine.runtime.tasks import SourceTask
 
 
 class SpoutRecord(NamedTuple):
@@ -44,7 +44,7 @@ class SpoutRecord(NamedTuple):
 
 
 class Spout:
-    """Implements :class:`engine.runtime.tracking.SourceTracking`."""
+    """Implements :class:`engine.runtime.tasks.tracking.SourceTracking`."""
 
     def __init__(self, task: SourceTask, bolt: Bolt) -> None:
         self._task = task

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from engine.runtime.failover import TaskKilledError
 from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, WORKER, ProcessDiedError, StruckDown
 from engine.runtime.faulted.task_faults import TaskFaults, TaskPause
+from engine.runtime.job import TaskKilledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.runtime.acking.acker_task import AckerTask
-    from engine.runtime.job_manager import JobManager
+    from engine.runtime.acking import AckerTask
+    from engine.runtime.job import JobManager
     from engine.runtime.kernel import Kernel
 
 T = TypeVar("T")

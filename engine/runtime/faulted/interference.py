@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from engine.runtime.hook import JOB_MANAGER, PROCESS, WORKER
-from engine.runtime.post import DELIVERED, MESSAGES
+from engine.runtime.kernel import DELIVERED, MESSAGES
 
 __all__ = (
     "DELIVERED",

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
+from engine.runtime.channels import kind_of
 from engine.runtime.faulted.interference import DROPPED, OVERTAKES
-from engine.runtime.output_queue import kind_of
 
 if TYPE_CHECKING:
-    from engine.runtime.channel import Channel
+    from engine.runtime.channels import Channel, Numbered
     from engine.runtime.faulted.interference import Interference
     from engine.runtime.kernel import Kernel
-    from engine.runtime.output_queue import Numbered
 
 
 class LinkFaults:

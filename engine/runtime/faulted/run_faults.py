@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine.elements.operator import Operator
-    from engine.runtime.channel import Channel
+    from engine.runtime.channels import Channel
     from engine.runtime.faulted.deaths import Deaths
     from engine.runtime.faulted.interference import Interference
     from engine.runtime.hook import Around, Rest
     from engine.runtime.kernel import Kernel
-    from engine.runtime.task import Task
+    from engine.runtime.tasks import Task
 
 
 class RunFaults:

@@ -21,9 +21,9 @@ from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import Watermark
 from engine.elements.operator import Operator
 from engine.observe.points import AFTER, BEFORE
-from engine.runtime.failover import TaskKilledError
 from engine.runtime.faulted.interference import PROCESS, ZOMBIE, StruckDown
-from engine.runtime.task import CREATED, RUNNING
+from engine.runtime.job import TaskKilledError
+from engine.runtime.tasks import CREATED, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from engine.runtime.faulted.deaths import Deaths
     from engine.runtime.faulted.interference import Interference
     from engine.runtime.hook import Rest
-    from engine.runtime.task import Task
+    from engine.runtime.tasks import Task
 
 _OF_EACH_OPERATOR = {
     "user.restore": ("restore.recover-and-commit", "user.restore"),

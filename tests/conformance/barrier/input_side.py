@@ -32,8 +32,7 @@ from engine.checkpoint.subtask import (
 from engine.checkpoint.subtask.task_instructions import TaskInstruction
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, EndOfData, EndOfPartition
-from engine.runtime.checkpointed_input_gate import CheckpointedInputGate
-from engine.runtime.output_queue import Element
+from engine.runtime.channels import CheckpointedInputGate, Element
 from tests.conformance.barrier.observed import ABORT_NOTIFICATION, NS_PER_MS, Observed, Operation, Vector
 from tests.conformance.barrier.world import Clock, Tapped, barrier_of, element_of
 from tests.conformance.compare import MalformedVector

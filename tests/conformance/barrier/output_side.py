@@ -8,7 +8,7 @@ from __future__ import annotations
 from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfPartition, Watermark
-from engine.runtime.output_queue import Numbered
+from engine.runtime.channels import Numbered
 from tests.conformance.barrier.observed import ABORT_NOTIFICATION, NS_PER_MS, Observed, Operation, Vector, kind_of
 from tests.conformance.barrier.world import Clock, Tapped, barrier_of, element_of
 from tests.conformance.compare import MalformedVector

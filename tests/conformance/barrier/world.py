@@ -15,10 +15,9 @@ from engine.elements.events import (
     SnapshotKind,
 )
 from engine.graph.plan import ChannelPlan
-from engine.runtime.channel import Channel
-from engine.runtime.cost import CostModel
+from engine.runtime.channels import Channel, ChannelSettings, Element
+from engine.runtime.config import CostModel
 from engine.runtime.kernel import Kernel
-from engine.runtime.output_queue import ChannelSettings, Element
 from tests.conformance.barrier.observed import NS_PER_MS, Operation, Vector
 from tests.conformance.compare import MalformedVector
 

@@ -9,7 +9,7 @@ import pytest
 from engine.checkpoint.coordinator import Acknowledge
 from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, Occasion, Strike
-from engine.runtime.faulted.interference import PROCESS
+from engine.runtime.faulted import PROCESS
 from state_backends.base import ValueStateDescriptor
 from state_backends.files import FileSystem
 from tests.explore.check.jobs import calm_case, counting, straight

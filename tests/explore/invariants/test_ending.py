@@ -19,7 +19,7 @@ from engine.explore.tape import TraceTape
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
-from engine.runtime.channel import Channel
+from engine.runtime.channels import Channel
 from operators.basic import CollectedResults
 from operators.log.log_sink import LogSink
 from operators.sources import SequenceSource

@@ -19,8 +19,7 @@ from engine.observe.events import (
     SnapshotAcknowledged,
     TaskState,
 )
-from engine.runtime import restored_channels
-from engine.runtime.restored_state import RestoredJob
+from engine.runtime.storage import RestoredJob, restored_channels
 from state_backends.base import KeyGroupRange
 from state_backends.files import TEMPORARY_SUFFIX
 from state_backends.heap import HeapKeyedStateBackend

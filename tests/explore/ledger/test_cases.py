@@ -24,8 +24,8 @@ from engine.explore.runner import run_case
 from engine.explore.settings import run_config
 from engine.explore.subject import World
 from engine.faults.fault import parse_fault
+from engine.runtime.channels import TracedBatch
 from engine.runtime.execution import Execution
-from engine.runtime.watched import TracedBatch
 from examples import iterations
 from state_backends import MemoryFileSystem
 from tests.explore.ledger.jobs import audited, config

@@ -15,9 +15,9 @@ from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectLedger, Seen, find
 from engine.explore.ledger.findings import Finding
 from engine.observe.events import AttemptStarted
 from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers
-from engine.runtime.channel import Channel
+from engine.runtime.channels import Channel
 from engine.runtime.execution import Execution
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 from operators.basic import CollectSink, SinkOperator
 from state_backends import MemoryFileSystem
 from state_backends.base import key_group_for, operator_index_for_key_group

@@ -15,10 +15,9 @@ from engine.elements.errors import JobFailedError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import RecordsCaptured
-from engine.runtime.checkpoint_files import SavepointRestore
-from engine.runtime.config import RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
+from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults, CountedRecords, CountingSink
 from operators.columns import ColumnSource
 from operators.sources import CollectionSource

@@ -16,8 +16,7 @@ import pytest
 
 from engine import Job, SequenceSource, WatermarkStrategy
 from engine.checkpoint.restore import NoRestart
-from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.files.sinks import read_committed
 from operators.files.writing import OnCheckpointRollingPolicy, ParquetFormat, read_committed_parquet

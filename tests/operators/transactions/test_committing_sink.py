@@ -13,7 +13,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from engine.elements.operator import Operator, OperatorContext
 from engine.graph.job import Job
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from operators.sources import SequenceSource
 from operators.transactions import (
     END_OF_INPUT,

@@ -10,7 +10,7 @@ from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import StopMode
 from engine.graph.job import Job
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from engine.runtime.execution import JOB_MANAGER, Execution
 from operators.basic import CollectedResults
 from operators.files.formats import CsvFormat, TextFormat

@@ -20,7 +20,7 @@ from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, StorageError, UserFunctionError
 from engine.graph.job import Job
-from engine.runtime.cost import CostModel
+from engine.runtime.config import CostModel
 from operators.files.compaction import CompactionStrategy
 from operators.files.formats import JsonLinesRowFormat
 from operators.files.sinks import FileSink, read_committed

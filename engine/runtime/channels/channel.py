@@ -1,0 +1,331 @@
+"""A channel: the FIFO from one sending to one receiving subtask, bounded by credits, blockable by its consumer.
+
+Three parts: the sender's queue and the link, which may take time (``output_queue``), and the receiver's queue, here.
+What the sender does goes down the first two, and comes here when it arrives.
+
+Rules.
+1. Elements keep their order, except that priority events overtake everything but earlier priority events.
+2. Credit is counted in records. The receiver grants ``input_credit`` for what is under way or queued on its side;
+   whatever is more waits on the sender's side. A sender starts an element only while every one of its channels holds
+   less than ``capacity`` records on both sides together; what that element emits may overshoot. Events need no credit.
+3. A channel blocked by its consumer gets nothing more until it is resumed (barrier alignment). It is the sender's
+   queue that enforces it; what has come already, overtaken by a promoted barrier, may be read.
+4. ``sent_records`` and ``received_records`` are the counters of the cut oracle: a record is sent when it was put, and
+   received when the consumer has taken it, whatever batch it travelled in.
+5. In-flight data of the input side is captured by arrival, not by consumption: what is queued when a checkpoint starts,
+   up to its barrier if that is here, and what arrives after, until its barrier does.
+6. The receiver may change what it grants (buffer debloating); the sender's side is held to the same proportion. To
+   grant less drops nothing: there is no new credit until so much has been taken.
+7. A link of limited bandwidth carries one element at a time. A priority event cuts the batch under transfer at the
+   record that is passing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.barriers import barrier_fingerprint
+from engine.elements.batch import Batch
+from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState
+from engine.observe.events import ChannelBlocked, ChannelResumed, Receive
+from engine.runtime.channels.output_queue import (
+    ChannelSettings,
+    Element,
+    Numbered,
+    OutputQueue,
+    Sender,
+    detail_of,
+    kind_of,
+)
+
+if TYPE_CHECKING:
+    from engine.checkpoint.barriers import ChannelCapture
+    from engine.graph.plan import ChannelPlan
+    from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
+
+_ANNOUNCEMENT_NUMBER = 0
+"""Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
+
+
+class Channel(OutputQueue):
+    """One FIFO between two tasks of one attempt."""
+
+    __slots__ = (
+        "_arrived",
+        "_barrier_mark",
+        "blocked",
+        "capture",
+        "capturing",
+        "gate",
+        "input_index",
+        "listed",
+        "priority_events",
+        "priority_listed",
+        "queue",
+        "received_records",
+        "restored_records",
+    )
+
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        super().__init__(plan, sender, receiver_name, settings)
+        self.hook = None if settings.hook is None else settings.hook.for_channel(self)
+        self.input_index = plan.input_index
+        self.gate: CheckpointedInputGate
+        self.capture: ChannelCapture | None = None
+        self.capturing = False
+        self.queue: deque[Numbered] = deque()
+        self.priority_events = 0
+        self.priority_listed = False
+        self.restored_records = 0
+        self.received_records = 0
+        self.blocked = False
+        self.listed = False
+        self._arrived = 0
+        """Elements that have joined the receiver's queue at its end, ever."""
+        self._barrier_mark = 0
+        """``_arrived`` when the barrier that ``capture`` has recognised last came."""
+
+    # -- both sides ---------------------------------------------------------------------------------------------
+
+    def put_batch(self, batch: Batch) -> None:
+        """Send records (at least one)."""
+        count = len(batch)
+        self.sent_records += count
+        self.queued_records = queued = self.queued_records + count
+        if queued >= self.capacity and not self.full:
+            self.full = True
+            self.sender.full_outputs += 1
+        if self._at_once and self._direct and self.incoming_records < self.input_credit:
+            # The short way through both halves, when nobody watches and the link takes no time.
+            self.sent_elements = number = self.sent_elements + 1
+            self.incoming_records += count
+            self.arrive((number, batch))
+        else:
+            self._send((self._next_number(batch, count), batch), count)
+
+    # -- receiver's side --------------------------------------------------------------------------------------
+
+    def arrive(self, numbered: Numbered) -> None:
+        """An element has reached the receiver's queue (kernel event when the link takes time)."""
+        element = numbered[1]
+        if isinstance(element, CheckpointBarrier):
+            self._barrier_arrives(numbered, element)
+            return
+        self.queue.append(numbered)
+        self._arrived += 1
+        if self.capturing and isinstance(element, Batch):
+            self.gate.capture(self, [element])
+        if not self.listed:
+            self.gate.channel_readable(self)
+
+    def _barrier_arrives(self, numbered: Numbered, barrier: CheckpointBarrier) -> None:
+        if self.capture is not None and self.capture.barrier_arrived(barrier.checkpoint_id):
+            self.capturing = self.capture.captures
+            self._barrier_mark = self._arrived
+        if barrier.is_priority:
+            self._insert_priority(numbered)
+            return
+        self.queue.append(numbered)
+        self._arrived += 1
+        if barrier.options.timeoutable and self.gate.announces(self):
+            self._insert_priority((_ANNOUNCEMENT_NUMBER, BarrierAnnouncement(barrier)))
+        if not self.listed:
+            self.gate.channel_readable(self)
+
+    def _insert_priority(self, numbered: Numbered) -> None:
+        self.queue.insert(self.priority_events, numbered)
+        self.priority_events += 1
+        self.gate.priority_arrived(self)
+
+    def promote_barrier(self, checkpoint_id: int) -> None:
+        """Move the queued barrier of a checkpoint to the front. It keeps its form, and goes on to block its sender."""
+        position = next(
+            (
+                position
+                for position, (_, element) in enumerate(self.queue)
+                if isinstance(element, CheckpointBarrier) and element.checkpoint_id == checkpoint_id
+            ),
+            None,
+        )
+        assert position is not None, f"{self.name} holds no barrier {checkpoint_id} to promote"
+        if position >= self.priority_events:
+            promoted = self.queue[position]
+            if len(self.queue) - position > self._arrived - self._barrier_mark:
+                # It was ahead of the mark, which moves up with everything else behind it.
+                self._barrier_mark -= 1
+            del self.queue[position]
+            self._arrived -= 1
+            self._insert_priority(promoted)
+
+    def head(self) -> Element:
+        """The next element, still queued."""
+        return self.queue[0][1]
+
+    def take(self) -> Element:
+        """Remove the next element; its records count as received and their credit returns."""
+        number, element = self.queue.popleft()
+        if isinstance(element, Batch):
+            self._received(number, len(element))
+        else:
+            if self.priority_events:
+                self.priority_events -= 1
+            if self._instrument is not None and number != _ANNOUNCEMENT_NUMBER:
+                self._trace_receive(number, element, 0)
+        return element
+
+    def take_records(self, count: int) -> Batch:
+        """Remove the first ``count`` records of the first batch; the rest of it keeps its place."""
+        # Priority events may have overtaken the batch since the consumer began with it.
+        first = self.priority_events
+        number, batch = self.queue[first]
+        assert isinstance(batch, Batch)
+        if count == len(batch):
+            del self.queue[first]
+            taken = batch
+        else:
+            taken, rest = batch.split(count)
+            self.queue[first] = (number, rest)
+        self._received(number, count)
+        return taken
+
+    def _received(self, number: int, count: int) -> None:
+        self.received_records += count
+        self.queued_records = queued = self.queued_records - count
+        self.incoming_records -= count
+        if self.restored_records:
+            self._restored_received(count)
+        if self.full and queued < self.capacity:
+            self.full = False
+            self.sender.credit_returned()
+        if self.is_awaited and not queued:
+            self.is_awaited = False
+            self.sender.output_consumed()
+        if self._instrument is not None:
+            self._trace_receive(number, None, count)
+        if self.outgoing:
+            self.pump()
+
+    def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
+        assert self._instrument is not None
+        kind, detail = ("records", None) if event is None else (kind_of(event), detail_of(event))
+        self._instrument(
+            Receive(
+                self._kernel.now_ns,
+                self.attempt,
+                self.index,
+                number,
+                kind,
+                records,
+                detail,
+                self.queued_records,
+            )
+        )
+
+    def block(self) -> None:
+        """The barrier that blocked the sender was taken: nothing more comes until :meth:`resume`."""
+        assert not self.blocked, f"{self.name} is blocked already"
+        self.blocked = True
+        if self._instrument is not None:
+            self._instrument(ChannelBlocked(self._kernel.now_ns, self.attempt, self.index))
+
+    def resume(self) -> None:
+        """Go on after :meth:`block`, and let the sender go on."""
+        assert self.blocked, f"{self.name} is not blocked"
+        self.blocked = False
+        if self._instrument is not None:
+            self._instrument(ChannelResumed(self._kernel.now_ns, self.attempt, self.index))
+        self.resume_sender()
+
+    # -- in-flight data of the input side -----------------------------------------------------------------------
+
+    def start_capture(self, checkpoint_id: int) -> Sequence[Batch]:
+        """Capture for a checkpoint from now on; returns the records in front of its barrier that are here already."""
+        assert self.capture is not None
+        self.capture.start(checkpoint_id)
+        self.capturing = self.capture.captures
+        waiting = list(self.queue)
+        if not self.capturing:
+            # Its barrier is here: what came after it is behind the cut.
+            behind = self._arrived - self._barrier_mark
+            waiting = waiting[: max(0, len(waiting) - behind)]
+        return [element for _, element in waiting if isinstance(element, Batch)]
+
+    def stop_capture(self, checkpoint_id: int) -> None:
+        """The checkpoint is over on the input side."""
+        assert self.capture is not None
+        self.capture.stop(checkpoint_id)
+        self.capturing = self.capture.captures
+
+    # -- restore ------------------------------------------------------------------------------------------------
+
+    def restore(self, inputs: Iterable[Batch], outputs: Iterable[Batch]) -> None:
+        """Put restored in-flight data in front of everything new: what was the receiver's into its queue, what was the
+        sender's into the sender's, followed by the marker."""
+        for batch in inputs:
+            count = len(batch)
+            self.queue.append((self._restored_number(batch), batch))
+            self.restored_records += count
+            self.incoming_records += count
+        self._restore_outgoing([(self._restored_number(batch), batch) for batch in outputs])
+        self._restore_outgoing_marker()
+        if self.queued_records >= self.capacity:
+            self.full = True
+            self.sender.full_outputs += 1
+
+    def _restored_number(self, batch: Batch) -> int:
+        count = len(batch)
+        self.sent_records += count
+        self.queued_records += count
+        return self._next_number(batch, count)
+
+    def _restore_outgoing_marker(self) -> None:
+        marker = EndOfChannelState()
+        self._queue().append((self._next_number(marker, 0), marker))
+
+    def _restored_received(self, count: int) -> None:
+        self.restored_records -= count
+        if not self.restored_records:
+            self.gate.input_state_drained()
+
+    # -- inspection ---------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Assert what must hold between two events."""
+        queued = sum(len(element) for _, element in self.queue if isinstance(element, Batch))
+        waiting = sum(len(element) for _, element in self.outgoing or () if isinstance(element, Batch))
+        assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)
+        assert self.incoming_records + waiting == self.queued_records, (self.name, waiting, self.queued_records)
+        assert self.sent_records == self.received_records + self.queued_records + self.lost_records, self.name
+        assert self.full == (self.queued_records >= self.capacity), self.name
+        for position, (_, element) in enumerate(self.queue):
+            if position < self.priority_events:
+                assert isinstance(element, BarrierAnnouncement | CheckpointBarrier), (self.name, position, element)
+            else:
+                assert not isinstance(element, BarrierAnnouncement), (self.name, position, element)
+
+    def fingerprint(self) -> object:
+        """What is queued and whether it may be read."""
+        return (
+            self.blocked,
+            self.input_credit,
+            self.sender_blocked,
+            self.connected,
+            self.queued_records,
+            self.restored_records,
+            None if self.capture is None else self.capture.fingerprint(),
+            self._arrived - self._barrier_mark,
+            None if self.hook is None else self.hook.fingerprint(),
+            None if self._slot is None else self._slot[0],
+            None if self._transfer is None else (_plain(self._transfer[0]), self._kernel.now_ns - self._transfer[1]),
+            tuple(map(_plain, self.outgoing or ())),
+            tuple(map(_plain, self.queue)),
+        )
+
+
+def _plain(numbered: Numbered) -> object:
+    element = numbered[1]
+    if isinstance(element, Batch):
+        return (tuple(map(repr, element.values)), element.timestamps and tuple(element.timestamps))
+    return barrier_fingerprint(element) if isinstance(element, CheckpointBarrier) else element

@@ -1,0 +1,447 @@
+"""The sender's half of a channel: its queue, for what may not leave yet, and the link, which may take time (Flink:
+``PipelinedSubpartition``). The receiver's half is :class:`engine.runtime.channels.channel.Channel`.
+
+Rules.
+1. Elements leave in order while the receiver has credit (events need none), the link is free and nobody has blocked
+   the queue. A priority event goes to the front, behind earlier ones.
+2. A barrier in aligned form blocks the queue as it leaves: nothing follows it until the receiver resumes the channel.
+   Blocking is enforced here, so that what lies behind a barrier does not even reach the receiver.
+3. An unaligned barrier overtakes what is queued; the records it overtakes are the channel state of its checkpoint, in
+   their order. Events keep their place and are no state.
+4. A timeoutable barrier that cannot leave at once reserves a slot of channel state. Taken in time, the slot is empty;
+   if its timeout comes first, the records ahead of it are the state, and it goes to the front as an unaligned one. A
+   second timeoutable barrier behind it fails the slot: one checkpoint at a time.
+5. What a restore put here leaves before anything new, followed by a marker that blocks the queue like a barrier.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.elements.batch import Batch
+from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, Watermark
+from engine.observe.events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
+
+if TYPE_CHECKING:
+    from engine.checkpoint.subtask import ChannelStateWriter
+    from engine.graph.plan import ChannelPlan
+    from engine.runtime.config import CostModel
+    from engine.runtime.hook import LinkHook, RunHook
+    from engine.runtime.kernel import Kernel
+
+Element = Batch | Event
+Numbered = tuple[int, Element]
+"""An element with its number on the channel."""
+
+
+class Sender(Protocol):
+    """The task that sends on a channel."""
+
+    name: str
+    full_outputs: int
+    """How many of its outputs have no credit."""
+
+    def credit_returned(self) -> None:
+        """An output that had no credit has some again."""
+
+    def output_consumed(self) -> None:
+        """An output that is awaited is empty."""
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """The slot that an output had reserved in a checkpoint is filled, or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """What all channels of one sender have in common. ``capacity``: records on the receiver's side;
+    ``output_capacity``: beyond that on the sender's."""
+
+    kernel: Kernel
+    cost: CostModel
+    latency_ns: int
+    capacity: int
+    attempt: int
+    instrument: Instrument | None
+    output_capacity: int = 0
+    hook: RunHook | None = None
+
+
+class OutputQueue(ABC):
+    """The sender's half of one channel, up to where elements arrive."""
+
+    __slots__ = (
+        "_at_once",
+        "_cost",
+        "_direct",
+        "_full_credit",
+        "_instrument",
+        "_kernel",
+        "_limited",
+        "_output_capacity",
+        "_slot",
+        "_transfer",
+        "_transfer_number",
+        "attempt",
+        "capacity",
+        "connected",
+        "full",
+        "hook",
+        "incoming_records",
+        "index",
+        "input_credit",
+        "is_awaited",
+        "latency_ns",
+        "lost_records",
+        "outgoing",
+        "plan",
+        "queued_records",
+        "receiver_name",
+        "sender",
+        "sender_blocked",
+        "sent_elements",
+        "sent_records",
+    )
+
+    def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
+        capacity, instrument, latency_ns = settings.capacity, settings.instrument, settings.latency_ns
+        self.plan = plan
+        self.index = plan.index
+        self.sender = sender
+        self.receiver_name = receiver_name
+        self.attempt = settings.attempt
+        self.latency_ns = latency_ns
+        self._kernel = settings.kernel
+        self._cost = settings.cost
+        self._instrument = instrument
+        self.input_credit = self._full_credit = capacity
+        self._output_capacity = settings.output_capacity
+        self.capacity = capacity + self._output_capacity
+        self.queued_records = 0
+        """Records on the channel, on both sides together."""
+        self.sent_records = 0
+        self.sent_elements = 0
+        self.lost_records = 0
+        """Sent, and never to arrive."""
+        self.full = False
+        self.is_awaited = False
+        """The sender cannot finish before everything is consumed."""
+        self.incoming_records = 0
+        """Records under way or queued at the receiver: they use its credit."""
+        self.outgoing: deque[Numbered] | None = None
+        self.sender_blocked = False
+        self.connected = True
+        self._direct = True
+        """Whether the next element may leave without queueing, credit apart."""
+        self._slot: tuple[int, ChannelStateWriter] | None = None
+        self._limited = settings.cost.link_bytes_per_s is not None
+        self._transfer: tuple[Numbered, int] | None = None
+        """What is passing over a limited link, and since when."""
+        self._transfer_number = 0
+        self.hook: LinkHook | None = None
+        self._at_once = instrument is None and not self._limited and not latency_ns and settings.hook is None
+
+    @abstractmethod
+    def arrive(self, numbered: Numbered) -> None:
+        """An element has reached the receiver."""
+
+    @property
+    def name(self) -> str:
+        """``sender->receiver``."""
+        return f"{self.sender.name}->{self.receiver_name}"
+
+    # --- sending --------------------------------------------------------------------------------------------------
+
+    def sender_replaced(self, sender: Sender) -> None:
+        """``sender`` sends from now on."""
+        self.sender = sender
+        if self.full:
+            sender.full_outputs += 1
+
+    def put_event(self, event: Event) -> None:
+        """Send an event other than a barrier; needs no credit."""
+        self._send((self._next_number(event, 0), event), 0)
+
+    def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+        """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
+        number = self._next_number(barrier, 0)
+        if barrier.is_priority:
+            self._send_to_front(number, barrier, state)
+        elif self._direct:
+            self._depart((number, barrier), 0)
+            if barrier.blocks_sender:
+                self.sender_blocked, self._direct = True, False
+        else:
+            if barrier.options.timeoutable and state is not None:
+                self._fail_slot()
+                self._slot = (barrier.checkpoint_id, state)
+                state.reserve_output(barrier.checkpoint_id, self.index)
+            self._queue().append((number, barrier))
+
+    def _next_number(self, element: Element, records: int) -> int:
+        self.sent_elements = number = self.sent_elements + 1
+        if self._instrument is not None:
+            self._instrument(
+                Send(
+                    self._kernel.now_ns,
+                    self.attempt,
+                    self.index,
+                    number,
+                    kind_of(element),
+                    records,
+                    detail_of(element),
+                    self.queued_records,
+                )
+            )
+        return number
+
+    def set_credit(self, records: int) -> None:
+        """Grant ``records`` (at least one) from now on, and hold the sender's side to the same proportion of what was
+        configured. More than that may be in the channel now: it stays, and is taken off as the consumer takes it."""
+        assert records >= 1, records
+        if records == self.input_credit:
+            return
+        self.input_credit = records
+        self.capacity = records + self._output_capacity * records // self._full_credit
+        if self._instrument is not None:
+            self._instrument(CreditChanged(self._kernel.now_ns, self.attempt, self.index, records))
+        is_full = self.queued_records >= self.capacity
+        if is_full != self.full:
+            self.full = is_full
+            if is_full:
+                self.sender.full_outputs += 1
+            else:
+                self.sender.credit_returned()
+        self.pump()
+
+    def _send(self, numbered: Numbered, records: int) -> None:
+        """Let an element leave, or queue it."""
+        if self._direct and (not records or self.incoming_records < self.input_credit):
+            self.incoming_records += records
+            self._depart(numbered, records)
+        else:
+            self._queue().append(numbered)
+            self._direct = False
+
+    def _send_to_front(self, number: int, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+        earlier, overtaken = self._take_back()
+        if state is not None:
+            waiting = [one for _, one in overtaken if isinstance(one, Batch)]
+            state.add_output(barrier.checkpoint_id, self.index, waiting)
+            self.trace_captured(barrier.checkpoint_id, "output", waiting)
+        self._queue().extend([*earlier, (number, barrier), *overtaken])
+        self.pump()
+
+    def _take_back(self) -> tuple[list[Numbered], list[Numbered]]:
+        """Everything that has not left yet: priority events, which wait here only while the queue is blocked, and the
+        rest. Leaves the queue empty."""
+        first: list[Numbered] = []
+        cut = self._recall()
+        rest = [] if cut is None else [cut]
+        for numbered in self.outgoing or ():
+            element = numbered[1]
+            (first if isinstance(element, CheckpointBarrier) and element.is_priority else rest).append(numbered)
+        self._queue().clear()
+        return first, rest
+
+    def _queue(self) -> deque[Numbered]:
+        # Most channels never have to keep anything back, and there may be a million of them.
+        if self.outgoing is None:
+            self.outgoing = deque()
+        return self.outgoing
+
+    # --- leaving --------------------------------------------------------------------------------------------------
+
+    def poll(self) -> Numbered | None:
+        """Take the next element, whether there is credit or not; ``None`` when there is none or they are blocked."""
+        queue = self.outgoing
+        if not queue or self.sender_blocked:
+            return None
+        numbered = queue.popleft()
+        element = numbered[1]
+        if isinstance(element, CheckpointBarrier):
+            if self._slot is not None and self._slot[0] == element.checkpoint_id:
+                # Taken in time: nothing was overtaken.
+                self._fill_slot([])
+            self.sender_blocked = element.blocks_sender
+        elif isinstance(element, EndOfChannelState):
+            self.sender_blocked = True
+        return numbered
+
+    def pump(self) -> None:
+        """Let everything leave that may."""
+        queue = self.outgoing
+        if queue is not None and self.connected:
+            while queue and not self.sender_blocked and self._link_is_free():
+                head = queue[0][1]
+                records = len(head) if isinstance(head, Batch) else 0
+                if records and self.incoming_records >= self.input_credit:
+                    break
+                numbered = self.poll()
+                assert numbered is not None
+                self._departed(numbered, records)
+                self.incoming_records += records
+                self._depart(numbered, records)
+        self._direct = not queue and self.connected and not self.sender_blocked and self._link_is_free()
+
+    def resume_sender(self) -> None:
+        """The receiver has resumed the channel."""
+        self.sender_blocked = False
+        self.pump()
+
+    def disconnect(self) -> None:
+        """Nothing leaves before the receiver is ready."""
+        self.connected = self._direct = False
+
+    def connect(self) -> None:
+        """The receiver is ready for what this attempt sends."""
+        self.connected = True
+        self.pump()
+
+    # --- the timeout of an aligned barrier ------------------------------------------------------------------------
+
+    def barrier_timeout(self, checkpoint_id: int) -> None:
+        """The alignment of a checkpoint has taken too long: a barrier of it that still waits here goes to the front."""
+        if self._slot is None or self._slot[0] != checkpoint_id:
+            return
+        earlier, queued = self._take_back()
+        at = next(
+            position
+            for position, (_, one) in enumerate(queued)
+            if isinstance(one, CheckpointBarrier) and one.checkpoint_id == checkpoint_id
+        )
+        number, barrier = queued.pop(at)
+        assert isinstance(barrier, CheckpointBarrier)
+        self._fill_slot([one for _, one in queued[:at] if isinstance(one, Batch)])
+        self._queue().extend([*earlier, (number, barrier.as_unaligned()), *queued])
+        self.pump()
+
+    def abandon_slot(self, checkpoint_id: int) -> None:
+        """The checkpoint was aborted: its barrier keeps its place, and no state is wanted of it."""
+        if self._slot is not None and self._slot[0] == checkpoint_id:
+            self._slot = None
+
+    def _fill_slot(self, batches: list[Batch]) -> None:
+        assert self._slot is not None
+        checkpoint_id, state = self._slot
+        self._slot = None
+        state.fill_output(checkpoint_id, self.index, batches)
+        self.trace_captured(checkpoint_id, "output", batches)
+        self.sender.channel_state_changed(checkpoint_id)
+
+    def _fail_slot(self) -> None:
+        if self._slot is not None:
+            checkpoint_id, state = self._slot
+            self._slot = None
+            state.fail_output(checkpoint_id, self.index)
+            self.sender.channel_state_changed(checkpoint_id)
+
+    def _departed(self, numbered: Numbered, records: int) -> None:
+        if self._instrument is not None:
+            number, element = numbered
+            self._instrument(
+                Departed(
+                    self._kernel.now_ns,
+                    self.attempt,
+                    self.index,
+                    number,
+                    kind_of(element),
+                    records,
+                    detail_of(element),
+                    self.queued_records,
+                )
+            )
+
+    def trace_captured(self, checkpoint_id: int, side: str, batches: Sequence[Batch]) -> None:
+        """Tell the instrument of records that became part of a checkpoint, if there are any."""
+        if self._instrument is not None:
+            records = sum(map(len, batches))
+            if records:
+                now = self._kernel.now_ns
+                self._instrument(RecordsCaptured(now, self.attempt, checkpoint_id, self.index, side, records))
+
+    # --- restore --------------------------------------------------------------------------------------------------
+
+    def _restore_outgoing(self, elements: Iterable[Numbered]) -> None:
+        assert not self.outgoing, "restored output comes before anything new"
+        self._queue().extend(elements)
+        self._direct = False
+
+    # --- the link -------------------------------------------------------------------------------------------------
+
+    def _depart(self, numbered: Numbered, records: int) -> None:
+        if self._limited and records:
+            self._direct = False
+            self._transfer = (numbered, self._kernel.now_ns)
+            self._transfer_number += 1
+            over_ns = self._kernel.now_ns + self._cost.transfer_ns(records)
+            self._kernel.schedule(over_ns, "transferred", self, self._transfer_number)
+        else:
+            self._propagate(numbered)
+
+    def _propagate(self, numbered: Numbered) -> None:
+        if self.hook is not None:
+            self.hook.propagate(numbered)
+        elif self.latency_ns:
+            self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
+        else:
+            self.arrive(numbered)
+
+    def happens(self, event: tuple[str, Any]) -> None:
+        """Something is due that the hook has arranged (kernel event)."""
+        assert self.hook is not None, event
+        self.hook.happens(event)
+
+    def lose(self, records: int) -> None:
+        """So many records of those that were sent will never arrive."""
+        self.lost_records += records
+        self.queued_records -= records
+        if self.full and self.queued_records < self.capacity:
+            self.full = False
+            self.sender.credit_returned()
+        if self.is_awaited and not self.queued_records:
+            self.is_awaited = False
+            self.sender.output_consumed()
+
+    def _link_is_free(self) -> bool:
+        return self._transfer is None
+
+    def transferred(self, number: int) -> None:
+        """An element has left a limited link (kernel event); void when it was cut meanwhile."""
+        if number == self._transfer_number and self._transfer is not None:
+            numbered, _ = self._transfer
+            self._transfer = None
+            self._propagate(numbered)
+            self.pump()
+
+    def _recall(self) -> Numbered | None:
+        if self._transfer is None:
+            return None
+        (number, batch), started_ns = self._transfer
+        self._transfer = None
+        assert isinstance(batch, Batch)
+        passed = min(len(batch), self._cost.transferred_records(self._kernel.now_ns - started_ns))
+        if passed == len(batch):
+            self._propagate((number, batch))
+            return None
+        self.incoming_records -= len(batch) - passed
+        if not passed:
+            return (number, batch)
+        first, rest = batch.split(passed)
+        self._propagate((number, first))
+        return (number, rest)
+
+
+def kind_of(element: Element) -> str:
+    """The trace's name for what kind of element this is."""
+    return "records" if isinstance(element, Batch) else element.__class__.__name__
+
+
+def detail_of(element: Element) -> int | None:
+    """The number that tells two events of one kind apart."""
+    if isinstance(element, Watermark):
+        return element.timestamp_ms
+    return getattr(element, "checkpoint_id", None)

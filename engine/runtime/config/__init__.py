@@ -1,0 +1,25 @@
+"""How a run is set: ``run_config`` is what users write, ``cost`` what work takes in virtual time, ``debloat_settings``
+what keeps the inputs of tasks short. All other rooms of the runtime read it.
+"""
+
+from __future__ import annotations
+
+from engine.runtime.config.cost import CostModel
+from engine.runtime.config.debloat_settings import DebloatSettings
+from engine.runtime.config.run_config import (
+    ALIGNED_TIMEOUT,
+    UNALIGNED,
+    CheckpointInterval,
+    RunConfig,
+    parse_duration_ns,
+)
+
+__all__ = [
+    "ALIGNED_TIMEOUT",
+    "CheckpointInterval",
+    "CostModel",
+    "DebloatSettings",
+    "RunConfig",
+    "UNALIGNED",
+    "parse_duration_ns",
+]

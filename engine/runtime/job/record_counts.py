@@ -1,0 +1,121 @@
+"""How many records the tasks of a run have handled, attempt by attempt, and how many its sources have read again.
+
+Rules.
+
+* A task counts from its deployment on. What its predecessors counted is added up when it takes their place. In mode
+  ``acking`` it takes over their channels, whose counters go on; so what they show by then is subtracted.
+* What a source has read beyond the checkpoint that it goes back to, it will read again; in mode ``acking``, beyond the
+  positions committed last. Each record that is read after that counts as read again, until all of these are.
+* Nothing is counted here per record: the tasks and channels count anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.runtime.tasks import SourceTask
+
+if TYPE_CHECKING:
+    from engine.checkpoint.coordinator import TaskId
+    from engine.runtime.storage import TaskSnapshot
+    from engine.runtime.tasks import Task
+
+_NOTHING = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one subtask did in its last attempt, and in all of them together."""
+
+    name: str
+    vertex: str
+    subtask: int
+    records_in: int
+    records_out: int
+    state: str
+    attempt: int = 1
+    """Its last one: that of the run, or an older one if it lived on while others were deployed anew."""
+    total_records_in: int = 0
+    total_records_out: int = 0
+
+
+class RecordCounts:
+    """The counts of one run."""
+
+    def __init__(self) -> None:
+        self._past: dict[TaskId, tuple[int, int]] = {}
+        """Records in and out of earlier attempts."""
+        self._taken_over: dict[TaskId, tuple[int, int]] = {}
+        """What the channels of a task showed when it was deployed."""
+        self._begins_at: dict[TaskId, int] = {}
+        """Records of a source that are behind it when it is deployed, since the start of the run."""
+        self._read_at: dict[int, dict[TaskId, int]] = {}
+        """By checkpoint: records of each source that are behind it."""
+        self._owed = self._read_again = self._counted_up_to = 0
+
+    def completed(
+        self,
+        checkpoint_id: int,
+        snapshots: Mapping[TaskId, TaskSnapshot],
+        tasks: Iterable[Task],
+        retained: Iterable[int],
+    ) -> None:
+        """Every task has acknowledged a checkpoint. ``retained``: those that a restore may go back to besides."""
+        read_at = {one: self._read_at[one] for one in retained if one in self._read_at}
+        read_at[checkpoint_id] = {
+            # Without a part in it, it had finished before, and reads no more.
+            task.task_id: self._begins_at.get(task.task_id, 0)
+            + (snapshots[task.task_id].read if task.task_id in snapshots else task.records_out)
+            for task in tasks
+            if isinstance(task, SourceTask)
+        }
+        self._read_at = read_at
+
+    def replaced(self, tasks: Iterable[Task], checkpoint_id: int | None, source_records: int) -> None:
+        """These tasks are gone; others take their places, from a checkpoint or from the beginning."""
+        self._owed, self._read_again = self._owed - self._since(source_records), self.read_again(source_records)
+        self._counted_up_to = source_records
+        read_at = {} if checkpoint_id is None else self._read_at.get(checkpoint_id, {})
+        for task in tasks:
+            task_id = task.task_id
+            self._past[task_id] = _sum(self._past.get(task_id, _NOTHING), self._of_attempt(task))
+            if isinstance(task, SourceTask):
+                begun_at, committed = self._begins_at.get(task_id, 0), task.committed_records
+                behind = read_at.get(task_id, 0) if committed is None else begun_at + committed
+                self._owed += begun_at + task.records_out - behind
+                self._begins_at[task_id] = behind
+
+    def deployed(self, tasks: Iterable[Task]) -> None:
+        """These tasks begin."""
+        for task in tasks:
+            self._taken_over[task.task_id] = _shown(task)
+
+    def read_again(self, source_records: int) -> int:
+        """How many of so many records that were read had been read before."""
+        return self._read_again + self._since(source_records)
+
+    def reports(self, tasks: Iterable[Task]) -> tuple[TaskReport, ...]:
+        """What each task did."""
+        return tuple(self._report(task) for task in tasks)
+
+    def _report(self, task: Task) -> TaskReport:
+        own = self._of_attempt(task)
+        total = _sum(self._past.get(task.task_id, _NOTHING), own)
+        return TaskReport(task.name, task.vertex.name, task.plan.subtask, *own, task.state, task.attempt, *total)
+
+    def _of_attempt(self, task: Task) -> tuple[int, int]:
+        (shown_in, shown_out), (before_in, before_out) = _shown(task), self._taken_over.get(task.task_id, _NOTHING)
+        return shown_in - before_in, shown_out - before_out
+
+    def _since(self, source_records: int) -> int:
+        return min(self._owed, source_records - self._counted_up_to)
+
+
+def _shown(task: Task) -> tuple[int, int]:
+    return task.records_in, sum(channel.sent_records for writer in task.writers for channel in writer.channels)
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]

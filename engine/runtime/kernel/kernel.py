@@ -1,0 +1,192 @@
+"""The discrete-event kernel: a virtual clock and the events still to come.
+
+Rules.
+1. An event is data, ``(time, sequence, operation, target, payload)``: at ``time``, the method named ``operation`` of
+   ``target`` is called with ``payload``. No closures, no generators: a pending simulation can be copied, compared
+   and searched.
+2. Events at one instant are *ready* together. Without a choice recorder they run in the order they were scheduled.
+   With one, the recorder picks which target goes next; the events of one target always keep their order, for the
+   order of two messages to one receiver is the channel's or the mailbox's to decide, not the scheduler's.
+3. The clock never goes back and never stands for the wall clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from engine.runtime.kernel.choices import ChoiceRecorder
+
+START_NS = 1_000_000_000 * 1_000_000_000
+"""Virtual time of a fresh start (2001-09-09T01:46:40Z): far from 0, so that "never" can be an early time."""
+
+
+class ScheduledEvent(NamedTuple):
+    """One pending event, for inspection; inside the kernel it is a bare tuple of the same shape."""
+
+    time_ns: int
+    sequence: int
+    operation: str
+    target: Any
+    payload: Any
+
+
+_Entry = tuple[int, int, str, Any, Any]
+
+
+class Kernel:
+    """Runs events in virtual time until none is left or :meth:`stop` is called."""
+
+    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_stopped", "_waiting", "executed", "now_ns")
+
+    def __init__(self, start_ns: int = START_NS, choices: ChoiceRecorder | None = None) -> None:
+        self.now_ns = start_ns
+        self.executed = 0
+        self._sequence = 0
+        self._ready: deque[_Entry] = deque()
+        self._future: list[_Entry] = []
+        self._choices = choices
+        # While there are choices to make: the sequence numbers of the ready events of each target, oldest first. Nearly
+        # always it is one; with ten thousand targets nobody looks for it among all that is ready.
+        self._waiting: dict[Any, int | deque[int]] = {}
+        self._stopped = False
+
+    def schedule(self, time_ns: int, operation: str, target: Any, payload: Any = None) -> None:
+        """Have ``target.operation(payload)`` called at ``time_ns`` (not before now)."""
+        self._sequence = sequence = self._sequence + 1
+        now = self.now_ns
+        if time_ns == now:
+            # Everything in the heap for this instant was moved to `ready` when the clock got here, so appending
+            # keeps the sequence order without a trip through the heap.
+            self._ready.append((time_ns, sequence, operation, target, payload))
+            if self._choices is not None:
+                self._wait(target, sequence)
+        else:
+            assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
+            heappush(self._future, (time_ns, sequence, operation, target, payload))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` ended the last :meth:`run`."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """End :meth:`run` after the current event."""
+        self._stopped = True
+
+    def run(self, max_events: int | None = None) -> int:
+        """Run until no event is left, the kernel was stopped, or ``max_events`` were executed.
+
+        Returns the number of events executed.
+        """
+        self._stopped = False
+        ready, future, choices = self._ready, self._future, self._choices
+        before = self.executed
+        executed = before
+        last = None if max_events is None else before + max_events
+        try:
+            while not self._stopped and executed != last:
+                if not ready:
+                    if not future:
+                        break
+                    self._next_instant()
+                if choices is None:
+                    event = ready.popleft()
+                elif len(ready) == 1:
+                    event = ready.popleft()
+                    self._waiting.clear()
+                else:
+                    event = self._take(choices.pick(ready))
+                executed += 1
+                getattr(event[3], event[2])(event[4])
+        finally:
+            self.executed = executed
+        return executed - before
+
+    def _next_instant(self) -> None:
+        """Nothing is left at this instant: move the clock to the next one, and make ready what happens then."""
+        ready, future = self._ready, self._future
+        first = heappop(future)
+        now = self.now_ns = first[0]
+        ready.append(first)
+        while future and future[0][0] == now:
+            ready.append(heappop(future))
+        if self._choices is not None:
+            for event in ready:
+                self._wait(event[3], event[1])
+
+    # -- one event at a time, for a search that looks at every order --------------------------------------------------
+
+    def alternatives(self) -> list[tuple[int, ScheduledEvent]]:
+        """What may happen next: of each target that something is ready for the first event, with its position among
+        all that is ready, which is what a choice recorder would have to answer. Moves the clock to the next instant
+        when nothing is left at this one; empty when nothing is left at all. Needs a choice recorder."""
+        assert self._choices is not None, "without choices there is only one order"
+        if not self._ready and self._future:
+            self._next_instant()
+        seen: set[Any] = set()
+        found = []
+        for position, event in enumerate(self._ready):
+            if event[3] not in seen:
+                seen.add(event[3])
+                found.append((position, ScheduledEvent(*event)))
+        return found
+
+    def operations(self) -> set[str]:
+        """Everything that is still to be done to anybody."""
+        return {event[2] for event in (*self._ready, *self._future)}
+
+    @property
+    def ready_events(self) -> int:
+        """How many events are ready: with one, a choice recorder is not asked."""
+        return len(self._ready)
+
+    def event_at(self, position: int) -> ScheduledEvent:
+        """The event at ``position`` among the ready ones."""
+        return ScheduledEvent(*self._ready[position])
+
+    def execute(self, position: int) -> None:
+        """Run the first event of the target whose event is at ``position`` among the ready ones."""
+        event = self._take(position)
+        self.executed += 1
+        getattr(event[3], event[2])(event[4])
+
+    def _wait(self, target: Any, sequence: int) -> None:
+        waiting = self._waiting
+        earlier = waiting.setdefault(target, sequence)
+        if isinstance(earlier, deque):
+            earlier.append(sequence)
+        elif earlier != sequence:
+            waiting[target] = deque((earlier, sequence))
+
+    def _take(self, position: int) -> _Entry:
+        """The first event of the target whose event is at a position among the ready ones."""
+        ready, waiting = self._ready, self._waiting
+        event = ready[position]
+        sequences = waiting.pop(event[3])
+        if isinstance(sequences, deque):
+            first = sequences.popleft()
+            waiting[event[3]] = sequences if len(sequences) > 1 else sequences[0]
+            if first != event[1]:
+                # Ready events are in the order of their sequence numbers.
+                position = bisect_left(ready, (event[0], first))
+                event = ready[position]
+        del ready[position]
+        return event
+
+    def pending(self) -> list[ScheduledEvent]:
+        """All events still to come, in order of time and sequence."""
+        return [ScheduledEvent(*event) for event in sorted([*self._ready, *self._future], key=_order)]
+
+    def fingerprint(self) -> object:
+        """What is still to come, relative to now: two kernels with one fingerprint behave alike."""
+        return tuple(
+            (event.time_ns - self.now_ns, event.operation, getattr(event.target, "name", None))
+            for event in self.pending()
+        )
+
+
+def _order(event: _Entry) -> tuple[int, int]:
+    return event[0], event[1]

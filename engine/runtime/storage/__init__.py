@@ -1,0 +1,34 @@
+"""Snapshots on disk, from the job's point of view. ``checkpoint_files`` begins, completes, discards and finds them;
+``storage_directory`` is held by one run at a time. ``task_snapshot`` is the part of one task, ``shared_files`` what
+several checkpoints refer to, ``adopted_snapshot`` the one that the job was started from. ``restored_state`` and
+``restored_channels`` give the parts to the subtasks of a plan. ``local_files`` lie beside the tasks while they run.
+"""
+
+from __future__ import annotations
+
+from engine.runtime.storage.adopted_snapshot import check_claimable
+from engine.runtime.storage.checkpoint_files import CheckpointFiles, SavepointRestore, unusable_storage
+from engine.runtime.storage.local_files import LocalFiles, local_state_name
+from engine.runtime.storage.restored_channels import NOTHING_IN_FLIGHT
+from engine.runtime.storage.restored_state import RestoredJob, RestoredOperator, take_over_state
+from engine.runtime.storage.shared_files import SharedStreams, check_forms, shared_state
+from engine.runtime.storage.storage_directory import open_storage
+from engine.runtime.storage.task_snapshot import TaskSnapshot
+
+__all__ = [
+    "CheckpointFiles",
+    "LocalFiles",
+    "NOTHING_IN_FLIGHT",
+    "RestoredJob",
+    "RestoredOperator",
+    "SavepointRestore",
+    "SharedStreams",
+    "TaskSnapshot",
+    "check_claimable",
+    "check_forms",
+    "local_state_name",
+    "open_storage",
+    "shared_state",
+    "take_over_state",
+    "unusable_storage",
+]

@@ -1,0 +1,355 @@
+"""One snapshot of one task: the synchronous part at once, then the asynchronous part, one step per kernel event.
+
+The synchronous part takes the time that operators spend in ``snapshot_state``; the asynchronous one begins when it is
+over. A step takes as long as what it wrote takes on its way into checkpoint storage: the latency once per file, in the
+step that begins the file, and its bytes. State that is small enough to travel inside the acknowledgement is in no file
+and takes no time. The last steps write the records in flight, as soon as both parts of the channel state have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
+from engine.checkpoint.coordinator import Acknowledge, SubtaskCheckpointMetrics
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.subtask import ChannelState, ChannelStateWriter
+from engine.elements.errors import StateError, WeirError
+from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
+from engine.observe import provenance
+from engine.runtime.storage import TaskSnapshot, shared_state
+from state_backends.base import StateBackendError, StateSerializationError
+from state_backends.snapshots import (
+    ChannelStateResources,
+    ChannelStateSnapshotTask,
+    IncrementalKeyedStateHandle,
+    OperatorStateMode,
+    RecordColumns,
+    SnapshotOptions,
+    SnapshotResult,
+    SnapshotTask,
+    SnapshotType,
+    SubtaskSnapshot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.elements.batch import Batch
+    from engine.runtime.tasks.task import Task
+    from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
+    from state_backends.local import LocalSnapshot
+    from state_backends.snapshots import FsStreamFactory
+
+
+class ChannelStateLostError(WeirError):
+    """Records in flight can no longer be stored: a later checkpoint's barrier is queued behind this one's."""
+
+    def __init__(self, task: str, checkpoint_id: int) -> None:
+        super().__init__(
+            f"{task}: the barrier of a later checkpoint is queued behind that of checkpoint {checkpoint_id}, whose "
+            "records in flight can therefore not be stored; one checkpoint at a time can have channel state"
+        )
+
+
+KEYED, OPERATOR, INPUT, OUTPUT = "keyed", "operator", "input_channels", "output_channels"
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One backend's snapshot under way."""
+
+    uid: str
+    operator: str
+    kind: str
+    task: SnapshotTask[Any]
+    streams: FsStreamFactory
+    result: SnapshotResult[Any] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class AsyncSnapshot:
+    """Synchronous part at :meth:`start`, then one step of the asynchronous part per kernel event."""
+
+    owner: TaskCheckpointing
+    task: Task
+    barrier: CheckpointBarrier
+    metrics: AlignmentMetrics
+    sent: dict[int, int]
+    received: dict[int, int]
+    channel_state: ChannelStateWriter | None
+    """``None`` when no record in flight can be part of this checkpoint."""
+    pieces: list[_Piece] = field(default_factory=list)
+    read: int = 0
+    position: int = 0
+    started_ns: int = 0
+    sync_ended_ns: int = 0
+    cancelled: bool = False
+    waits: bool = False
+    """Everything else is written; the channel state has not ended yet."""
+    steps: int = 0
+    """Steps that the pieces have taken together."""
+    persisted_records: int = 0
+    """Records in flight that were written."""
+    local: LocalSnapshot | None = None
+    """The copy that is kept beside the task, if one is."""
+
+    @property
+    def name(self) -> str:
+        """For fingerprints of the kernel."""
+        return f"{self.task.name}/checkpoint {self.barrier.checkpoint_id}"
+
+    def start(self) -> None:
+        """Capture all state now; write it in the events to come."""
+        recovery, environment = self.owner.local, self.task.environment
+        if recovery is not None and self.barrier.options.kind is not SnapshotKind.SAVEPOINT:
+            location = environment.location(self.barrier.checkpoint_id)
+            unique = f"{environment.incarnation}-{environment.attempt}"
+            self.local = recovery.snapshot(self.barrier.checkpoint_id, unique, location.reader())
+        self.started_ns = self.sync_ended_ns = self.task.busy_until_ns
+        self.read = self.task.records_out
+        try:
+            for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
+                with self.task.around("user.snapshot", operator):
+                    operator.snapshot_state(self.barrier.checkpoint_id)
+                self._prepare(context.uid, context.name)
+        except Exception:
+            # Of errors alone: what is no error is a death, and a dead process cleans up nothing.
+            self.cancel()
+            raise
+        if self.task.watched is not None:
+            self.task.watched.provenance.snapshot(self.barrier.checkpoint_id)
+        self.sync_ended_ns = self.task.busy_until_ns
+        self._schedule_step(self.sync_ended_ns - self.task.kernel.now_ns)
+
+    def _prepare(self, uid: str, operator: str) -> None:
+        context = next(context for context in self.task.contexts if context.uid == uid)
+        checkpoint_id = self.barrier.checkpoint_id
+        for kind, backend in ((KEYED, context.keyed), (OPERATOR, context.operator)):
+            if backend is None:
+                continue
+            streams = self._stream_factory(uid, kind)
+            compression = self.task.environment.snapshot_compression
+            options = SnapshotOptions(_snapshot_type(self.barrier), compression)
+            strategy = backend.snapshot_strategy(options)
+            factory = streams if self.local is None else self.local.streams(uid, kind, streams, strategy)
+            try:
+                resources = strategy.sync_prepare_resources(checkpoint_id)
+            except StateBackendError as error:
+                raise _annotated(error, operator, kind) from error
+            timestamp_ns = self.barrier.timestamp_ns
+            try:
+                task = strategy.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, options)
+            except BaseException:
+                # From here on the snapshot's task would release them; there is none.
+                resources.release()
+                raise
+            self.pieces.append(_Piece(uid, operator, kind, task, streams))
+
+    def _stream_factory(self, uid: str, kind: str) -> FsStreamFactory:
+        environment, subtask, checkpoint_id = self.task.environment, self.task.plan.subtask, self.barrier.checkpoint_id
+        # With the number of the checkpoint: files in the shared scope of all checkpoints lie side by side.
+        unique = f"{uid}-{subtask}-{kind}-{environment.incarnation}-{environment.attempt}-{checkpoint_id}"
+        return environment.location(checkpoint_id).stream_factory(unique)
+
+    def channel_state_changed(self) -> None:
+        """A part of the channel state has ended."""
+        if self.waits and not self.cancelled:
+            self.waits = False
+            self._schedule_step(0)
+
+    def capture_failed(self) -> None:
+        """The input part of the channel state will never end: decline, unless the abort is reported at once anyway."""
+        self.task.kernel.schedule(self.task.kernel.now_ns, "decline_lost_capture", self)
+
+    def decline_lost_capture(self, _payload: None = None) -> None:
+        """See :meth:`capture_failed` (kernel event)."""
+        if not self.cancelled:
+            self.cancel()
+            reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+            self._guard(lambda: self.owner.snapshot_declined(self.barrier.checkpoint_id, reason))
+
+    def _take_channel_state(self) -> bool:
+        """Once all parts of the channel state have ended: append what writes it. Returns whether it has ended."""
+        assert self.channel_state is not None
+        checkpoint_id = self.barrier.checkpoint_id
+        if not self.channel_state.is_complete(checkpoint_id):
+            return False
+        state, self.channel_state = self.channel_state.take(checkpoint_id), None
+        self._count_captured(state)
+        if self.task.watched is not None:
+            watched = self.task.watched
+            watched.stored(checkpoint_id, provenance.INPUT, self.task.inputs, state.inputs)
+            watched.stored(checkpoint_id, provenance.OUTPUT, self.owner.output_channels(), state.outputs)
+        head = self.task.contexts[0].uid
+        for kind, channels, captured in (
+            (INPUT, self.task.inputs, state.inputs),
+            (OUTPUT, self.owner.output_channels(), state.outputs),
+        ):
+            named = [
+                (self.task.environment.channel_name(channel.plan), list(map(_columns, captured[channel.index])))
+                for channel in channels
+                if captured.get(channel.index)
+            ]
+            if named:
+                factory = self._stream_factory(head, kind)
+                writing = ChannelStateSnapshotTask(ChannelStateResources(named), factory)
+                self.pieces.append(_Piece(head, self.task.contexts[0].name, kind, writing, factory))
+        return True
+
+    def _count_captured(self, state: ChannelState) -> None:
+        # See TaskSnapshot: what is stored is behind the receiver's cut, and not yet behind the sender's.
+        for channel in state.inputs:
+            self.received[channel] += state.input_records(channel)
+        for channel in state.outputs:
+            self.sent[channel] -= state.output_records(channel)
+
+    def step(self, _payload: None = None) -> None:
+        """One bounded piece of the asynchronous part (kernel event)."""
+        task = self.task
+        if self.cancelled:
+            return
+        if task.hook is None:
+            self._step()
+        elif task.hook.may("step", target=self):
+            with task.around("snapshot.async.step"):
+                self._step()
+
+    def _step(self) -> None:
+        if self.position == len(self.pieces) and self.channel_state is not None:
+            if self.channel_state.is_failed(self.barrier.checkpoint_id):
+                self.cancel()
+                self._guard(lambda: self._failed(ChannelStateLostError(self.task.name, self.barrier.checkpoint_id)))
+                return
+            if not self._take_channel_state():
+                self.waits = True
+                return
+        if self.position == len(self.pieces):
+            self._guard(lambda: self.owner.snapshot_written(self.barrier.checkpoint_id))
+            return
+        piece = self.pieces[self.position]
+        try:
+            self.steps += 1
+            piece.result = piece.task.step()
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.cancel()
+            annotated = _annotated(error, piece.operator, piece.kind) if isinstance(error, StateBackendError) else error
+            self._guard(lambda: self._failed(annotated))
+            return
+        if piece.result is not None:
+            self.position += 1
+            if piece.kind in (INPUT, OUTPUT):
+                handle = piece.result.job_manager_state
+                self.persisted_records += 0 if handle is None else handle.records
+            elif self.local is not None:
+                piece.result = self.local.finished(piece.uid, piece.kind, piece.result)
+        self._schedule_step(self.task.environment.cost.storage_ns(*piece.streams.written.take()))
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, StateError):
+            # State that cannot be written now could never be: no later checkpoint would succeed either.
+            raise error
+        self.owner.snapshot_failed(self.barrier.checkpoint_id, error)
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        """Run what may reach user code; what it raises fails the task, as it would between two elements."""
+        try:
+            action()
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.task.fail(error)
+
+    def _schedule_step(self, delay_ns: int) -> None:
+        self.task.kernel.schedule(self.task.kernel.now_ns + delay_ns, "step", self)
+
+    def cancel(self) -> None:
+        """Give up: every piece is cancelled, files written so far are deleted, resources released."""
+        self.cancelled = True
+        if self.channel_state is not None:
+            self.channel_state.abort(self.barrier.checkpoint_id)
+        for piece in self.pieces:
+            piece.task.cancel()
+            if piece.result is not None:
+                self._discard_uploads(piece.result.job_manager_state)
+        if self.local is not None:
+            self.local.discard()
+
+    def _discard_uploads(self, handle: object) -> None:
+        """Delete the shared files of a part that was finished: no registry has heard of them. Private ones go with the
+        directory of the checkpoint. (A log of changes sends its files again, under their old names.)"""
+        environment = self.task.environment
+        if isinstance(handle, IncrementalKeyedStateHandle):
+            for file, is_new in handle.shared():
+                try:
+                    if is_new:
+                        environment.storage.delete_shared(file)
+                except OSError as error:
+                    environment.master.note(f"{file.path} of {self.name} could not be deleted: {error}")
+
+    def acknowledgement(self) -> Acknowledge:
+        """What the coordinator gets."""
+        if self.local is not None:
+            self.local.store()
+        operators = {context.uid: SubtaskSnapshot() for context in self.task.contexts}
+        for piece in self.pieces:
+            assert piece.result is not None
+            parts: dict[str, Any] = {piece.kind: piece.result.job_manager_state}
+            operators[piece.uid] = replace(operators[piece.uid], **parts)
+        return Acknowledge(
+            checkpoint_id=self.barrier.checkpoint_id,
+            attempt=self.task.attempt,
+            task=self.task.task_id,
+            state=TaskSnapshot(operators, self.sent, self.received, self.read),
+            metrics=self.measured(),
+            shared=shared_state(operators, self.task.plan.subtask, self.barrier.checkpoint_id),
+            uses_union_state=any(_has_union_state(snapshot) for snapshot in operators.values()),
+        )
+
+    def measured(self) -> SubtaskCheckpointMetrics:
+        """The numbers of the snapshot, as far as it has come."""
+        results = [piece.result for piece in self.pieces if piece.result is not None]
+        return SubtaskCheckpointMetrics(
+            start_delay_ns=self.metrics.start_delay_ns,
+            alignment_ns=self.metrics.alignment_ns,
+            sync_ns=self.sync_ended_ns - self.started_ns,
+            async_ns=max(0, self.task.kernel.now_ns - self.sync_ended_ns),
+            checkpointed_bytes=sum(result.persisted_bytes for result in results),
+            full_bytes=sum(result.size_bytes for result in results),
+            processed_bytes=self.metrics.bytes_processed_during_alignment,
+            persisted_bytes=self.persisted_records * self.task.environment.cost.record_bytes,
+        )
+
+    def fingerprint(self) -> object:
+        """How far the asynchronous part is."""
+        barrier = barrier_fingerprint(self.barrier)
+        return (barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
+
+
+def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
+    kind = barrier.options.kind
+    if kind is SnapshotKind.SAVEPOINT:
+        is_native = barrier.options.savepoint_format is SavepointFormat.NATIVE
+        return SnapshotType.NATIVE_SAVEPOINT if is_native else SnapshotType.CANONICAL_SAVEPOINT
+    return SnapshotType.FULL_CHECKPOINT if kind is SnapshotKind.FULL_CHECKPOINT else SnapshotType.CHECKPOINT
+
+
+def _has_union_state(snapshot: SubtaskSnapshot) -> bool:
+    states = {} if snapshot.operator is None else snapshot.operator.states
+    return any(one.mode is OperatorStateMode.UNION for one in states.values())
+
+
+def _columns(batch: Batch) -> RecordColumns:
+    return RecordColumns(batch.values, batch.timestamps, batch.keys)
+
+
+def _annotated(error: StateBackendError, operator: str, kind: str) -> Exception:
+    if not isinstance(error, StateSerializationError):
+        return error
+    text = f"operator {operator!r}: {error}"
+    if kind in (INPUT, OUTPUT):
+        text += "\n  in mode aligned no record in flight has to be written, unless it goes round a loop"
+    return StateError(text)

@@ -1,0 +1,158 @@
+"""Builds the tasks and channels of one attempt from the plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.coordinator import TaskId
+from engine.graph.partitioner import RouterContext
+from engine.runtime.channels import Channel, ChannelSettings, RecordWriter
+from engine.runtime.storage import NOTHING_IN_FLIGHT
+from engine.runtime.tasks.loops import FeedbackWriter, Loop, build_loops, channel_classes
+from engine.runtime.tasks.source_task import SourceTask
+from engine.runtime.tasks.task import Task
+from engine.runtime.tasks.watched import WatchedRouter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from engine.graph.plan import ExecutionPlan, SubtaskPlan
+    from engine.runtime.storage import RestoredJob
+    from engine.runtime.tasks.environment import TaskEnvironment
+
+
+def build_tasks(
+    plan: ExecutionPlan,
+    environment: TaskEnvironment,
+    restored: RestoredJob | None,
+    *,
+    capacity: int,
+    output_capacity: int,
+    only: Collection[TaskId] | None = None,
+) -> dict[TaskId, Task]:
+    """All tasks, wired, in plan order, with the restored records in flight in their channels; none is started.
+
+    ``capacity`` and ``output_capacity``: records that each channel holds on the receiver's side, and beyond that on the
+    sender's. ``only``: a region of the plan, to build no other tasks.
+    """
+    chosen = frozenset(only) if only is not None else None
+    tasks = [
+        _task_class(plan, subtask)(subtask, plan.vertices[subtask.vertex], environment)
+        for subtask in plan.subtasks
+        if chosen is None or (subtask.vertex, subtask.subtask) in chosen
+    ]
+    by_id = {(task.plan.vertex, task.plan.subtask): task for task in tasks}
+    # Once per sender: there may be a thousand times as many channels.
+    settings = {
+        task_id: ChannelSettings(
+            environment.kernel,
+            environment.cost,
+            environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)),
+            capacity,
+            environment.attempt,
+            environment.instrument,
+            output_capacity,
+            environment.hook,
+        )
+        for task_id, task in by_id.items()
+    }
+    classes = channel_classes(plan)
+    usual = Channel if environment.tracking is None else environment.tracking.channel_class
+    channels = {
+        channel.index: classes.get(channel.index, usual)(
+            channel,
+            by_id[channel.sender_vertex, channel.sender_subtask],
+            by_id[channel.receiver_vertex, channel.receiver_subtask].name,
+            settings[channel.sender_vertex, channel.sender_subtask],
+        )
+        for channel in plan.channels
+        if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
+    }
+    loops = build_loops(plan, by_id, channels)
+    for task in tasks:
+        task.loop = loops.get(task.task_id)
+        task.wire(
+            (channels[index] for index in task.plan.input_channels),
+            _writers(plan, task, channels, environment, task.loop),
+        )
+    if restored is not None and restored.has_channel_state:
+        _restore_channels(plan, tasks, channels, environment, restored)
+    return by_id
+
+
+def replaced_task(
+    plan: ExecutionPlan, environment: TaskEnvironment, dead: Task, outputs: Iterable[Channel]
+) -> Task:
+    """The successor of a task on its channels, which outlive it."""
+    task = _task_class(plan, dead.plan)(dead.plan, dead.vertex, environment)
+    channels = {channel.index: channel for channel in outputs}
+    for channel in channels.values():
+        channel.sender_replaced(task)
+    task.wire(dead.inputs, _writers(plan, task, channels, environment, None))
+    return task
+
+
+def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan) -> type[Task]:
+    return SourceTask if plan.vertices[subtask.vertex].is_source else Task
+
+
+def _restore_channels(
+    plan: ExecutionPlan,
+    tasks: list[Task],
+    channels: Mapping[int, Channel],
+    environment: TaskEnvironment,
+    restored: RestoredJob,
+) -> None:
+    for vertex, key_type in restored.key_types.items():
+        environment.key_type_agreement(vertex).adopt(key_type)
+    receivers = {channel.index: task for task in tasks for channel in task.inputs}
+    for channel in channels.values():
+        in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
+        hook = receivers[channel.index].hook
+        if hook is None or in_flight is NOTHING_IN_FLIGHT:
+            channel.restore(in_flight.inputs, in_flight.outputs)
+        else:
+            replay = partial(channel.restore, in_flight.inputs, in_flight.outputs)
+            hook.in_deployment("restore.replay-channel", replay)
+    for task in tasks:
+        if task.inputs:
+            task.gate.recover()
+
+
+def _writers(
+    plan: ExecutionPlan,
+    task: Task,
+    channels: Mapping[int, Channel],
+    environment: TaskEnvironment,
+    loop: Loop | None,
+) -> list[RecordWriter]:
+    writers: list[RecordWriter] = []
+    subtask = task.plan
+    for edge_index, indices in subtask.output_channels:
+        edge = plan.edges[edge_index]
+        source = plan.vertices[edge.source_vertex].operators[edge.source_position]
+        context = RouterContext(
+            operator=source.name,
+            subtask=subtask.subtask,
+            attempt=environment.attempt,
+            channels=len(indices),
+            receiver_max_parallelism=plan.vertices[edge.target_vertex].max_parallelism,
+            key_type_agreement=environment.key_type_agreement(edge.target_vertex),
+        )
+        router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
+        if environment.provenance is not None:
+            router = WatchedRouter(router, task)
+        elif task.tracking is not None:
+            router = task.tracking.router(router)
+        unaligned = edge.supports_unaligned
+        if edge.is_feedback:
+            assert loop is not None, edge
+            writers.append(
+                FeedbackWriter(
+                    edge_index, router, receivers, supports_unaligned=unaligned, operator=source.name, loop=loop
+                )
+            )
+        else:
+            writers.append(RecordWriter(edge_index, router, receivers, supports_unaligned=unaligned))
+    return writers

@@ -1,0 +1,122 @@
+"""Background work of one keyed state backend, such as compaction and materialisation, done in virtual time.
+
+One step is one kernel event, and the next one comes after what this one costs: its bytes, read and written, and the
+latency of the files that it began in checkpoint storage. What the task processes meanwhile meets half-done work. The
+work of one backend is done in the order in which it was submitted, one piece at a time. It ends with the task: what is
+not done by then is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from engine.observe.events import BackgroundWorkDone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.runtime.storage import SharedStreams
+    from engine.runtime.tasks.task import Task
+    from state_backends.base import BackgroundWork
+
+
+@runtime_checkable
+class Materializing(Protocol):
+    """A keyed backend that takes snapshots of its own from time to time, whatever checkpoints do."""
+
+    @property
+    def materialization_due_ms(self) -> int | None:
+        """When the next is due, in virtual ms; ``None`` = never, or one is under way."""
+
+    def materialize_if_due(self, now_ms: int) -> BackgroundWork | None:
+        """Begin it between two elements if it is due: what is left to do."""
+
+
+class TaskExecutor:
+    """Implements :class:`state_backends.base.Executor` for one backend of one task."""
+
+    __slots__ = ("_bytes", "_done", "_is_closed", "_queue", "_started_ns", "_task", "_uploads", "name")
+
+    def __init__(self, task: Task, name: str, uploads: SharedStreams, done: Callable[[], None]) -> None:
+        """``name``: of the operator, for traces and fingerprints; ``uploads``: how the work reaches checkpoint storage;
+        ``done`` is called at the end of each work."""
+        self._uploads = uploads
+        self._done = done
+        self.name = f"{task.name}/{name}"
+        self._task = task
+        self._queue: deque[BackgroundWork] = deque()
+        self._started_ns = 0
+        self._bytes = 0
+        self._is_closed = False
+
+    def submit(self, work: BackgroundWork) -> None:
+        """Do it in the events to come, behind what was submitted before."""
+        assert not self._is_closed, f"{self.name}: {work.name} comes after the end"
+        self._queue.append(work)
+        if len(self._queue) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._started_ns, self._bytes = self._task.kernel.now_ns, 0
+        self._schedule(0)
+
+    def _schedule(self, delay_ns: int) -> None:
+        kernel = self._task.kernel
+        kernel.schedule(kernel.now_ns + delay_ns, "step", self)
+
+    def step(self, _payload: None = None) -> None:
+        """One bounded piece of the oldest work (kernel event)."""
+        if self._is_closed:
+            return
+        task = self._task
+        if task.hook is None:
+            self._step()
+        elif task.hook.may("step", target=self):
+            with task.around("background.step"):
+                self._step()
+
+    def _step(self) -> None:
+        work = self._queue[0]
+        try:
+            moved = work.step()
+        except AssertionError:
+            raise
+        except Exception as error:
+            # A local store whose disk fails can be trusted no longer: the task goes back to a checkpoint.
+            error.add_note(f"in {work.name} of {self.name}")
+            self._task.fail(error)
+            return
+        if moved is not None:
+            self._bytes += moved
+            files, _ = self._uploads.take_written()
+            self._schedule(self._task.environment.cost.storage_ns(files, moved))
+            return
+        self._queue.popleft()
+        self._trace(work)
+        if self._queue:
+            self._begin()
+        self._done()
+
+    def _trace(self, work: BackgroundWork) -> None:
+        task = self._task
+        if task.environment.instrument is not None:
+            took_ns = task.kernel.now_ns - self._started_ns
+            task.environment.instrument(
+                BackgroundWorkDone(task.kernel.now_ns, task.attempt, self.name, work.name, self._bytes, took_ns)
+            )
+
+    def close(self) -> None:
+        """The task is over: cancel what is not done. A second call does nothing."""
+        self._is_closed = True
+        while self._queue:
+            self._queue.popleft().cancel()
+
+    def perish(self) -> None:
+        """The process of the task is gone: nothing is done any more, and nothing cancelled."""
+        self._is_closed = True
+        self._queue.clear()
+
+    def fingerprint(self) -> object:
+        """What is still to be done."""
+        return (tuple(work.name for work in self._queue), self._bytes, self._is_closed)

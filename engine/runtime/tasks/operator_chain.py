@@ -1,0 +1,151 @@
+"""The operators of one task, with their contexts and outputs, and where event time stands for them.
+
+Records and event time enter at the head of the chain (Flink: ``OperatorChain``). Operators open last first, for what
+one emits while it opens must find the next one open; they close first to last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.elements.events import Event, Watermark, WatermarkStatus
+from engine.elements.operator import TwoInputOperator
+from engine.runtime.channels import ChainOutput, WatermarkValve
+from engine.runtime.storage import take_over_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from engine.elements.batch import Batch
+    from engine.graph.plan import OperatorPlan
+    from engine.runtime.channels import RecordWriter
+    from engine.runtime.hook import Around
+    from engine.runtime.storage import RestoredOperator
+    from engine.runtime.tasks.task_context import TaskOperatorContext
+    from engine.runtime.tasks.watched import WatchedChain
+
+
+class OperatorChain:
+    """The operators of one task. ``around``: of the task, see :mod:`engine.runtime.hook`; ``inputs``: how many channels
+    bring event time."""
+
+    def __init__(self, plans: Sequence[OperatorPlan], inputs: int, around: Around) -> None:
+        self.plans = plans
+        self.operators = [plan.factory() for plan in plans]
+        self.contexts: list[TaskOperatorContext] = []
+        self.valve = WatermarkValve(inputs)
+        self._around = around
+
+    # -- building ---------------------------------------------------------------------------------------------
+
+    def connect(
+        self,
+        writers: Iterable[RecordWriter],
+        context_of: Callable[[OperatorPlan, ChainOutput], TaskOperatorContext],
+        watched: WatchedChain | None,
+    ) -> None:
+        """Connect the operators with each other and with the writers of their edges."""
+        by_edge = {writer.edge: writer for writer in writers}
+        plans, seen = self.plans, self.operators
+        outputs = [ChainOutput() for _ in plans]
+        if watched is not None:
+            outputs = [watched.output(plan.position) for plan in plans]
+            seen = [watched.seen(operator, plan.position) for operator, plan in zip(seen, plans, strict=True)]
+        self.contexts = [context_of(plan, outputs[plan.position]) for plan in plans]
+        for plan, operator, context, output in zip(plans, self.operators, self.contexts, outputs, strict=True):
+            for tag, position in plan.chained_outputs:
+                output.connect_operator(tag, seen[position])
+            for tag, edge in plan.edge_outputs:
+                output.connect_writer(tag, by_edge[edge])
+            output.seal()
+            operator.setup(context, output)
+
+    def receiver(self, target_input: int) -> Callable[[Batch], None]:
+        """What takes the records of an input of the head, 0 or 1."""
+        head = self.operators[0]
+        if target_input == 0:
+            return head.process_batch
+        assert isinstance(head, TwoInputOperator), self.plans[0].name
+        return head.process_batch_2
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    def open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
+        """Take over state and open."""
+        for context in self.contexts:
+            context.restore(restored.get(context.uid), checkpoint_id)
+        # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
+        for operator in reversed(self.operators):
+            with self._around("user.restore", operator):
+                take_over_state(operator)
+        for operator in reversed(self.operators):
+            operator.open()
+        for context in self.contexts:
+            context.refuse_unclaimed_state()
+
+    def close(self) -> None:
+        """Nothing more comes, and nothing more is expected."""
+        for operator in self.operators:
+            with self._around("user.close"):
+                operator.close()
+
+    def close_anyhow(self, complain: Callable[[Exception], None]) -> None:
+        """The task is dead already; what closing still complains about must not hide why."""
+        for operator in self.operators:
+            try:
+                with self._around("user.close"):
+                    operator.close()
+            except AssertionError:
+                raise
+            except Exception as error:
+                complain(error)
+
+    def dispose(self, complain: Callable[[Exception], None]) -> None:
+        """Close the state; what it leaves behind is swept with the next start."""
+        for context in self.contexts:
+            try:
+                context.close()
+            except OSError as error:
+                complain(error)
+
+    def perish(self, complain: Callable[[Exception], None]) -> None:
+        """The process of the task is gone. What a dead process does not hold, open files above all, is let go."""
+        for operator in self.operators:
+            try:
+                operator.abandon()
+            except OSError as error:
+                complain(error)
+        for context in self.contexts:
+            context.perish()
+
+    # -- event time ---------------------------------------------------------------------------------------------
+
+    def take_time(self, index: int, event: Event) -> None:
+        """Event time of the input at ``index`` goes on, or stops to count."""
+        if isinstance(event, Watermark):
+            self._take_watermark(index, event.timestamp_ms)
+            return
+        assert isinstance(event, WatermarkStatus), event
+        watermark, status = self.valve.on_status(index, event.idle)
+        if watermark is not None:
+            self.operators[0].process_watermark(watermark)
+        if status is not None:
+            self.operators[0].process_watermark_status(status)
+
+    def _take_watermark(self, index: int, timestamp_ms: int) -> None:
+        if timestamp_ms == MAX_TIMESTAMP_MS:
+            # A stream that ends while it is idle still ends: the watermark of an idle channel would be ignored, and
+            # the last windows would never fire.
+            _, status = self.valve.on_status(index, False)
+            if status is not None:
+                self.operators[0].process_watermark_status(status)
+        advanced = self.valve.on_watermark(index, timestamp_ms)
+        if advanced is not None:
+            self.operators[0].process_watermark(advanced)
+
+    @property
+    def has_union_state(self) -> bool:
+        """Whether an operator keeps a union list."""
+        backends = (context.operator for context in self.contexts)
+        return any(backend is not None and backend.has_union_state for backend in backends)

@@ -1,0 +1,143 @@
+"""The task of a source: its own driver instead of input channels.
+
+A source works in slices of at most one batch. The records of a slice are read when its virtual time is over, or when
+mail cuts it, so the position in a snapshot is exactly that of the last record sent before the barrier.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.batch import MAX_TIMESTAMP_MS
+from engine.elements.events import CheckpointBarrier, StopMode
+from engine.runtime.tasks.task import Task
+from operators.sources import SourceOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.graph.plan import SubtaskPlan, VertexPlan
+    from engine.runtime.storage import RestoredOperator
+    from engine.runtime.tasks.environment import TaskEnvironment
+
+
+class SourceTask(Task):
+    """A subtask whose chain starts with a source operator."""
+
+    def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
+        super().__init__(plan, vertex, environment)
+        self.spout = None if environment.tracking is None else environment.tracking.for_source(self)
+        """What reads and sends in its stead when records are tracked."""
+
+    def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
+        if self.spout is not None:
+            self.spout.before_open()
+        super()._open(restored, checkpoint_id)
+        if self.spout is not None:
+            self.spout.opened()
+
+    @property
+    def source(self) -> SourceOperator:
+        """The head of the chain."""
+        head = self.operators[0]
+        assert isinstance(head, SourceOperator)
+        return head
+
+    def _run_once(self) -> None:
+        if self.input_ended or self.full_outputs:
+            return
+        if self.spout is not None:
+            records = limit = self.spout.records_due()
+            if not records:
+                return
+        else:
+            records = 1 if self.takes_single_records else self.environment.master.slice_records()
+            limit = self.source.slice_limit(records) if self.record_cost_ns else 0
+        if limit and self.record_cost_ns:
+            self._begin_slice(limit)
+        else:
+            self.advance(records)
+
+    def advance(self, records: int) -> None:
+        """Emit ``records`` records, fewer only when the source ends or pauses."""
+        if self.hook is None:
+            self._emit_slice(records)
+        else:
+            with self.around("source.emit"):
+                self._emit_slice(records)
+
+    def _emit_slice(self, records: int) -> None:
+        if self.spout is not None:
+            assert records == 1, records
+            self.spout.send()
+            return
+        emit_next = self.source.emit_next if self.watched is None else self._emit_one
+        spent_until_ns, emitted = self._spent_until_ns, 0
+        count: int | None = 1
+        while emitted < records and count:
+            count = emit_next(records - emitted)
+            emitted += count or 0
+        self.count(emitted)
+        self.notice_spending(spent_until_ns)
+        if count is None:
+            self.end_stream()
+        elif count == 0:
+            self._pause()
+        else:
+            self.wake()
+
+    def _emit_one(self, _max_records: int) -> int | None:
+        # Each record is a cause of its own.
+        assert self.watched is not None
+        count = self.source.emit_next(1)
+        self.watched.provenance.handled()
+        return count
+
+    def end_stream(self) -> None:
+        """Nothing is left to read."""
+        if self.spout is not None:
+            self.spout.before_end()
+        self.operators[0].output.emit_watermark(MAX_TIMESTAMP_MS)
+        self.end_input()
+
+    def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """The coordinator triggers the source. When the job shall stop and drain, its input ends here."""
+        with self.around("barrier.inject"):
+            if barrier.options.stop is StopMode.TERMINATE and not self.input_ended:
+                self.end_stream()
+            super().trigger_checkpoint(barrier)
+
+    def _pause(self) -> None:
+        now = self.clock_ns
+        resume_ns = self.source.available_at_ns(now)
+        if resume_ns is None:
+            # What its coordinator sends will wake it.
+            return
+        assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
+        self.rest(resume_ns - now)
+        self.wake()
+
+    def coordinator_event(self, position: int, event: Any) -> None:
+        """The coordinator has sent something, which may be something to read."""
+        super().coordinator_event(position, event)
+        self.wake()
+
+    def count(self, emitted: int) -> None:
+        """So many records were read; those of a task that was given up count for nobody."""
+        if emitted and not self.disowned:
+            self.records_out += emitted
+            self.environment.master.source_emitted(emitted)
+
+    @property
+    def committed_records(self) -> int | None:
+        """Records of this attempt that no successor reads again; ``None``: its checkpoint decides."""
+        return None if self.spout is None else self.spout.committed_records
+
+    def fingerprint(self) -> object:
+        """What decides how the task goes on, and what it sends next."""
+        return (super().fingerprint(), None if self.spout is None else self.spout.fingerprint())
+
+    @property
+    def records_in(self) -> int:
+        """Records read."""
+        return self.records_out

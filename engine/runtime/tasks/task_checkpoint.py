@@ -1,0 +1,367 @@
+"""The checkpoints of one task: drives the task's checkpoint protocol and the snapshots of its operators.
+
+On a due snapshot, in this order (barrier-handling rules; Flink: ``SubtaskCheckpointCoordinatorImpl``): the operators'
+pre-barrier hook, the barrier on all outputs, the output timer, the end of the output's channel state (reserved slots
+keep it open), the synchronous parts of all operators, and then the asynchronous part, one step per kernel event,
+interleaved with whatever the job does meanwhile. Its last steps write the records in flight, as soon as both parts of
+the channel state have ended. A failing synchronous part fails the task; a failing asynchronous part only declines the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.barriers import AbortCheckpoint, TriggerSnapshot
+from engine.checkpoint.coordinator import Decline, SubtaskCheckpointMetrics
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.checkpoint.subtask import (
+    AcknowledgeCheckpoint,
+    BroadcastCancelMarker,
+    CancelSnapshot,
+    ChannelStateWriter,
+    DeclineCheckpoint,
+    DiscardSnapshot,
+    FailTask,
+    NotifyOperatorsAborted,
+    NotifyOperatorsComplete,
+    NotifyOperatorsSubsumed,
+    StopTask,
+    TakeSnapshot,
+    TaskCheckpointProtocol,
+    TaskInstructions,
+)
+from engine.elements.errors import WeirError
+from engine.elements.events import CancelCheckpointMarker
+from engine.elements.operator import Operator
+from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
+from engine.runtime.storage import local_state_name
+from engine.runtime.tasks.async_snapshot import AsyncSnapshot
+from engine.runtime.tasks.operator_messages import BarrierProcessed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.checkpoint.barriers import AlignmentFinished, AlignmentMetrics
+    from engine.elements.events import CheckpointBarrier
+    from engine.runtime.channels import Channel
+    from engine.runtime.tasks.task import Task
+    from state_backends.local import TaskLocalRecovery
+
+
+_POINTS = {NotifyOperatorsComplete: "sink.commit", NotifyOperatorsAborted: "sink.abort", NotifyOperatorsSubsumed: None}
+"""Where a task is that tells its operators; only sinks commit and abort, the others just hear of it."""
+
+
+class StopAbortedError(WeirError):
+    """The savepoint that was to stop the job was aborted, and this task has already done its part of stopping."""
+
+    def __init__(self, task: str, checkpoint_id: int) -> None:
+        super().__init__(
+            f"{task}: savepoint {checkpoint_id}, with which the job was to stop, was aborted; the task cannot go on "
+            "from where it has stopped, so the job goes back to its newest checkpoint"
+        )
+
+
+class TaskCheckpointing:
+    """Everything about checkpoints in one attempt of one task."""
+
+    def __init__(self, task: Task, restored_checkpoint_id: int | None) -> None:
+        self._task = task
+        self.channel_state = ChannelStateWriter()
+        self._protocol = TaskCheckpointProtocol(restored_checkpoint_id)
+        self.local: TaskLocalRecovery | None = None
+        """The copies of this task's state that are kept beside it, if any are."""
+        self._running: dict[int, AsyncSnapshot] = {}
+        self._measured: tuple[int | None, SubtaskCheckpointMetrics | None] = (None, None)
+        """The last snapshot that failed, and what was measured of it; for the table only."""
+
+    def restored(self, checkpoint_id: int | None) -> None:
+        """The attempt starts from this checkpoint."""
+        self._protocol = TaskCheckpointProtocol(checkpoint_id)
+        task = self._task
+        if task.environment.local_state is not None:
+            self.local = task.environment.local_state.for_task(local_state_name(task.plan, task.vertex))
+            self.local.restoring(checkpoint_id)
+
+    # -- what happens to the task -----------------------------------------------------------------------------
+
+    def snapshot_due(self, due: TriggerSnapshot) -> None:
+        """The barrier handler says that the snapshot is due: all barriers are here, or an unaligned one is."""
+        checkpoint_id = due.barrier.checkpoint_id
+        self._execute(self._protocol.on_snapshot_due(due.barrier, due.metrics))
+        if checkpoint_id not in self._running:
+            # Refused, or aborted by the coordinator before its barrier came: what was captured is not wanted.
+            self.channel_state.abort(checkpoint_id)
+
+    def alignment_finished(self, finished: AlignmentFinished) -> None:
+        """All barriers of an unaligned checkpoint are here: now its numbers are known."""
+        snapshot = self._running.get(finished.checkpoint_id)
+        if snapshot is not None:
+            snapshot.metrics = finished.metrics
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """The input part of the channel state has ended, or a slot of the output part."""
+        snapshot = self._running.get(checkpoint_id)
+        if snapshot is not None:
+            snapshot.channel_state_changed()
+
+    def capture_failed(self, checkpoint_id: int) -> None:
+        """Not all barriers of an unaligned checkpoint will come. When its own abort is not reported (a cancel marker of
+        a later one made it vanish), its snapshot is declined here, for it could never be finished."""
+        snapshot = self._running.get(checkpoint_id)
+        self._abandon_channel_state(checkpoint_id)
+        if snapshot is not None:
+            snapshot.capture_failed()
+
+    def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
+        """The alignment of a checkpoint may take until ``at_ns``."""
+        kernel = self._task.kernel
+        kernel.schedule(
+            max(at_ns, kernel.now_ns), "receive_mail", self._task, ("alignment_timeout", (checkpoint_id,))
+        )
+
+    def barrier_aborted(self, abort: AbortCheckpoint) -> None:
+        """The barrier handler gave up on a checkpoint."""
+        self._abandon_channel_state(abort.checkpoint_id)
+        self._execute(self._protocol.on_alignment_aborted(abort.checkpoint_id, abort.reason))
+
+    def trigger_refused(self, checkpoint_id: int, *, is_closing: bool) -> None:
+        """The coordinator triggered a task that does not run yet, or not any more."""
+        self._execute(self._protocol.on_trigger_refused(checkpoint_id, is_closing))
+
+    def output_timeout(self, checkpoint_id: int) -> None:
+        """The alignment timer of the outputs: barriers that still wait in them go to the front."""
+        for channel in self.output_channels():
+            channel.barrier_timeout(checkpoint_id)
+
+    def notify_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
+        """The coordinator says that a checkpoint is durable."""
+        self._execute(self._protocol.on_complete(checkpoint_id, last_subsumed_id))
+
+    def confirm(self, checkpoint_id: int) -> None:
+        """This checkpoint, or a newer one, is durable; nothing happens if that is known."""
+        instructions = self._protocol.on_complete(checkpoint_id)
+        if instructions:
+            self._execute(instructions)
+
+    def notify_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
+        """The coordinator gave up on a checkpoint."""
+        self._abandon_channel_state(checkpoint_id)
+        self._execute(self._protocol.on_abort(checkpoint_id, latest_completed_id))
+
+    def end_of_data(self) -> None:
+        """The task's input has ended; the next snapshot is its final one."""
+        self._protocol.on_end_of_data()
+
+    @property
+    def final_checkpoint_completed(self) -> bool:
+        """Whether a checkpoint that began after the end of the data is confirmed."""
+        return self._protocol.final_checkpoint_completed
+
+    def snapshot_written(self, checkpoint_id: int) -> None:
+        """The asynchronous part is finished."""
+        self._execute(self._protocol.on_snapshot_written(checkpoint_id))
+
+    def snapshot_failed(self, checkpoint_id: int, error: Exception) -> None:
+        """The asynchronous part failed; what it wrote is deleted already."""
+        task = self._task
+        self._measure(checkpoint_id)
+        task.environment.master.note(f"checkpoint {checkpoint_id} failed in {task.name}: {error}")
+        reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+        if isinstance(error, OSError):
+            reason = CheckpointFailureReason.IO_EXCEPTION
+        self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
+
+    def snapshot_declined(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        """The asynchronous part can never end; what it wrote is deleted already."""
+        self._measure(checkpoint_id)
+        self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
+
+    def _measure(self, checkpoint_id: int) -> None:
+        """A snapshot has failed: remember what was measured until then, for the decline that follows."""
+        snapshot = self._running.pop(checkpoint_id, None)
+        if snapshot is not None:
+            self._measured = (checkpoint_id, snapshot.measured())
+
+    def abandon(self) -> None:
+        """The task is dead or done: cancel what runs, delete what it wrote, tell nobody."""
+        for snapshot in self._running.values():
+            snapshot.cancel()
+        self._running.clear()
+
+    def perish(self) -> None:
+        """The process of the task is gone: what runs ends, and nobody cleans up behind it."""
+        for snapshot in self._running.values():
+            snapshot.cancelled = True
+        self._running.clear()
+
+    def _abandon_channel_state(self, checkpoint_id: int) -> None:
+        self.channel_state.abort(checkpoint_id)
+        for channel in self.output_channels():
+            channel.abandon_slot(checkpoint_id)
+
+    def output_channels(self) -> Iterator[Channel]:
+        """Every channel that the task sends on."""
+        for writer in self._task.writers:
+            yield from writer.channels
+
+    # -- what the protocol says -------------------------------------------------------------------------------
+
+    def _execute(self, instructions: TaskInstructions) -> None:
+        task = self._task
+        for instruction in instructions:
+            match instruction:
+                case TakeSnapshot(barrier, metrics):
+                    self._take(barrier, metrics)
+                case BroadcastCancelMarker(checkpoint_id):
+                    task.broadcast(CancelCheckpointMarker(checkpoint_id))
+                case AcknowledgeCheckpoint(checkpoint_id):
+                    self._acknowledge(checkpoint_id)
+                case DeclineCheckpoint(checkpoint_id, reason):
+                    self._decline(checkpoint_id, reason)
+                case CancelSnapshot(checkpoint_id) | DiscardSnapshot(checkpoint_id):
+                    self._running.pop(checkpoint_id).cancel()
+                case NotifyOperatorsComplete() | NotifyOperatorsAborted() | NotifyOperatorsSubsumed():
+                    self._notify(instruction)
+                case StopTask() | FailTask():
+                    self._end_stop(instruction)
+                case _:
+                    raise AssertionError(f"unknown instruction {instruction!r}")
+        if task.end.is_closing and not self._running:
+            task.finish()
+
+    def _notify(
+        self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int = 0
+    ) -> None:
+        """Operator by operator from the ``first`` on, each behind its state backend (Flink:
+        ``AbstractUdfStreamOperator``)."""
+        checkpoint_id, local = instruction.checkpoint_id, self.local
+        if local is not None and not first:
+            if isinstance(instruction, NotifyOperatorsComplete):
+                local.confirm(checkpoint_id)
+            elif isinstance(instruction, NotifyOperatorsAborted):
+                local.abort(checkpoint_id)
+        task = self._task
+        for position in range(first, len(task.operators)):
+            operator, context = task.operators[position], task.contexts[position]
+            with task.around(_POINTS[type(instruction)], operator, ("notify_rest", (instruction, position))) as goes_on:
+                if not goes_on:
+                    return
+                match instruction:
+                    case NotifyOperatorsComplete():
+                        if context.keyed is not None:
+                            context.keyed.notify_checkpoint_complete(checkpoint_id)
+                        operator.notify_checkpoint_complete(checkpoint_id)
+                    case NotifyOperatorsAborted():
+                        if context.keyed is not None:
+                            context.keyed.notify_checkpoint_aborted(checkpoint_id)
+                        operator.notify_checkpoint_aborted(checkpoint_id)
+                    case NotifyOperatorsSubsumed():
+                        if context.keyed is not None:
+                            context.keyed.notify_checkpoint_subsumed(checkpoint_id)
+
+    def notify_rest(
+        self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int
+    ) -> None:
+        """Those operators hear of a checkpoint that had not heard of it when the task was paused."""
+        self._notify(instruction, first)
+
+    @property
+    def running_ids(self) -> tuple[int, ...]:
+        """Checkpoints of which a snapshot is being written."""
+        return tuple(self._running)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a snapshot that was taken is not acknowledged or given up yet."""
+        return bool(self._running)
+
+    def _end_stop(self, instruction: StopTask | FailTask) -> None:
+        if isinstance(instruction, StopTask):
+            self._task.stop()
+        else:
+            self._task.fail(StopAbortedError(self._task.name, instruction.checkpoint_id))
+
+    def _decline(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        task, (measured_id, measured) = self._task, self._measured
+        metrics = measured if measured_id == checkpoint_id else None
+        message = Decline(checkpoint_id, task.attempt, task.task_id, reason, metrics=metrics)
+        task.environment.post.to_master(task.name, "receive_decline", message)
+
+    def _take(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> None:
+        task, checkpoint_id = self._task, barrier.checkpoint_id
+        for operator in task.operators:
+            if type(operator).prepare_snapshot_pre_barrier is not Operator.prepare_snapshot_pre_barrier:
+                with task.around("operator.prepare"):
+                    operator.prepare_snapshot_pre_barrier(checkpoint_id)
+        # The barrier leaves before the state is captured, but no record can come between the two: both happen
+        # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
+        sent = {channel.index: channel.sent_records for channel in self.output_channels()}
+        received = {channel.index: channel.received_records for channel in task.inputs}
+        options = barrier.options
+        # It is open already where records that come back are logged, whatever form the barrier has.
+        has_state = options.needs_channel_state or self.channel_state.is_open(checkpoint_id)
+        state = self._open_channel_state(barrier) if has_state else None
+        with task.around("barrier.forward"):
+            for writer in task.writers:
+                writer.broadcast_barrier(barrier, state)
+        if state is not None:
+            if options.timeoutable and options.aligned_timeout_ns is not None:
+                due_ns = max(task.kernel.now_ns, barrier.timestamp_ns + options.aligned_timeout_ns)
+                task.kernel.schedule(due_ns, "receive_mail", task, ("output_timeout", (checkpoint_id,)))
+            state.finish_output(checkpoint_id)
+        snapshot = AsyncSnapshot(self, task, barrier, metrics, sent, received, state)
+        self._running[checkpoint_id] = snapshot
+        instrument = task.environment.instrument
+        if instrument is not None:
+            now = task.kernel.now_ns
+            instrument(
+                SnapshotTaken(
+                    now, task.attempt, checkpoint_id, task.name, metrics.alignment_ns, metrics.start_delay_ns
+                )
+            )
+        with task.around("snapshot.sync"):
+            snapshot.start()
+        if any(plan.create_coordinator is not None for plan in task.vertex.operators):
+            processed = BarrierProcessed(checkpoint_id, task.task_id, task.attempt)
+            task.environment.post.to_master(task.name, "barrier_processed", processed)
+        if options.stop is not None:
+            task.await_stop()
+
+    def _open_channel_state(self, barrier: CheckpointBarrier) -> ChannelStateWriter:
+        state, checkpoint_id = self.channel_state, barrier.checkpoint_id
+        if not state.is_open(checkpoint_id):
+            # Aligned so far: nothing of the inputs is in flight, but the outputs may still be overtaken.
+            state.open(checkpoint_id)
+            state.finish_input(checkpoint_id)
+        return state
+
+    def acknowledge_late(self, checkpoint_id: int) -> None:
+        """Acknowledge behind a pause, if the snapshot is still wanted."""
+        if checkpoint_id in self._running:
+            self._acknowledge(checkpoint_id)
+            if self._task.end.is_closing and not self._running:
+                self._task.finish()
+
+    def _acknowledge(self, checkpoint_id: int) -> None:
+        task = self._task
+        with task.around("ack.send", rest=("acknowledge_late", (checkpoint_id,))) as goes_on:
+            if not goes_on:
+                return
+            snapshot = self._running.pop(checkpoint_id)
+            message = snapshot.acknowledgement()
+            if task.environment.instrument is not None:
+                size = message.metrics.checkpointed_bytes
+                task.environment.instrument(
+                    SnapshotAcknowledged(task.kernel.now_ns, task.attempt, checkpoint_id, task.name, size)
+                )
+            task.environment.post.to_master(task.name, "receive_acknowledge", message)
+
+    def fingerprint(self) -> object:
+        """The protocol's state and the snapshots under way."""
+        return (
+            self._protocol.fingerprint(),
+            self.channel_state.fingerprint(),
+            tuple((checkpoint_id, snapshot.fingerprint()) for checkpoint_id, snapshot in self._running.items()),
+        )

@@ -1,0 +1,283 @@
+"""The operator context of a running task: state backends on demand, clock, files, counters."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.errors import JobChangedError, JobGraphError, StateError
+from engine.elements.operator import OperatorMetrics
+from engine.graph.plan import OperatorPlan
+from engine.runtime.channels import ChainOutput
+from engine.runtime.storage import RestoredOperator, SharedStreams
+from engine.runtime.tasks.background import Materializing, TaskExecutor
+from engine.runtime.tasks.operator_messages import OperatorEvent, plain_copy
+from state_backends.api import BackendEnvironment, KeyedStateBackend, OperatorStateBackend
+from state_backends.base import StateSchemaError, key_group_range_for_index
+from state_backends.snapshots import remote_only, restore_backend, safe_file_name
+
+if TYPE_CHECKING:
+    from engine.runtime.tasks.task import Task
+    from state_backends.files import FileSystem
+
+
+class Counters:
+    """Counters of one operator in one subtask, which live on through restarts."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, int]) -> None:
+        self._values = values
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add ``amount`` to counter ``name``."""
+        self._values[name] = self._values.get(name, 0) + amount
+
+
+class TaskOperatorContext:
+    """Implements :class:`engine.elements.operator.OperatorContext` for one operator of one task."""
+
+    def __init__(self, task: Task, plan: OperatorPlan, output: ChainOutput) -> None:
+        environment = task.environment
+        self.plan = plan
+        self.uid = plan.uid
+        self.name = plan.name
+        self.subtask = task.plan.subtask
+        self.parallelism = task.vertex.parallelism
+        self.max_parallelism = task.vertex.max_parallelism
+        self.attempt = environment.attempt
+        self.incarnation = environment.incarnation
+        self.checkpointing_enabled = environment.protocol.takes_checkpoints
+        self.publish_at_once = environment.protocol.tracks_records
+        self.starts_from_another_run = environment.starts_from_another_run
+        self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
+        self.keyed: KeyedStateBackend | None = None
+        self.operator: OperatorStateBackend | None = None
+        self.holds_input = False
+        self._task = task
+        self._output = output
+        self._executor: TaskExecutor | None = None
+        self._working_dirs: list[str] = []
+        self._awaits_materialization = False
+        self._is_closed = False
+        self._restored: RestoredOperator | None = None
+        self._restored_checkpoint_id: int | None = None
+
+    def restore(self, restored: RestoredOperator | None, checkpoint_id: int | None) -> None:
+        """State of the checkpoint that the attempt starts from; ``None`` on a fresh start."""
+        self._restored = restored
+        self._restored_checkpoint_id = checkpoint_id
+        # Keyed state that was restored is carried into the next checkpoint even if the operator never asks for it.
+        if restored is not None and restored.keyed:
+            self.keyed_backend()
+        if restored is not None and restored.operator:
+            self.operator_backend()
+
+    def processing_time_ms(self) -> int:
+        """The virtual clock in ms."""
+        return self._task.clock_ns // 1_000_000
+
+    def processing_time_ns(self) -> int:
+        """The virtual clock in ns."""
+        return self._task.clock_ns
+
+    def file_system(self) -> FileSystem:
+        """The file system of sources and sinks."""
+        return self._task.environment.file_system
+
+    def resolve_path(self, path: str) -> str:
+        """A relative path is below the run's output directory."""
+        return self._task.environment.resolve_path(path)
+
+    def keyed_backend(self) -> KeyedStateBackend:
+        """Keyed state, with what was restored."""
+        if self.keyed is None:
+            if not self.plan.keyed:
+                raise JobGraphError(f"operator {self.name!r} asks for keyed state but stands behind no key_by")
+            if self._restored is None or not self._restored.keyed:
+                self.keyed = self._create_keyed_backend(0)
+            else:
+                self.keyed = self._restore_keyed_backend(self._restored)
+                if self.keyed.key_type is not None:
+                    # Else a key that failed the last attempt would be the first one of this, and pass.
+                    agreement = self._task.environment.key_type_agreement(self._task.plan.vertex)
+                    agreement.adopt(self.keyed.key_type)
+            self._await_materialization()
+        return self.keyed
+
+    def _create_keyed_backend(self, tried: int) -> KeyedStateBackend:
+        assert not self._is_closed, f"{self.name}: keyed state after the end of the task"
+        environment = self._task.environment
+        # An attempt deploys a subtask once, so that no two backends ever have one name, those of other runs included.
+        unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
+        uploads = SharedStreams(environment.storage, f"{unique}-background")
+        self._executor = TaskExecutor(self._task, self.name, uploads, self._await_materialization)
+        working_dir = posixpath.join(environment.working_dir, unique)
+        self._working_dirs.append(working_dir)
+        return environment.state_backend.create_keyed_backend(
+            BackendEnvironment(
+                self.plan.key_type,
+                self.max_parallelism,
+                key_group_range_for_index(self.max_parallelism, self.parallelism, self.subtask),
+                environment.local_file_system,
+                working_dir,
+                unique,
+                self._executor,
+                self.processing_time_ms,
+                shared_streams=uploads,
+            )
+        )
+
+    def _restore_keyed_backend(self, restored: RestoredOperator) -> KeyedStateBackend:
+        local, handles, reader = self._task.checkpointing.local, restored.keyed, restored.reader
+        return restore_backend(
+            remote_only(handles, reader) if local is None else local.keyed_candidates(self.uid, handles, reader),
+            self._create_keyed_backend,
+            lambda backend, candidate: backend.restore(candidate.handles, candidate.reader),
+            self._dispose,
+            report=None if local is None else local.report(self.uid, "keyed"),
+        )
+
+    def _dispose(self, backend: KeyedStateBackend) -> None:
+        assert self._executor is not None
+        self._executor.close()
+        backend.dispose()
+
+    def _await_materialization(self) -> None:
+        """Have the task come back when the backend is due to take a snapshot of its own."""
+        backend: object = self.keyed
+        if self._awaits_materialization or self._is_closed or not isinstance(backend, Materializing):
+            return
+        due_ms, kernel = backend.materialization_due_ms, self._task.kernel
+        if due_ms is not None:
+            self._awaits_materialization = True
+            # The backend goes by the clock of the task.
+            wait_ns = max(0, due_ms * 1_000_000 - self._task.clock_ns)
+            kernel.schedule(kernel.now_ns + wait_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
+
+    def materialize(self) -> None:
+        """The time has come for the backend to take a snapshot of its own."""
+        self._awaits_materialization = False
+        if self._is_closed:
+            return
+        backend: object = self.keyed
+        assert isinstance(backend, Materializing)
+        assert self._executor is not None
+        work = backend.materialize_if_due(self.processing_time_ms())
+        if work is not None:
+            self._executor.submit(work)
+        self._await_materialization()
+
+    def close(self) -> None:
+        """The task is over, and its snapshots with it: end background work, close the state, delete local files.
+
+        Raises :class:`OSError` when a local file cannot be deleted.
+        """
+        assert not self._is_closed, f"{self.name} was closed twice"
+        self._is_closed = True
+        if self._executor is not None:
+            self._executor.close()
+        if self.keyed is not None:
+            self.keyed.dispose()
+        for directory in self._working_dirs:
+            self._task.environment.local_file_system.delete_tree(directory)
+
+    def perish(self) -> None:
+        """The process of the task is gone, and local files are left as they are until they are swept."""
+        self._is_closed = True
+        if self._executor is not None:
+            self._executor.perish()
+
+    def operator_backend(self) -> OperatorStateBackend:
+        """Operator state, with what was restored."""
+        if self.operator is None:
+            if self._restored is None or not self._restored.operator:
+                self.operator = OperatorStateBackend()
+            else:
+                try:
+                    self.operator = self._restore_operator_backend(self._restored)
+                except StateSchemaError as error:
+                    raise StateError(
+                        f"operator {self.uid!r} cannot take over its state from checkpoint"
+                        f" {self._restored_checkpoint_id}: {error}"
+                    ) from error
+        return self.operator
+
+    def refuse_unclaimed_state(self) -> None:
+        """The operator has asked for all the operator state that it wants. What else there is may be output that waits
+        for its checkpoint, or where a source stood: an operator of another kind, under the same uid, would lose it
+        without a word. (A union list would also grow with every restore.)
+
+        Raises :class:`engine.elements.errors.JobChangedError`, unless such state may be dropped.
+        """
+        if self._restored is None or self.operator is None:
+            return
+        unclaimed = self.operator.undeclared()
+        if unclaimed and not self._task.environment.allow_non_restored_state:
+            raise JobChangedError(
+                f"checkpoint {self._restored_checkpoint_id} holds operator state of {self.name!r} (uid {self.uid!r}) "
+                f"that it does not ask for: {', '.join(unclaimed)}\n"
+                "  it is now an operator of another kind, or has other options; give it another uid behind a drained "
+                "savepoint (--stop-with-savepoint --drain), when nothing waits any more\n"
+                "  to lose this state on purpose, allow non-restored state (--allow-non-restored-state)"
+            )
+        self.operator.forget_undeclared()
+
+    def _restore_operator_backend(self, restored: RestoredOperator) -> OperatorStateBackend:
+        local, handles, reader = self._task.checkpointing.local, restored.operator, restored.reader
+        return restore_backend(
+            remote_only(handles, reader) if local is None else local.operator_candidates(self.uid, handles, reader),
+            lambda tried: OperatorStateBackend(),
+            lambda backend, candidate: backend.restore(candidate.handles, candidate.reader),
+            report=None if local is None else local.report(self.uid, "operator"),
+        )
+
+    def restored_checkpoint_id(self) -> int | None:
+        """The checkpoint this attempt starts from."""
+        return self._restored_checkpoint_id
+
+    def register_processing_timer(self, time_ms: int) -> None:
+        """See the contract."""
+        self.register_processing_timer_ns(time_ms * 1_000_000)
+
+    def register_processing_timer_ns(self, time_ns: int) -> None:
+        """See the contract."""
+        self._task.timers.register(time_ns, self.plan.position)
+
+    def spend(self, virtual_ns: int) -> None:
+        """See the contract."""
+        self._task.spend(virtual_ns)
+
+    def hold_input(self) -> None:
+        """See the contract. To the task it is one more output without credit."""
+        if not self.holds_input:
+            self.holds_input = True
+            self._task.full_outputs += 1
+
+    def release_input(self) -> None:
+        """See the contract."""
+        if self.holds_input:
+            self.holds_input = False
+            self._task.credit_returned()
+
+    def send_to_coordinator(self, event: Any) -> None:
+        """See the contract."""
+        if self.plan.create_coordinator is None:
+            raise JobGraphError(
+                f"operator {self.name!r} sends to its coordinator, but has none\n"
+                "  give the object that makes the operator a method create_coordinator()"
+            )
+        message = OperatorEvent(self.uid, self._task.task_id, self.attempt, plain_copy(event, self.name))
+        self._task.environment.post.to_master(self._task.name, "operator_event", message)
+
+    def fingerprint(self) -> object:
+        """Background work still to be done."""
+        return None if self._executor is None else self._executor.fingerprint()
+
+    def report_loss(self, what: str) -> None:
+        """See the contract."""
+        self._task.environment.losses[what] = None
+
+    def report_backlog(self, is_backlog: bool) -> None:
+        """See the contract."""
+        self._task.environment.master.source_backlog(self._task, is_backlog)

@@ -1,0 +1,221 @@
+"""What a run is built of when somebody wants to know what caused what (:mod:`engine.observe.provenance`).
+
+Everything here stands in for a part of a task when it is built: receivers that tell whose records come, outputs that
+tell who emits, routers that put the cause on what is sent. A run without provenance has none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from engine.observe.provenance import (
+    AT_ONCE,
+    COMMITS,
+    KEYED,
+    PLAIN,
+    SINK,
+    SOURCE,
+    STATE,
+    Cause,
+    OperatorFacts,
+    TaskFacts,
+    TaskProvenance,
+)
+from engine.runtime.channels import ChainOutput, TracedBatch
+from operators.sources import SourceOperator
+
+if TYPE_CHECKING:
+    from engine.graph.partitioner import Routed, Router
+    from engine.graph.plan import OperatorPlan
+    from engine.runtime.channels import Channel
+    from engine.runtime.tasks.task import Task
+
+
+class WatchedRouter:
+    """Puts the cause on whatever is sent."""
+
+    __slots__ = ("_router", "_sender")
+
+    def __init__(self, router: Router, sender: Task) -> None:
+        self._router = router
+        self._sender = sender
+
+    def route(self, batch: Batch) -> Routed:
+        """See :class:`engine.graph.partitioner.Router`."""
+        assert self._sender.watched is not None
+        cause = self._sender.watched.provenance.cause
+        return [
+            (channel, TracedBatch.of(part, [cause] * len(part))) for channel, part in self._router.route(batch)
+        ]
+
+    def fingerprint(self) -> object:
+        """That of the router."""
+        return self._router.fingerprint()
+
+
+class _Reached(Operator):
+    """Stands before an operator whose state, or whose readers, records have effects on."""
+
+    def __init__(self, operator: Operator, uid: str, task: TaskProvenance) -> None:
+        self._operator = operator
+        self._uid = uid
+        self._task = task
+
+    def process_batch(self, batch: Batch) -> None:
+        if len(batch):
+            self._task.reaches(self._uid, batch.values)
+        self._operator.process_batch(batch)
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        self._operator.process_watermark(timestamp_ms)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        self._operator.process_watermark_status(idle)
+
+
+class WatchedOutput(ChainOutput):
+    """The output of one operator that tells who emits."""
+
+    __slots__ = ("_facts", "_send", "_task")
+
+    def __init__(self, task: TaskProvenance, facts: OperatorFacts) -> None:
+        super().__init__()
+        self._task = task
+        self._facts = facts
+
+    def seal(self) -> None:
+        """Bind ``emit``."""
+        super().seal()
+        self._send = self.emit
+        self.emit = self._emit
+
+    def _emit(self, batch: Batch) -> None:
+        if len(batch):
+            on_its_own = self._task.emits(self._facts.uid)
+            self._send(batch)
+            if on_its_own:
+                self._task.emitted()
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Records of side output ``tag``."""
+        if len(batch):
+            on_its_own = self._task.emits(self._facts.uid)
+            super().emit_side(tag, batch)
+            if on_its_own:
+                self._task.emitted()
+
+
+class _Receiver:
+    """Takes the records of one input channel, one cause at a time."""
+
+    __slots__ = ("_process", "_task", "_uid")
+
+    def __init__(self, process: Callable[[Batch], None], uid: str | None, task: TaskProvenance) -> None:
+        self._process = process
+        self._uid = uid
+        self._task = task
+
+    def receive(self, batch: Batch) -> None:
+        assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
+        task, uid = self._task, self._uid
+        for cause, part in batch.by_cause():
+            task.handles(cause, part.keys, len(part))
+            if uid is not None:
+                task.reaches(uid, part.values)
+            self._process(part)
+            task.handled()
+
+
+class WatchedChain:
+    """The operators of one task, as whoever wants to know what caused what sees them."""
+
+    def __init__(self, task: Task, provenance: TaskProvenance, facts: TaskFacts) -> None:
+        self._task = task
+        self._provenance = provenance
+        self._facts = facts.operators
+
+    @classmethod
+    def of(cls, task: Task, operators: Sequence[Operator], plans: Sequence[OperatorPlan]) -> WatchedChain:
+        """The chain of ``operators``, none of which is set up yet."""
+        environment = task.environment
+        assert environment.provenance is not None
+        facts = TaskFacts(
+            task.name,
+            task.plan.subtask,
+            task.vertex.parallelism,
+            task.vertex.max_parallelism,
+            task.attempt,
+            environment.incarnation,
+            tuple(map(_facts, operators, plans)),
+        )
+        chain = cls(task, environment.provenance.task(facts), facts)
+        for operator, one in zip(operators, facts.operators, strict=True):
+            operator.lineage = chain._provenance.lineage(one.uid)
+            if isinstance(operator, SourceOperator):
+                operator.on_read = _Reading(chain._provenance, one.uid).read
+        return chain
+
+    @property
+    def provenance(self) -> TaskProvenance:
+        """What the task tells."""
+        return self._provenance
+
+    def output(self, position: int) -> ChainOutput:
+        """The output of the operator at ``position``."""
+        return WatchedOutput(self._provenance, self._facts[position])
+
+    def seen(self, operator: Operator, position: int) -> Operator:
+        """What stands before a chained operator, or itself."""
+        facts = self._facts[position]
+        return _Reached(operator, facts.uid, self._provenance) if facts.role in (SINK, STATE) else operator
+
+    def stored(
+        self, checkpoint_id: int, side: str, channels: Iterable[Channel], batches: Mapping[int, Sequence[Batch]]
+    ) -> None:
+        """Records in flight, by index of their channel, are written into a checkpoint."""
+        for channel in channels:
+            causes: list[Cause] = []
+            for batch in batches.get(channel.index, ()):
+                assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
+                causes += batch.causes
+            if causes:
+                name = self._task.environment.channel_name(channel.plan)
+                self._provenance.stored(checkpoint_id, side, name.edge, name.sender, name.receiver, causes)
+
+    def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
+        """What stands before the head of the chain."""
+        head = self._facts[0]
+        return _Receiver(process, head.uid if head.role in (SINK, STATE) else None, self._provenance).receive
+
+
+class _Reading:
+    __slots__ = ("_task", "_uid")
+
+    def __init__(self, task: TaskProvenance, uid: str) -> None:
+        self._task = task
+        self._uid = uid
+
+    def read(self, split: str) -> None:
+        self._task.read(self._uid, split)
+
+
+def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
+    role, exposes = PLAIN, AT_ONCE
+    if isinstance(operator, SourceOperator):
+        role = SOURCE
+    elif not plan.chained_outputs and not plan.edge_outputs:
+        # A sink that keeps its count, say, in the state commits nothing, but goes back with the checkpoint.
+        kind = type(operator)
+        role = SINK
+        if kind.notify_checkpoint_complete is not Operator.notify_checkpoint_complete:
+            exposes = COMMITS
+        elif kind.snapshot_state is not Operator.snapshot_state:
+            role = STATE
+    elif plan.keyed:
+        role = KEYED
+    elif type(operator).snapshot_state is not Operator.snapshot_state:
+        role = STATE
+    return OperatorFacts(plan.uid, plan.name, role, exposes, plan.key_type)

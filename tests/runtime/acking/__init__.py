@@ -1,0 +1,1 @@
+"""Claims about mode ``acking``."""

@@ -1,0 +1,1 @@
+"""Claims about channels, and about both of their ends."""

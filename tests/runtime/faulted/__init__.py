@@ -1,0 +1,1 @@
+"""Claims about what a fault does to a run."""

@@ -1,0 +1,1 @@
+"""Claims about the job as a whole: attempts, checkpoints, savepoints, failover, its end."""

@@ -1,0 +1,1 @@
+"""Claims about virtual time and choices."""

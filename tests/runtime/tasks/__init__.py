@@ -1,0 +1,1 @@
+"""Claims about tasks and their parts."""

@@ -1,0 +1,80 @@
+"""How one task comes to its end, without the task."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from engine.runtime.hook import nothing_around
+from engine.runtime.tasks import Task
+from engine.runtime.tasks.task_end import TaskEnd
+
+
+class Finishing(Operator):
+    """An operator that has something left to do at the end."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def process_batch(self, batch: Batch) -> None:
+        """Nothing comes here."""
+
+    def finish(self) -> None:
+        """Noted."""
+        self._told.append("finish")
+
+
+class FakeTask:
+    """What the end of a task needs of it; ``told`` is what it was asked to do."""
+
+    name = "fake[0]"
+    is_running = True
+    input_ended = False
+    around = staticmethod(nothing_around)
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.inputs: list[Any] = []
+        self.environment = SimpleNamespace(
+            protocol=SimpleNamespace(takes_checkpoints=False, stores_channel_state=False)
+        )
+        self.checkpointing = SimpleNamespace(is_writing=False, end_of_data=lambda: self.told.append("last snapshot"))
+        self.timers = SimpleNamespace(silence=lambda: self.told.append("silence"))
+        self.operators = [Finishing(self.told)]
+        self.end = TaskEnd(cast("Task", self), [])
+
+    def broadcast(self, event: object) -> None:
+        """Whoever reads is told."""
+        self.told.append(type(event).__name__)
+
+    def finish(self) -> None:
+        """As the task does."""
+        self.end.finish()
+
+    def finish_now(self) -> None:
+        """Close."""
+        self.told.append("close")
+
+
+def test_timers_are_quiet_before_operators_finish() -> None:
+    """What a timer emitted behind the end of data would come too late for whoever reads."""
+    task = FakeTask()
+    task.end.end_input()
+
+    assert task.input_ended
+    assert task.told == ["silence", "finish", "last snapshot", "EndOfData"]
+
+
+def test_a_task_that_is_writing_a_snapshot_closes_behind_it() -> None:
+    """A checkpoint that all others complete is not abandoned by a task that is done."""
+    task = FakeTask()
+    task.checkpointing.is_writing = True
+    task.finish()
+    assert task.told == []
+    assert task.end.is_closing
+
+    task.checkpointing.is_writing = False
+    task.finish()
+    assert task.told == ["close"]
