@@ -13,7 +13,7 @@ from engine.runtime.storage import open_storage
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointMetadata
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_start_is_a_new_incarnation() -> None:
@@ -46,7 +46,7 @@ def test_the_lock_ends_with_the_run(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys
-from engine.runtime.storage_directory import open_storage
+from engine.runtime.storage import open_storage
 with open_storage(sys.argv[1], "job"):
     print("held", flush=True)
     sys.stdin.read()
