@@ -9,7 +9,6 @@ from typing import Any
 from operators.databases.database_sink import DatabaseSinkOperator
 from operators.files.bucketing.parts import BucketingParts
 from operators.files.sinks import FileSinkOperator
-from operators.files.sinks.file_writer import FileWriter
 from operators.files.writing import Buckets
 from operators.log.log_sink import TransactionalLogSink
 from operators.table import staged_sink
@@ -62,13 +61,13 @@ def committed_on_arrival() -> Iterator[None]:
 @contextmanager
 def last_file_not_handed_out() -> Iterator[None]:
     """At the end of its input a writer hands out one file less than it has closed."""
-    prepare_commit = FileWriter.prepare_commit
+    hand_out = Buckets.hand_out
 
-    def forgetting(writer: Any, *, flush: bool) -> Any:
-        handed_out = prepare_commit(writer, flush=flush)
+    def forgetting(buckets: Any, *, flush: bool) -> Any:
+        handed_out = hand_out(buckets, flush=flush)
         return handed_out[1:] if flush else handed_out
 
-    with replaced(FileWriter, prepare_commit=forgetting):
+    with replaced(Buckets, hand_out=forgetting):
         yield
 
 

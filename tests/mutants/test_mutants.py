@@ -115,7 +115,6 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.databases.database_sink import DatabaseSinkOperator
     from operators.files.bucketing.parts import BucketingParts
     from operators.files.sinks import FileSinkOperator
-    from operators.files.sinks.file_writer import FileWriter
     from operators.files.writing import Buckets
     from operators.log.log_sink import TransactionalLogSink
     from operators.log.memory_transaction_log import MemoryTransactionLog
@@ -132,7 +131,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
         SharedStateRegistry, SingleCheckpointHandler, partitioner, restored_channels, restored_channels._Edge,
         AsyncSnapshot, Failover, sinks._TransactionalCollect, sinks.CollectedResults, MemoryTransactionLog,
         SourceOperator, checkpoint_streams.FsCheckpointStream, storage, DatabaseSinkOperator, BucketingParts, Buckets,
-        FileSinkOperator, FileWriter, TransactionalLogSink, _FinalizerOperator, StreamingFileWriterOperator,
+        FileSinkOperator, TransactionalLogSink, _FinalizerOperator, StreamingFileWriterOperator,
         CommitterMachine, EventClock, LogHistory,
     )  # fmt: skip
     return tuple(value for owner in owners for _, value in sorted(vars(owner).items()) if callable(value))

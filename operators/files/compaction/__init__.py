@@ -18,9 +18,8 @@ from operators.files.compaction.file_committer import (
     PENDING,
     FileCommittable,
     FileCommitter,
-    clean_up,
+    committable_of,
     delete,
-    pending_file,
 )
 from operators.files.compaction.file_merging import merge_of
 from operators.files.compaction.instance_reconciliation import INSTANCE_STATE, InstanceReconciliation, RestoredInstances
@@ -39,9 +38,8 @@ __all__ = [
     "REQUEST_STATE",
     "RestoredInstances",
     "as_request",
-    "clean_up",
+    "committable_of",
     "delete",
     "merge_of",
     "pack",
-    "pending_file",
 ]

@@ -43,14 +43,10 @@ COMMITTABLE_SHAPE = such_that(
 )
 
 
-def pending_file(bucket_id: str, file: PendingFile) -> FileCommittable:
-    """``file`` is to be made visible."""
-    return (PENDING, bucket_id, *file)
-
-
-def clean_up(bucket_id: str, handle: ResumeHandle) -> FileCommittable:
-    """Nobody will resume from ``handle`` once the checkpoint is complete that this goes with."""
-    return (CLEAN_UP, bucket_id, *handle)
+def committable_of(bucket_id: str, file: PendingFile | ResumeHandle) -> FileCommittable:
+    """``file`` is to be made visible; or it is a handle from which no restore resumes, once the checkpoint is complete
+    that this goes with."""
+    return (PENDING if isinstance(file, PendingFile) else CLEAN_UP, bucket_id, *file)
 
 
 def delete(bucket_id: str, path: str) -> FileCommittable:

@@ -4,7 +4,7 @@
     FileSink(path, ...).compacting(strategy)    writer -> compact coordinator -> compactor -> committer
 
 Readers see the same records as with one operator, in files of other names, ``{prefix}-{unique}-{counter}{suffix}``; and
-with compaction later, in larger files. Rules: :mod:`operators.files.sinks.file_writer` and
+with compaction later, in larger files. Rules: :mod:`operators.files.writing.bucket` and
 :mod:`operators.files.compaction.file_committer`; for compaction :mod:`operators.files.compaction.compact_coordinator`
 and :mod:`operators.files.compaction.compactor`; for what becomes of files that failed attempts have left
 :mod:`operators.files.compaction.instance_reconciliation`.
@@ -28,20 +28,22 @@ from operators.files.compaction import (
     FileCommitter,
     InstanceReconciliation,
     RestoredInstances,
+    committable_of,
     delete,
     merge_of,
 )
 from operators.files.sinks.compaction_operators import CompactCoordinatorOperator, CompactorOperator
 from operators.files.sinks.file_sink import FileSink
-from operators.files.sinks.file_writer import FileWriter
 from operators.files.writing import (
     BUCKET_STATE,
     COUNTER_STATE,
     PART_COUNTERS,
+    Buckets,
     BucketState,
     DirectoryReconciliation,
     EventRule,
     PartEncoder,
+    PartNames,
     RecordError,
     RestoredCounters,
     UniqueNames,
@@ -144,15 +146,8 @@ class FileSinkWriter(SinkWriter):
         self._names = UniqueNames(*attempt, context.subtask)
         self._temporary_names = UniqueNames(context.incarnation, context.attempt, context.subtask)
         self._files = spec.open_directory(context, self._temporary_names)
-        self._writer = FileWriter(
-            self._files,
-            self._encoder,
-            spec.rolling_policy,
-            self._names,
-            prefix=spec.prefix,
-            suffix=spec.suffix,
-            hidden=spec.compaction is not None,
-        )
+        names = PartNames(spec.prefix, spec.suffix, context.subtask, hidden=spec.compaction is not None)
+        self._writer = Buckets(self._files, self._encoder, spec.rolling_policy, names, unique=self._names)
         self._instances = context.operator_backend().union_list_state("writers", INSTANCE_STATE)
         states = [BucketState(*state) for state in restored]
         self._directory = InstanceReconciliation(
@@ -232,7 +227,7 @@ class FileSinkWriter(SinkWriter):
     def prepare_commit(self, end_of_input: bool) -> list[Any]:
         """Files, then names, and then they are handed out; with each, what was set aside until it is visible."""
         with self._storage_problems():
-            handed_out = self._writer.prepare_commit(flush=end_of_input)
+            handed_out = [committable_of(*one) for one in self._writer.hand_out(flush=end_of_input)]
             self._files.sync_directories()
         let_go = self._directory.open_parts.let_go
         targets = [(bucket_id, rest[1]) for kind, bucket_id, *rest in handed_out if kind == PENDING]
@@ -244,8 +239,8 @@ class FileSinkWriter(SinkWriter):
         context = self._context
         with self._storage_problems():
             # Whatever is open was opened before files were handed out, so its name is durable.
-            states = self._writer.snapshot()
-        in_use = [(bucket.unique, bucket.next_counter) for _, bucket in sorted(self._writer.active.items())]
+            states = self._writer.persist()
+        in_use = [(bucket.names.owner, bucket.next_counter) for _, bucket in sorted(self._writer.active.items())]
         given = (context.subtask, context.incarnation, context.attempt, self._names.given, in_use)
         self._instances.update([given])
         return [tuple(state) for state in states if state.in_progress is not None]

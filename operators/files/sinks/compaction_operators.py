@@ -33,8 +33,8 @@ from operators.files.compaction import (
     InstanceReconciliation,
     RestoredInstances,
     as_request,
+    committable_of,
     merge_of,
-    pending_file,
 )
 from operators.files.writing import PendingFile, UniqueNames, storage_problems
 from operators.transactions import COMMITTABLE, END_OF_INPUT, messages, summary
@@ -201,7 +201,7 @@ class CompactorOperator(SinkOperator):
         finally:
             merged.close()
         files.sync_directories()
-        return pending_file(bucket_id, pending)
+        return committable_of(bucket_id, pending)
 
     def _uncover(self, source: PendingFile) -> str:
         """Give a source its final name."""

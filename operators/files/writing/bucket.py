@@ -1,8 +1,10 @@
-"""One bucket of a file sink: its open part and its pending ones (Flink: ``Bucket`` of ``StreamingFileSink``).
+"""One bucket of a file sink: its open part and its pending ones (Flink: ``Bucket`` of ``StreamingFileSink``, and
+``FileWriterBucket``, whose files are committed by another operator).
 
-Naming: a final name is ``{prefix}-{subtask}-{counter}{suffix}``. Each bucket has its own next counter; a new or
-restored bucket starts at the greatest counter of its subtask. So two finished files never share a name, also when a
-bucket became inactive and appears again.
+Naming: a final name is ``{prefix}-{owner}-{counter}{suffix}``. If the owner is a subtask, each bucket has its own next
+counter; a new or restored bucket starts at the greatest counter of its subtask. So two finished files never share a
+name, also when a bucket became inactive and appears again. Otherwise each *instance* of a bucket has a unique name of
+its own and counts from 0; so there is no counter that subtasks share, and none in the state.
 
 Rules:
 
@@ -17,6 +19,14 @@ Rules:
   update too; a writer that cannot resume commits it as it was persisted. Then everything booked is committed,
   leniently.
 * Two restored buckets of one id become one: the open part of the later one is closed and becomes pending.
+
+Where another operator commits:
+
+* Ahead of each barrier a bucket hands out what is pending, after closing the open part if the policy says so, or if no
+  records follow; and the resume handle of the snapshot before, which is outdated once this one is complete.
+* The state holds only the part that is open. Pending files have travelled to the committer ahead of the barrier.
+* What a restore does not resume is handed out with the next checkpoint; so is what the state of a sink in one operator
+  holds as pending.
 """
 
 from __future__ import annotations
@@ -60,15 +70,18 @@ def check_bucket_id(bucket: object) -> str:
 
 
 class PartNames(NamedTuple):
-    """The final names of one subtask's parts."""
+    """The final names of the parts of one ``owner``: a subtask, or an instance of a bucket. ``hidden``: for files that
+    are to be compacted."""
 
     prefix: str
     suffix: str
-    subtask: int
+    owner: int | str
+    hidden: bool = False
 
     def target(self, bucket_id: str, counter: int) -> str:
         """The path of part ``counter`` of a bucket, relative to the sink's directory."""
-        return posixpath.join(bucket_id, f"{self.prefix}-{self.subtask}-{counter}{self.suffix}")
+        dot = "." if self.hidden else ""
+        return posixpath.join(bucket_id, f"{dot}{self.prefix}-{self.owner}-{counter}{self.suffix}")
 
 
 class BucketsListener(Protocol):
@@ -87,21 +100,19 @@ class BucketsListener(Protocol):
 class PartSettings:
     """What all buckets of one subtask share."""
 
-    __slots__ = ("encoder", "event_rule", "listener", "names", "policy", "writer")
+    __slots__ = ("encoder", "event_rule", "listener", "policy", "writer")
 
     def __init__(
         self,
         writer: RecoverableWriter,
         encoder: PartEncoder,
         policy: RollingPolicy,
-        names: PartNames,
         listener: BucketsListener | None = None,
     ) -> None:
         self.writer = writer
         self.encoder = encoder
         self.policy = policy
         self.event_rule = EventRule(policy)
-        self.names = names
         self.listener = listener
 
 
@@ -135,11 +146,13 @@ class Bucket:
     """
 
     __slots__ = (
-        "_persisted", "_settings", "id", "next_counter", "part", "pending", "pending_by_checkpoint",
+        "_outdated", "_persisted", "_settings", "id", "names", "next_counter", "part", "pending",
+        "pending_by_checkpoint",
     )  # fmt: skip
 
-    def __init__(self, bucket_id: str, next_counter: int, settings: PartSettings) -> None:
+    def __init__(self, bucket_id: str, names: PartNames, next_counter: int, settings: PartSettings) -> None:
         self.id = bucket_id
+        self.names = names
         self.next_counter = next_counter
         self.part: PartFile | None = None
         self.pending: list[PendingFile] = []
@@ -147,11 +160,13 @@ class Bucket:
         self._settings = settings
         self._persisted: dict[int, ResumeHandle] = {}
         """By checkpoint, if the writer needs them cleaned up."""
+        self._outdated: ResumeHandle | None = None
+        """Of the newest snapshot, handed out with the next."""
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds anything that is not committed."""
-        return self.part is not None or bool(self.pending or self.pending_by_checkpoint)
+        """Whether it holds anything that is not committed, or not handed out."""
+        return self.part is not None or bool(self.pending or self.pending_by_checkpoint or self._outdated)
 
     # --- records ------------------------------------------------------------------------------------------
 
@@ -178,7 +193,7 @@ class Bucket:
 
     def _open_part(self, now_ms: int) -> PartFile:
         settings = self._settings
-        target = settings.names.target(self.id, self.next_counter)
+        target = self.names.target(self.id, self.next_counter)
         self.part = settings.encoder.open(settings.writer.open(target), self.id, now_ms)
         self.next_counter += 1
         if settings.listener is not None:
@@ -200,20 +215,37 @@ class Bucket:
 
     def on_snapshot(self, checkpoint_id: int) -> BucketState:
         """Book what is pending under ``checkpoint_id``; the state."""
-        part, policy = self.part, self._settings.policy
-        if part is not None and (policy.should_roll_on_checkpoint(part) or policy.rolls_on_every_checkpoint):
-            self.close_part()
+        self._close_if_due(False)
         if self.pending:
             self.pending_by_checkpoint[checkpoint_id] = self.pending
             self.pending = []
-        in_progress = None
-        if self.part is not None:
-            handle = self.part.persist()
-            in_progress = (*handle, self.part.created_at_ms)
-            if self._settings.writer.requires_cleanup():
-                self._persisted[checkpoint_id] = handle
-        booked = [(known, [(*file,) for file in files]) for known, files in self.booked()]
-        return BucketState(self.id, booked, in_progress)
+        state = self.persist()
+        if self._outdated is not None and self._settings.writer.requires_cleanup():
+            self._persisted[checkpoint_id] = self._outdated
+        self._outdated = None
+        return state._replace(booked=[(known, [(*file,) for file in files]) for known, files in self.booked()])
+
+    def _close_if_due(self, flush: bool) -> None:
+        part, policy = self.part, self._settings.policy
+        if part is not None and (flush or policy.should_roll_on_checkpoint(part) or policy.rolls_on_every_checkpoint):
+            self.close_part()
+
+    def persist(self) -> BucketState:
+        """The open part alone, if there is one: everything else was handed out."""
+        if self.part is None:
+            return BucketState(self.id, [])
+        self._outdated = self.part.persist()
+        return BucketState(self.id, [], (*self._outdated, self.part.created_at_ms))
+
+    def hand_out(self, flush: bool) -> list[PendingFile | ResumeHandle]:
+        """What another operator commits with the checkpoint about to be taken, and the handle that is outdated then.
+        ``flush``: no records follow."""
+        self._close_if_due(flush)
+        handed_out: list[PendingFile | ResumeHandle] = [*self.pending]
+        if self._outdated is not None:
+            handed_out.append(self._outdated)
+        self.pending, self._outdated = [], None
+        return handed_out
 
     def booked(self) -> list[tuple[int, list[PendingFile]]]:
         """What is booked, by checkpoint, ascending."""
@@ -232,9 +264,15 @@ class Bucket:
     # --- restore ------------------------------------------------------------------------------------------
 
     def restore(self, state: BucketState) -> list[str]:
-        """Take over ``state``: resume or commit the open part, and commit everything booked. Returns the final names of
-        files that are neither pending nor committed."""
-        writer, pending = self._settings.writer, []
+        """Take over ``state``, and commit what is pending. Returns the final names of files that are neither pending
+        nor committed."""
+        self.take_over(state)
+        pending, self.pending = self.pending, []
+        return [file.target for file in pending if not self._settings.writer.commit_after_recovery(file)]
+
+    def take_over(self, state: BucketState) -> None:
+        """Resume the open part, or else make it pending, and so everything booked."""
+        writer = self._settings.writer
         if state.in_progress is not None:
             temporary, target, size_bytes, created_at_ms = state.in_progress
             resumed = ResumeHandle(temporary, target, size_bytes)
@@ -243,9 +281,8 @@ class Bucket:
                 if writer.requires_cleanup():
                     self._persisted[_RESTORED] = resumed
             else:
-                pending.append(resumed.as_pending())
-        pending += [PendingFile(*file) for _, files in state.booked for file in files]
-        return [file.target for file in pending if not writer.commit_after_recovery(file)]
+                self.pending.append(resumed.as_pending())
+        self.pending += [PendingFile(*file) for _, files in state.booked for file in files]
 
     def merge(self, later: Bucket) -> None:
         """Take over the open part of another restored bucket of this id."""
@@ -265,7 +302,9 @@ class Bucket:
         part = self.part
         return (
             self.id,
+            self.names.owner,
             self.next_counter,
+            self._outdated,
             None if part is None else (part.stream.temporary, part.size_bytes, part.created_at_ms, part.last_update_ms),
             tuple(self.pending),
             tuple((known, tuple(files)) for known, files in self.booked()),

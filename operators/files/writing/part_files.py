@@ -174,6 +174,9 @@ class PartEncoder:
         lines: defaultdict[str, list[str]] = defaultdict(list)
         for bucket_id, line in zip(islice(bucket_ids, start, stop), islice(rows.lines, start, stop), strict=True):
             lines[bucket_id].append(line)
+        if len(lines) == 1 and stop - start == len(rows):
+            # Nothing need be joined again.
+            return dict.fromkeys(lines, rows)
         return {bucket_id: LineRows(chosen, self._line_end) for bucket_id, chosen in lines.items()}
 
     def open(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int) -> PartFile:

@@ -8,6 +8,9 @@ Rules beyond those of one bucket:
   waits to be committed.
 * A restored bucket in which nothing is open is committed and reported inactive, and not kept. Restored buckets of one
   id are merged in the order of the list.
+* Where another operator commits (Flink: ``FileWriter``), buckets are dropped that have nothing open and nothing to hand
+  out: one checkpoint later than they became empty, so that a bucket that is written to in every checkpoint is not made
+  anew each time.
 * Closing publishes nothing. What a failed attempt has left behind is not looked at: hidden files of checkpoints that
   never completed stay, and their part numbers are used again. (The file sink cleans up: see
   :mod:`operators.files.writing.directory_reconciliation`.)
@@ -18,13 +21,13 @@ records came one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 from operators.files.writing.bucket import Bucket, BucketsListener, BucketState, PartNames, PartSettings
 from operators.files.writing.part_files import PartEncoder, Rows, positions
-from operators.files.writing.recoverable_writer import RecoverableWriter
+from operators.files.writing.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
 from operators.files.writing.rolling_policies import RollingPolicy, check_rolling_policy
 
 
@@ -32,7 +35,10 @@ class Buckets:
     """The buckets of one subtask.
 
     ``encoder``   the format's; rows given to :meth:`write` were encoded by it;
-    ``listener``  is told what becomes of buckets and parts.
+    ``names``     of parts;
+    ``listener``  is told what becomes of buckets and parts;
+    ``unique``    gives each instance of a bucket a name of its own, in place of the subtask's. Then what is pending is
+                  handed out, and another operator commits it.
     """
 
     def __init__(
@@ -42,16 +48,24 @@ class Buckets:
         policy: RollingPolicy,
         names: PartNames,
         listener: BucketsListener | None = None,
+        unique: Callable[[], str] | None = None,
     ) -> None:
         check_rolling_policy(policy, bulk=encoder.is_bulk)
-        self._settings = PartSettings(writer, encoder, policy, names, listener)
+        self._settings = PartSettings(writer, encoder, policy, listener)
+        self._names = names
         self._listener = listener
+        self._unique = unique
         self.active: dict[str, Bucket] = {}
         self.max_part_counter = 0
 
+    def _bucket(self, bucket_id: str) -> Bucket:
+        if self._unique is None:
+            return Bucket(bucket_id, self._names, self.max_part_counter, self._settings)
+        return Bucket(bucket_id, self._names._replace(owner=self._unique()), 0, self._settings)
+
     # --- restore ------------------------------------------------------------------------------------------
 
-    def initialize(self, states: Iterable[BucketState], counters: Iterable[int]) -> list[str]:
+    def initialize(self, states: Iterable[BucketState], counters: Iterable[int] = ()) -> list[str]:
         """Take over the states assigned to this subtask, and the counters of *all* subtasks.
 
         Returns the final names of files in them that are neither pending nor committed. Raises ``StorageError`` when
@@ -60,10 +74,13 @@ class Buckets:
         self.max_part_counter = max(counters, default=0)
         gone: list[str] = []
         for state in states:
-            bucket = Bucket(state.bucket_id, self.max_part_counter, self._settings)
-            gone += bucket.restore(state)
+            bucket = self._bucket(state.bucket_id)
+            if self._unique is None:
+                gone += bucket.restore(state)
+            else:
+                bucket.take_over(state)
             known = self.active.get(bucket.id)
-            if not bucket.is_active:
+            if self._unique is None and not bucket.is_active:
                 self._report_inactive(bucket)
             elif known is None:
                 self.active[bucket.id] = bucket
@@ -77,16 +94,17 @@ class Buckets:
         """Write rows to one bucket. ``records``: what they were made of, needed if the policy is asked about each."""
         bucket = self.active.get(bucket_id)
         if bucket is None:
-            bucket = self.active[bucket_id] = Bucket(bucket_id, self.max_part_counter, self._settings)
+            bucket = self.active[bucket_id] = self._bucket(bucket_id)
             if self._listener is not None:
                 self._listener.bucket_created(bucket_id)
         bucket.write(rows, len(rows), records, now_ms)
-        self.max_part_counter = max(self.max_part_counter, bucket.next_counter)
+        if self._unique is None:
+            self.max_part_counter = max(self.max_part_counter, bucket.next_counter)
 
     def write_each(self, bucket_ids: Sequence[str], rows: Rows, records: list[Any] | None, now_ms: int) -> None:
         """Write each row to its bucket."""
         assert len(bucket_ids) == len(rows), (len(bucket_ids), len(rows))
-        if self._settings.event_rule.never:
+        if self._unique is not None or self._settings.event_rule.never:
             self._write_between(0, len(bucket_ids), bucket_ids, rows, records, now_ms)
             return
         new = [one for one in dict.fromkeys(bucket_ids) if one not in self.active]
@@ -127,6 +145,16 @@ class Buckets:
         """The state of every bucket, sorted by id. Files in it are durable; their names are once the writer has synced
         its directories."""
         return [bucket.on_snapshot(checkpoint_id) for _, bucket in sorted(self.active.items())]
+
+    def hand_out(self, *, flush: bool) -> list[tuple[str, PendingFile | ResumeHandle]]:
+        """Bucket and file of everything that another operator commits, or forgets, with the checkpoint about to be
+        taken. Files are durable; their names are once the writer has synced its directories."""
+        self.active = {bucket_id: bucket for bucket_id, bucket in self.active.items() if bucket.is_active}
+        return [(bucket_id, one) for bucket_id, bucket in sorted(self.active.items()) for one in bucket.hand_out(flush)]
+
+    def persist(self) -> list[BucketState]:
+        """The state of every bucket, after everything pending was handed out."""
+        return [bucket.persist() for _, bucket in sorted(self.active.items())]
 
     def commit_up_to(self, checkpoint_id: int) -> None:
         """Checkpoint ``checkpoint_id`` has completed: make visible what it and all before it cover.

@@ -18,13 +18,14 @@ from operators.files.compaction import (
 )
 from operators.files.compaction.file_committer import CLEAN_UP, DELETE
 from operators.files.formats import TextRowFormat
-from operators.files.sinks.file_writer import FileWriter
 from operators.files.writing import (
+    Buckets,
     CheckpointRollingPolicy,
     DefaultRollingPolicy,
     OnCheckpointRollingPolicy,
     PartEncoder,
     PartFileInfo,
+    PartNames,
     PendingFile,
     RecoverableWriter,
     ResumeHandle,
@@ -126,7 +127,8 @@ class _WriterTask:
         files = RecoverableWriter(fs, "out", UniqueNames(1, name, 0), resumes=given["resume_supported"])
         policy, unique = _policy(given["rolling_policy"]), UniqueNames(1, name, 1)
         self._encoder = PartEncoder(TextRowFormat())
-        self.writer = FileWriter(files, self._encoder, policy, unique)
+        names = PartNames("part", "", 0)
+        self.writer = Buckets(files, self._encoder, policy, names, unique=unique)
 
     def write(self, bucket: str, time_ms: int | None) -> None:
         now_ms = self.now_ms if time_ms is None else time_ms
@@ -175,10 +177,10 @@ def file_sink_writer(vector: Vector) -> list[str]:
             case "processing_time":
                 task.advance_to(event["t"])
             case "prepare_commit":
-                kinds = [one[0] for one in task.writer.prepare_commit(flush=event["flush"])]
-                labels[event["label"]] = {"pending": kinds.count(PENDING), "cleanup": kinds.count(CLEAN_UP)}
+                kinds = [type(one) for _, one in task.writer.hand_out(flush=event["flush"])]
+                labels[event["label"]] = {"pending": kinds.count(PendingFile), "cleanup": kinds.count(ResumeHandle)}
             case "snapshot":
-                states = saved[event.get("save_as", "")] = task.writer.snapshot()
+                states = saved[event.get("save_as", "")] = task.writer.persist()
                 labels[event.get("label", "")] = {
                     one.bucket_id: {"in_progress_in_state": one.in_progress is not None} for one in states
                 }

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from engine.elements.batch import Batch
 from engine.elements.errors import StorageError
 from operators.files.formats import TextRowFormat
-from operators.files.sinks.file_writer import UniquePartNames
 from operators.files.writing import (
     Bucket,
     BucketContext,
@@ -192,7 +191,7 @@ class CountingWriter(RecoverableWriter):
 
 def _bucket(writer: RecoverableWriter) -> Bucket:
     encoder, names = PartEncoder(TextRowFormat()), PartNames("part", "", 0)
-    return Bucket("b", 0, PartSettings(writer, encoder, DefaultRollingPolicy(), names))
+    return Bucket("b", names, 0, PartSettings(writer, encoder, DefaultRollingPolicy()))
 
 
 def _write(bucket: Bucket, text: str) -> None:
@@ -315,7 +314,7 @@ def part_name(vector: Vector) -> list[str]:
         case "StreamingFileSink":
             target = PartNames(prefix, suffix, given["subtask"]).target("", given["counter"])
         case "FileSink":
-            target = UniquePartNames(prefix, suffix, names()).target("", given["counter"])
+            target = PartNames(prefix, suffix, names()).target("", given["counter"])
         case other:
             raise MalformedVector(f"unknown sink {other!r}")
     name = target

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
-from operators.files.compaction import PENDING, FileCommittable, FileCommitter, delete, pending_file
+from operators.files.compaction import PENDING, FileCommittable, FileCommitter, committable_of, delete
 from operators.files.compaction.file_committer import CLEAN_UP
 from operators.files.formats import JsonLinesRowFormat, TextRowFormat
-from operators.files.sinks.file_writer import FileWriter
 from operators.files.writing import (
+    Buckets,
     BucketState,
     BulkTextFormat,
     DefaultRollingPolicy,
     OnCheckpointRollingPolicy,
     PartEncoder,
+    PartNames,
     PendingFile,
     RecoverableWriter,
     ResumeHandle,
@@ -28,6 +27,8 @@ from operators.transactions import CommitRequest
 from state_backends.files import MemoryFileSystem
 
 KEEPING = DefaultRollingPolicy(max_part_size_bytes=8, rollover_interval_ms=1000, inactivity_interval_ms=100)
+
+PART = PartNames("part", "", 0)
 
 
 class Task:
@@ -41,21 +42,21 @@ class Task:
         attempt: int = 1,
         subtask: int = 0,
         restored: list[BucketState] | None = None,
-        **settings: Any,
+        resumes: bool = True,
+        names: PartNames = PART,
     ) -> None:
         self.fs = MemoryFileSystem() if fs is None else fs
-        resumes = settings.pop("resumes", True)
         self.files = RecoverableWriter(self.fs, "out", UniqueNames(1, attempt, subtask), resumes=resumes)
         self._encoder = PartEncoder(TextRowFormat())
         unique = UniqueNames(1, attempt, subtask)
-        self.writer = FileWriter(self.files, self._encoder, policy or KEEPING, unique, **settings)
+        self.writer = Buckets(self.files, self._encoder, policy or KEEPING, names, unique=unique)
         self.writer.initialize(restored or [])
 
     def write(self, bucket: str, *rows: str, now_ms: int = 0) -> None:
         self.writer.write(bucket, self._encoder.encode(Batch(list(rows))), list(rows), now_ms)
 
     def hand_out(self, *, flush: bool = False) -> list[FileCommittable]:
-        return self.writer.prepare_commit(flush=flush)
+        return [committable_of(*one) for one in self.writer.hand_out(flush=flush)]
 
     def commit(self, committables: list[FileCommittable]) -> None:
         FileCommitter(self.files).commit([CommitRequest(one) for one in committables])
@@ -78,7 +79,7 @@ def kinds(committables: list[FileCommittable]) -> list[str]:
 
 def test_each_instance_of_a_bucket_has_a_name_and_counts_from_zero() -> None:
     """Two subtasks, and two attempts, never meet."""
-    task = Task(policy=OnCheckpointRollingPolicy(), prefix="rows", suffix=".txt")
+    task = Task(policy=OnCheckpointRollingPolicy(), names=PartNames("rows", ".txt", 0))
     task.write("a", "1")
     task.write("b", "2")
     first = task.hand_out()
@@ -107,7 +108,7 @@ def test_an_open_part_stays_and_its_old_handle_is_handed_out() -> None:
     task = Task()
     task.write("a", "1")
     assert task.hand_out() == []
-    (state,) = task.writer.snapshot()
+    (state,) = task.writer.persist()
     assert state.in_progress == (f"a/.part-{unique(0)}-0.inprogress.{unique(0)}", f"a/part-{unique(0)}-0", 2, 0)
 
     handed_out = task.hand_out()
@@ -157,7 +158,7 @@ def test_a_restore_cuts_the_open_part_and_goes_on() -> None:
     """Under a name of its own from the next part on."""
     task = Task()
     task.write("a", "1")
-    states = task.writer.snapshot()
+    states = task.writer.persist()
     task.write("a", "lost")
 
     again = Task(task.fs, attempt=2, restored=states)
@@ -176,7 +177,7 @@ def test_a_writer_that_cannot_resume_hands_the_part_out_as_it_was() -> None:
     """With the next checkpoint, and not before."""
     task = Task(resumes=False)
     task.write("a", "1")
-    states = task.writer.snapshot()
+    states = task.writer.persist()
     task.write("a", "lost")
 
     again = Task(task.fs, attempt=2, restored=states, resumes=False)
@@ -206,7 +207,7 @@ def test_the_later_of_two_restored_buckets_closes_its_part() -> None:
     for task, row in zip(tasks, "12", strict=True):
         task.write("a", row)
 
-    merged = Task(fs, attempt=2, restored=[state for task in tasks for state in task.writer.snapshot()])
+    merged = Task(fs, attempt=2, restored=[state for task in tasks for state in task.writer.persist()])
     merged.write("a", "3")
     merged.commit(merged.hand_out(flush=True))
 
@@ -215,7 +216,7 @@ def test_the_later_of_two_restored_buckets_closes_its_part() -> None:
 
 def test_files_to_be_compacted_have_hidden_names() -> None:
     """Readers never see them, even when they have their final names."""
-    task = Task(hidden=True)
+    task = Task(names=PART._replace(hidden=True))
     task.write("a", "1")
     (pending,) = task.hand_out(flush=True)
 
@@ -231,7 +232,7 @@ def test_a_bulk_format_needs_a_policy_that_closes_parts() -> None:
     encoder = PartEncoder(BulkTextFormat(JsonLinesRowFormat()))
 
     with pytest.raises(ConfigurationError, match="bulk format"):
-        FileWriter(files, encoder, KEEPING, UniqueNames(1, 1, 0))
+        Buckets(files, encoder, KEEPING, PART, unique=UniqueNames(1, 1, 0))
 
 
 # --- the committer ----------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def test_a_file_that_is_neither_pending_nor_committed_is_lost() -> None:
     lost: list[str] = []
     committer = FileCommitter(task.files, lost=lost.extend)
 
-    committer.commit([CommitRequest(pending_file("a", PendingFile("a/.gone", "a/gone", 1)))])
+    committer.commit([CommitRequest(committable_of("a", PendingFile("a/.gone", "a/gone", 1)))])
 
     assert lost == ["a/gone"]
 
@@ -291,7 +292,7 @@ def test_sources_are_deleted_behind_the_names_of_what_they_became() -> None:
         delete("", "old"),
         delete("", "gone"),
         delete("", "stuck"),
-        pending_file("", PendingFile(".new.tmp", "new", 3)),
+        committable_of("", PendingFile(".new.tmp", "new", 3)),
         (CLEAN_UP, "", ".part.tmp", "part", 3),
     ]
 
