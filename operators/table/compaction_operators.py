@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from engine.elements.batch import Batch
 from engine.elements.errors import DataLossError, StorageError
 from engine.elements.operator import Operator
-from operators.files.compaction import merge_of
-from operators.files.writing import Format, UniqueNames, attempt_of, hidden_inside, path_inside, report_lost_files
+from operators.files.compaction import merge_of, merged
+from operators.files.writing import (
+    Format,
+    RecoverableWriter,
+    UniqueNames,
+    attempt_of,
+    hidden_inside,
+    path_inside,
+    report_lost_files,
+)
 from operators.table.partition_committer import END_OF_INPUT
 from operators.table.partition_messages import END_MARKER, END_OF_CHECKPOINT, FILE, UNIT, announcement, end_marker, unit
 from operators.table.table_compaction import (
@@ -28,16 +36,8 @@ from operators.table.table_compaction import (
     TableCompactor,
     WrittenFile,
 )
-from state_backends.files import WritableFile
 
 _HIDDEN = re.compile(rf"\.{COMPACTED_PREFIX}.*\.inprogress\.([0-9a-f-]+)")
-
-
-def _discarding_count(file: WritableFile) -> Callable[[bytes], None]:
-    def write(data: bytes) -> None:
-        file.write(data)
-
-    return write
 
 
 class TableCompactCoordinatorOperator(Operator):
@@ -96,9 +96,10 @@ class CompactOperator(Operator):
         self._machine = TableCompactor(context.subtask, context.parallelism)
         self._fs = context.file_system()
         self._directory = context.resolve_path(self._path)
+        unique = UniqueNames(context.incarnation, context.attempt, context.subtask)
+        self._files = RecoverableWriter(self._fs, self._directory, unique)
         self._state = context.operator_backend().list_state("compacted-files", COMPACTED_FILES)
         self._machine.restore(self._state.get())
-        self._unique = UniqueNames(context.incarnation, context.attempt, context.subtask)
         if not context.subtask:
             self._delete_leftovers()
 
@@ -138,7 +139,9 @@ class CompactOperator(Operator):
                 # The attempt that renamed it may have died before it could make the name durable.
                 self._fs.fsync_dir(directory)
             elif self._check_sources(sources, target):
-                self._write(directory, unit_.target, sources)
+                target = posixpath.join(unit_.partition, unit_.target)
+                self._files.commit(merged(self._files, target, self._merge, self._contents(sources)))
+                self._files.sync_directories()
                 self.context.metrics.count("numFilesCompacted", len(sources))
         except OSError as error:
             raise self._storage_error(error) from error
@@ -157,15 +160,6 @@ class CompactOperator(Operator):
                 " the unit as well, to go on without its rows"
             )
         return True
-
-    def _write(self, directory: str, name: str, sources: list[str]) -> None:
-        fs = self._fs
-        hidden = posixpath.join(directory, f".{name}.inprogress.{self._unique()}")
-        with fs.open_write(hidden) as file:
-            self._merge(self._contents(sources), _discarding_count(file))
-            file.fsync()
-        fs.rename(hidden, posixpath.join(directory, name))
-        fs.fsync_dir(directory)
 
     def _contents(self, sources: list[str]) -> Iterator[bytes]:
         for source in sources:
@@ -194,16 +188,12 @@ class CompactOperator(Operator):
             self.output.emit(Batch([announcement(checkpoint_id, context.subtask, context.parallelism, partitions)]))
 
     def _delete(self, files: list[str]) -> None:
-        directories: dict[str, None] = {}
         try:
             for file in files:
-                path = hidden_inside(self._directory, file)
-                if self._fs.exists(path):
-                    self._fs.delete(path)
-                    directories[posixpath.dirname(path)] = None
-            for directory in directories:
-                # The next checkpoint does not name them any more, so a power cut after it must not bring them back.
-                self._fs.fsync_dir(directory)
+                if self._files.exists(file):
+                    self._files.delete(file)
+            # The next checkpoint does not name them any more, so a power cut after it must not bring them back.
+            self._files.sync_directories()
         except OSError as error:
             raise self._storage_error(error) from error
 

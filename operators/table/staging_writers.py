@@ -19,17 +19,17 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from operators.files.writing import (
     DEFAULT_PARTITION_NAME,
-    BulkWriter,
     Format,
     PartEncoder,
+    PartFile,
     PartitionPathError,
     RecordError,
-    Rows,
+    RecoverableStream,
     partition_directory,
 )
 from operators.table.partitioning import check_columns, check_values, checked_default
 from operators.table.staging import StagedFile
-from state_backends.files import FileSystem, WritableFile
+from state_backends.files import FileSystem
 
 
 class NoPartitionError(RecordError):
@@ -164,39 +164,6 @@ def _check_static(partition: tuple[str, ...], static: Mapping[str, object], colu
             raise ConfigurationError(f"partition column {missing[0]!r} is none of the columns {', '.join(columns)}")
 
 
-class _OpenFile:
-    __slots__ = ("_bulk", "file", "partition", "path", "size_bytes")
-
-    def __init__(self, fs: FileSystem, path: str, partition: str, open_bulk: Callable[..., BulkWriter] | None) -> None:
-        self.path, self.partition, self.size_bytes = path, partition, 0
-        self.file: WritableFile = fs.open_write(path)
-        self._bulk = None if open_bulk is None else open_bulk(self._write)
-
-    def _write(self, data: bytes) -> None:
-        self.file.write(data)
-        self.size_bytes += len(data)
-
-    def add(self, rows: Rows) -> None:
-        if self._bulk is None:
-            self._write(rows.content(0, len(rows)))
-            return
-        taken, count = 0, len(rows)
-        while taken < count:
-            taken = self._bulk.add(rows, taken, count)
-
-    def dispose(self) -> None:
-        if self._bulk is not None:
-            self._bulk.dispose()
-        self.file.close()
-
-    def finish(self) -> StagedFile:
-        if self._bulk is not None:
-            self._bulk.finish()
-        self.file.fsync()
-        self.file.close()
-        return StagedFile(self.path, self.partition, posixpath.basename(self.path), self.size_bytes)
-
-
 class StagingWriter:
     """Writes one task's staging directory.
 
@@ -224,7 +191,7 @@ class StagingWriter:
         self._encoder = PartEncoder(format)
         self._grouped = grouped
         self._files = 0
-        self._open: dict[str, _OpenFile] = {}
+        self._open: dict[str, PartFile] = {}
         self._finished: list[StagedFile] = []
         self._changed: dict[str, None] = {}
 
@@ -238,7 +205,9 @@ class StagingWriter:
         rows = self._encoder.encode(Batch(values))
         for partition, positions in self._groups(partitions):
             of_partition = rows if len(positions) == len(partitions) else self._encoder.select(rows, positions)
-            self._file(partition).add(of_partition)
+            file, taken = self._file(partition), 0
+            while taken < len(positions):
+                taken = file.add(of_partition, taken, len(positions), 0)
 
     def _groups(self, partitions: list[str]) -> Iterator[tuple[str, Sequence[int]]]:
         if self._grouped:
@@ -253,7 +222,7 @@ class StagingWriter:
             groups.setdefault(partition, []).append(position)
         yield from groups.items()
 
-    def _file(self, partition: str) -> _OpenFile:
+    def _file(self, partition: str) -> PartFile:
         file = self._open.get(partition)
         if file is None:
             if self._grouped:
@@ -262,13 +231,15 @@ class StagingWriter:
             self._fs.make_dirs(directory)
             path = posixpath.join(directory, f"{self._stem}{self._files}{self._suffix}")
             self._files += 1
-            open_bulk = self._encoder.format.open_writer if self._encoder.is_bulk else None
-            file = self._open[partition] = _OpenFile(self._fs, path, partition, open_bulk)
+            stream = RecoverableStream(self._fs.open_write(path), path, path, posixpath.basename(path))
+            file = self._open[partition] = self._encoder.open(stream, partition, 0)
             self._changed[directory] = None
         return file
 
     def _finish_open(self) -> None:
-        self._finished += [file.finish() for file in self._open.values()]
+        for partition, file in self._open.items():
+            path, name, size_bytes = file.close_for_commit()
+            self._finished.append(StagedFile(path, partition, name, size_bytes))
         self._open.clear()
 
     def finish_files(self) -> list[StagedFile]:
@@ -288,4 +259,5 @@ class StagingWriter:
 
     def fingerprint(self) -> object:
         """What is open, and what was finished since the last call."""
-        return self._files, [(file.path, file.size_bytes) for file in self._open.values()], tuple(self._finished)
+        open_files = [(file.stream.temporary, file.size_bytes) for file in self._open.values()]
+        return self._files, open_files, tuple(self._finished)

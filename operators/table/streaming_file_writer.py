@@ -25,10 +25,10 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from operators.files.sinks import FileSinkOperator
 from operators.files.writing import (
     BucketsListener,
-    BucketState,
     DirectoryReconciliation,
     RecordError,
     RestoredCounters,
+    counted_names,
     storage_problems,
 )
 from operators.table.partition_announcements import PartitionAnnouncements
@@ -74,21 +74,15 @@ class StreamingFileWriterOperator(FileSinkOperator):
     def _listener(self) -> BucketsListener | None:
         return self._books
 
-    def _reconcile(self, counters: RestoredCounters, states: list[BucketState]) -> None:
-        super()._reconcile(counters, states)
+    def _reconcile(self, counters: RestoredCounters) -> None:
+        super()._reconcile(counters)
         if not self._table.compacts:
             return
         # What was compacted is called after a part, and holds parts of the same checkpoint only.
-        context, prefix = self.context, self._table.prefix.removeprefix(UNCOMPACTED_PREFIX)
-        compacted = DirectoryReconciliation(
-            self._writer,
-            COMPACTED_PREFIX + prefix,
-            self._table.suffix,
-            context.subtask,
-            context.parallelism,
-            (context.incarnation, context.attempt),
-        )
-        compacted.clean_up(counters)
+        context, prefix = self.context, COMPACTED_PREFIX + self._table.prefix.removeprefix(UNCOMPACTED_PREFIX)
+        patterns = counted_names(prefix, self._table.suffix)
+        compacted = DirectoryReconciliation(self._writer, context, counters, patterns)
+        compacted.clean_up()
         if retracted := compacted.open_parts.retracted:
             context.metrics.count("numCommittedFilesRetracted", retracted)
 

@@ -21,8 +21,13 @@ from operators.files.compaction.file_committer import (
     committable_of,
     delete,
 )
-from operators.files.compaction.file_merging import merge_of
-from operators.files.compaction.instance_reconciliation import INSTANCE_STATE, InstanceReconciliation, RestoredInstances
+from operators.files.compaction.file_merging import merge_of, merged
+from operators.files.compaction.instance_reconciliation import (
+    INSTANCE_STATE,
+    RestoredInstances,
+    compacting_names,
+    unique_names,
+)
 
 __all__ = [
     "COMMITTABLE_SHAPE",
@@ -33,13 +38,15 @@ __all__ = [
     "FileCommittable",
     "FileCommitter",
     "INSTANCE_STATE",
-    "InstanceReconciliation",
     "PENDING",
     "REQUEST_STATE",
     "RestoredInstances",
     "as_request",
     "committable_of",
+    "compacting_names",
     "delete",
     "merge_of",
+    "merged",
     "pack",
+    "unique_names",
 ]

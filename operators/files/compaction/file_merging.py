@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
-from operators.files.writing import BulkTextFormat, Format, ParquetFormat, import_pyarrow, is_bulk
+from operators.files.writing import (
+    BulkTextFormat,
+    Format,
+    ParquetFormat,
+    PendingFile,
+    RecoverableWriter,
+    import_pyarrow,
+    is_bulk,
+)
 
 Merge = Callable[[Iterable[bytes], Callable[[bytes], None]], None]
 """``(contents, write)``: writes one file that holds what the others do, in their order."""
@@ -36,6 +44,16 @@ def merge_of(format: Format) -> Merge:
             " of all, or leave compaction out"
         )
     return merge
+
+
+def merged(files: RecoverableWriter, target: str, merge: Merge, contents: Iterable[bytes]) -> PendingFile:
+    """The file ``target``, made of ``contents`` and still hidden; its name is durable once directories are synced."""
+    stream = files.open(target)
+    try:
+        merge(contents, stream.write)
+        return stream.close_for_commit()
+    finally:
+        stream.close()
 
 
 def _concatenate(contents: Iterable[bytes], write: Callable[[bytes], None]) -> None:

@@ -20,14 +20,12 @@ The files of subtask ``s`` are looked after by subtask ``s`` modulo the parallel
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from engine.elements.errors import OutputAheadError
 from operators.files.compaction.compactor import PREFIX
-from operators.files.writing import UNIQUE_NAME_PATTERN, OpenPartFence, RecoverableWriter, name_taken
+from operators.files.writing import UNIQUE_NAME_PATTERN, Patterns
 from state_backends.base import list_of, row, text, whole
 
 Attempt = tuple[int, int]
@@ -55,11 +53,16 @@ class RestoredInstances:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no checkpoint has ever been taken."""
+        """See :class:`RestoredNames`."""
         return not self._by_subtask
 
-    def opened_behind(self, unique: str, counter: int) -> bool:
-        """Whether the file of this name and number was opened behind the checkpoint."""
+    def owner(self, match: re.Match[str]) -> int:
+        """See :class:`RestoredNames`."""
+        return parts_of(match["opened_in"])[1]
+
+    def opened_behind(self, match: re.Match[str], bucket_id: str) -> bool:
+        """See :class:`RestoredNames`."""
+        unique, counter = match["opened_in"], int(match.groupdict().get("counter", 0))
         attempt, subtask, number = parts_of(unique)
         known = self._by_subtask.get(subtask)
         if known is None:
@@ -71,56 +74,16 @@ class RestoredInstances:
         return number >= given or counter >= in_use.get(unique, counter + 1)
 
 
-class InstanceReconciliation:
-    """Brings the directory of one subtask back to what a checkpoint covers. ``attempt``: the one that restores now."""
+def unique_names(prefix: str, suffix: str) -> Patterns:
+    """Patterns of the names of parts of which each instance of a bucket has its own, and of what they are compacted
+    to."""
+    name = rf"{re.escape(prefix)}-(?P<opened_in>{UNIQUE_NAME_PATTERN})-(?P<counter>\d+){re.escape(suffix)}"
+    temporary = rf"\.(?:inprogress|setaside)\.{UNIQUE_NAME_PATTERN}"
+    return re.compile(rf"(?:{PREFIX})?{name}"), re.compile(rf"\.{{1,2}}{name}(?:{temporary})?")
 
-    def __init__(
-        self,
-        writer: RecoverableWriter,
-        prefix: str,
-        suffix: str,
-        subtask: int,
-        parallelism: int,
-        attempt: Attempt,
-    ) -> None:
-        self._writer = writer
-        self._subtask = subtask
-        self._parallelism = parallelism
-        self._attempt = attempt
-        name = rf"{re.escape(prefix)}-(?P<unique>{UNIQUE_NAME_PATTERN})-(?P<counter>\d+){re.escape(suffix)}"
-        temporary = rf"\.(?:inprogress|setaside)\.(?P<temporary>{UNIQUE_NAME_PATTERN})"
-        self._visible = re.compile(rf"(?:{PREFIX})?{name}")
-        self._hidden = re.compile(rf"\.{{1,2}}{name}(?:{temporary})?")
-        self._compacting = re.compile(rf"\.{PREFIX}{name}{temporary}")
-        self.open_parts = OpenPartFence(writer, attempt)
 
-    def clean_up(self, restored: RestoredInstances) -> None:
-        """Delete and hide what writers opened behind the checkpoint. Raises ``StorageError`` when the directory holds
-        the output of another run."""
-        for relative in self._writer.files():
-            name = posixpath.basename(relative)
-            if match := self._visible.fullmatch(name):
-                if restored.is_empty and self._is_mine(match["unique"]):
-                    # Or to this job, whose only checkpoints cannot be read. No restart changes either.
-                    raise OutputAheadError(str(name_taken(self._writer.path(relative))))
-                if self._is_behind(match, restored):
-                    self.open_parts.hide(relative)
-            elif (match := self._hidden.fullmatch(name)) and self._is_behind(match, restored):
-                self._writer.delete(relative)
-
-    def clean_up_compacting(self, restored: RestoredInstances) -> None:
-        """Delete what compactors had begun behind the checkpoint."""
-        for relative in self._writer.files():
-            match = self._compacting.fullmatch(posixpath.basename(relative))
-            if match and self._is_earlier(match["temporary"]) and restored.opened_behind(match["temporary"], 0):
-                self._writer.delete(relative)
-
-    def _is_mine(self, unique: str) -> bool:
-        return parts_of(unique)[1] % self._parallelism == self._subtask
-
-    def _is_earlier(self, unique: str) -> bool:
-        return self._is_mine(unique) and parts_of(unique)[0] < self._attempt
-
-    def _is_behind(self, match: re.Match[str], restored: RestoredInstances) -> bool:
-        unique = match["unique"]
-        return self._is_earlier(unique) and restored.opened_behind(unique, int(match["counter"]))
+def compacting_names(prefix: str, suffix: str) -> Patterns:
+    """Patterns of what compactors have begun, and of no name that readers see."""
+    name = rf"{re.escape(prefix)}-{UNIQUE_NAME_PATTERN}-\d+{re.escape(suffix)}"
+    hidden = rf"\.{PREFIX}{name}\.(?:inprogress|setaside)\.(?P<opened_in>{UNIQUE_NAME_PATTERN})"
+    return re.compile(r"(?!)"), re.compile(hidden)

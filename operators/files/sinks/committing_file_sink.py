@@ -26,11 +26,11 @@ from operators.files.compaction import (
     PENDING,
     CompactionStrategy,
     FileCommitter,
-    InstanceReconciliation,
     RestoredInstances,
     committable_of,
     delete,
     merge_of,
+    unique_names,
 )
 from operators.files.sinks.compaction_operators import CompactCoordinatorOperator, CompactorOperator
 from operators.files.sinks.file_sink import FileSink
@@ -47,6 +47,7 @@ from operators.files.writing import (
     RecordError,
     RestoredCounters,
     UniqueNames,
+    counted_names,
     report_lost_files,
     rolls_on_processing_time,
     storage_problems,
@@ -150,9 +151,8 @@ class FileSinkWriter(SinkWriter):
         self._writer = Buckets(self._files, self._encoder, spec.rolling_policy, names, unique=self._names)
         self._instances = context.operator_backend().union_list_state("writers", INSTANCE_STATE)
         states = [BucketState(*state) for state in restored]
-        self._directory = InstanceReconciliation(
-            self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
-        )
+        instances, patterns = RestoredInstances(self._instances.get()), unique_names(spec.prefix, spec.suffix)
+        self._directory = DirectoryReconciliation(self._files, context, instances, patterns)
         with self._storage_problems():
             if context.checkpointing_enabled:
                 states = self._reconciled(states)
@@ -161,7 +161,7 @@ class FileSinkWriter(SinkWriter):
 
     def _reconciled(self, states: list[BucketState]) -> list[BucketState]:
         directory, retracted = self._directory, self._clean_up_after_one_operator()
-        directory.clean_up(RestoredInstances(self._instances.get()))
+        directory.clean_up()
         fenced = directory.open_parts.fence(states)
         retracted += directory.open_parts.retracted
         # Before anything is handed out: a crash must not bring back what was taken out of sight.
@@ -180,13 +180,11 @@ class FileSinkWriter(SinkWriter):
         restored = RestoredCounters(counters.get())
         # The next checkpoint is one of ours. Each subtask would carry all of it along, and the next read it from each.
         counters.clear()
-        if not restored.by_subtask:
+        if restored.is_empty:
             return 0
-        attempt = (context.incarnation, context.attempt)
-        earlier = DirectoryReconciliation(
-            self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
-        )
-        earlier.clean_up(restored)
+        patterns = counted_names(spec.prefix, spec.suffix)
+        earlier = DirectoryReconciliation(self._files, context, restored, patterns)
+        earlier.clean_up()
         return earlier.open_parts.retracted
 
     def open(self) -> None:

@@ -30,13 +30,14 @@ from operators.files.compaction import (
     CompactionRequest,
     Compactor,
     FileCommittable,
-    InstanceReconciliation,
     RestoredInstances,
     as_request,
     committable_of,
+    compacting_names,
     merge_of,
+    merged,
 )
-from operators.files.writing import PendingFile, UniqueNames, storage_problems
+from operators.files.writing import DirectoryReconciliation, PendingFile, UniqueNames, storage_problems
 from operators.transactions import COMMITTABLE, END_OF_INPUT, messages, summary
 
 if TYPE_CHECKING:
@@ -123,12 +124,9 @@ class CompactorOperator(SinkOperator):
         self._last_checkpoint_id = context.restored_checkpoint_id() or 0
         self._machine.restore(self._state.get())
         if context.checkpointing_enabled:
-            attempt = (context.incarnation, context.attempt)
-            directory = InstanceReconciliation(
-                self._files, spec.prefix, spec.suffix, context.subtask, context.parallelism, attempt
-            )
+            begun = RestoredInstances(self._instances.get()), compacting_names(spec.prefix, spec.suffix)
             with storage_problems(context.name, spec.path):
-                directory.clean_up_compacting(RestoredInstances(self._instances.get()))
+                DirectoryReconciliation(self._files, context, *begun).clean_up()
 
     def open(self) -> None:
         """What was submitted before the failure begins again."""
@@ -194,12 +192,7 @@ class CompactorOperator(SinkOperator):
     def _compact(self, bucket_id: str, target: str, sources: list[FileCommittable]) -> FileCommittable:
         files = self._files
         paths = [self._uncover(PendingFile(*source[2:])) for source in sources]
-        merged = files.open(target)
-        try:
-            self._merge(self._contents(paths), merged.write)
-            pending = merged.close_for_commit()
-        finally:
-            merged.close()
+        pending = merged(files, target, self._merge, self._contents(paths))
         files.sync_directories()
         return committable_of(bucket_id, pending)
 

@@ -31,6 +31,7 @@ from operators.files.writing import (
     RecordError,
     RestoredCounters,
     UniqueNames,
+    counted_names,
     counter_state,
     report_lost_files,
     rolls_on_processing_time,
@@ -67,17 +68,11 @@ class FileSinkOperator(SinkOperator):
         states = [BucketState(*state) for state in self._bucket_state.get()]
         names = PartNames(spec.prefix, spec.suffix, context.subtask)
         self._buckets = Buckets(self._writer, self._encoder, spec.rolling_policy, names, self._listener())
-        self._directory = DirectoryReconciliation(
-            self._writer,
-            spec.prefix,
-            spec.suffix,
-            context.subtask,
-            context.parallelism,
-            (context.incarnation, context.attempt),
-        )
+        patterns = counted_names(spec.prefix, spec.suffix)
+        self._directory = DirectoryReconciliation(self._writer, context, counters, patterns)
         with storage_problems(self.context.name, self._spec.path):
             if context.checkpointing_enabled:
-                self._reconcile(counters, states)
+                self._reconcile(counters)
                 states = self._directory.open_parts.fence(states)
                 self._writer.sync_directories()
             gone = self._buckets.initialize(states, counters.by_subtask.values())
@@ -94,9 +89,9 @@ class FileSinkOperator(SinkOperator):
         """Who is told what becomes of buckets; for subclasses."""
         return None
 
-    def _reconcile(self, counters: RestoredCounters, states: list[BucketState]) -> None:
+    def _reconcile(self, counters: RestoredCounters) -> None:
         """Clean the directory up. Writers with more than parts in it do more."""
-        self._directory.clean_up(counters)
+        self._directory.clean_up()
         self._writer.sync_directories()
 
     def open(self) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import OutputAheadError
 from operators.files.writing.bucket import Bucket
@@ -32,6 +32,9 @@ from operators.files.writing.open_part_fence import OpenPartFence
 from operators.files.writing.recoverable_writer import RecoverableWriter, name_taken
 from operators.files.writing.unique_names import attempt_of
 from state_backends.base import list_of, path_below, row, whole
+
+if TYPE_CHECKING:
+    from engine.elements.operator import OperatorContext
 
 PART_COUNTERS = "part-counters"
 """The union list in which subtasks file theirs."""
@@ -50,6 +53,34 @@ def counter_state(subtask: int, max_part_counter: int, buckets: Iterable[Bucket]
     return subtask, max_part_counter, sorted(lagging)
 
 
+class RestoredNames(Protocol):
+    """What a checkpoint knows of the names of files. A match is one of the patterns that go with it; its group
+    ``opened_in``, if it has one, is the unique name that says in which attempt the file was opened."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no checkpoint has ever been taken."""
+
+    def owner(self, match: re.Match[str]) -> int:
+        """The subtask that has opened the file."""
+
+    def opened_behind(self, match: re.Match[str], bucket_id: str) -> bool:
+        """Whether the file was opened behind the checkpoint."""
+
+
+Patterns = tuple[re.Pattern[str], re.Pattern[str]]
+"""Of names that readers see, and of hidden ones."""
+
+
+def counted_names(prefix: str, suffix: str) -> Patterns:
+    """Patterns of the names of parts that subtasks count, for :class:`RestoredCounters`."""
+    name = rf"{re.escape(prefix)}-(?P<subtask>\d+)-(?P<counter>\d+){re.escape(suffix)}"
+    return (
+        re.compile(name),
+        re.compile(rf"\.(?P<target>{name})\.(?P<kind>inprogress|setaside)\.(?P<opened_in>[0-9a-f-]+)"),
+    )
+
+
 class RestoredCounters:
     """The counters of all subtasks in a checkpoint."""
 
@@ -62,52 +93,59 @@ class RestoredCounters:
             self._lagging.update(((subtask, bucket), lower) for pairs in lagging for bucket, lower in pairs)
         self._greatest = max(self.by_subtask.values(), default=0)
 
-    def opened_behind(self, subtask: int, bucket_id: str, counter: int) -> bool:
-        """Whether this part was opened behind the checkpoint."""
-        first = self._lagging.get((subtask, bucket_id))
-        return counter >= (self.by_subtask.get(subtask, self._greatest) if first is None else first)
+    @property
+    def is_empty(self) -> bool:
+        """See :class:`RestoredNames`."""
+        return not self.by_subtask
+
+    def owner(self, match: re.Match[str]) -> int:
+        """See :class:`RestoredNames`."""
+        return int(match["subtask"])
+
+    def opened_behind(self, match: re.Match[str], bucket_id: str) -> bool:
+        """See :class:`RestoredNames`."""
+        subtask = int(match["subtask"])
+        first = self._lagging.get((subtask, bucket_id), self.by_subtask.get(subtask, self._greatest))
+        return int(match["counter"]) >= first
 
 
 class DirectoryReconciliation:
-    """Brings the directory of one subtask back to what a checkpoint covers."""
+    """Brings the directory of one subtask back to what a checkpoint covers: the one that ``restored`` is of, whose
+    names have these ``patterns``."""
 
     def __init__(
-        self,
-        writer: RecoverableWriter,
-        prefix: str,
-        suffix: str,
-        subtask: int,
-        parallelism: int,
-        attempt: tuple[int, int],
+        self, writer: RecoverableWriter, context: OperatorContext, restored: RestoredNames, patterns: Patterns
     ) -> None:
-        """``attempt``: incarnation and attempt that restores now."""
         self._writer = writer
-        self._subtask = subtask
-        self._parallelism = parallelism
-        self._attempt = attempt
-        self._visible = re.compile(rf"{re.escape(prefix)}-(\d+)-(\d+){re.escape(suffix)}")
-        self._hidden = re.compile(rf"\.({self._visible.pattern})\.(inprogress|setaside)\.([0-9a-f-]+)")
-        self.open_parts = OpenPartFence(writer, attempt)
+        self._context = context
+        self._attempt = context.incarnation, context.attempt
+        self._restored = restored
+        self._visible, self._hidden = patterns
+        self.open_parts = OpenPartFence(writer, self._attempt)
 
-    def clean_up(self, counters: RestoredCounters) -> None:
+    def clean_up(self) -> None:
         """Delete and hide what was opened behind the checkpoint. Raises ``StorageError`` when the directory holds the
         output of another run."""
         for relative in self._writer.files():
             bucket_id, name = posixpath.split(relative)
             if match := self._visible.fullmatch(name):
-                if self._opened_behind(bucket_id, match[1], match[2], counters):
-                    if not counters.by_subtask:
-                        # Or to this job, whose only checkpoints cannot be read. No restart changes either.
-                        raise OutputAheadError(str(name_taken(self._writer.path(relative))))
+                if self._restored.is_empty and self._is_mine(match):
+                    # Or to this job, whose only checkpoints cannot be read. No restart changes either.
+                    raise OutputAheadError(str(name_taken(self._writer.path(relative))))
+                if self._is_behind(match, bucket_id):
                     self.open_parts.hide(relative)
             elif match := self._hidden.fullmatch(name):
-                opened_in = attempt_of(match[5])
-                earlier = opened_in is not None and opened_in < self._attempt
-                if earlier and self._opened_behind(bucket_id, match[2], match[3], counters):
+                if self._is_behind(match, bucket_id):
                     self._writer.delete(relative)
-                elif match[4] == "setaside":
-                    self.open_parts.keep(relative, posixpath.join(bucket_id, match[1]))
+                elif match.groupdict().get("kind") == "setaside":
+                    self.open_parts.keep(relative, posixpath.join(bucket_id, match["target"]))
 
-    def _opened_behind(self, bucket_id: str, subtask: str, counter: str, counters: RestoredCounters) -> bool:
-        mine = int(subtask) % self._parallelism == self._subtask
-        return mine and counters.opened_behind(int(subtask), bucket_id, int(counter))
+    def _is_mine(self, match: re.Match[str]) -> bool:
+        return self._restored.owner(match) % self._context.parallelism == self._context.subtask
+
+    def _is_behind(self, match: re.Match[str], bucket_id: str) -> bool:
+        if name := match.groupdict().get("opened_in"):
+            opened_in = attempt_of(name)
+            if opened_in is None or opened_in >= self._attempt:
+                return False
+        return self._is_mine(match) and self._restored.opened_behind(match, bucket_id)
