@@ -73,9 +73,7 @@ def check_fields(given: Mapping[str, Any], known: Collection[str], where: str) -
         raise MalformedVector(f"{where} has unknown fields: {', '.join(unknown)}")
 
 
-def steps_with_expectations(
-    steps: Sequence[Vector], per_step: Sequence[Vector]
-) -> list[tuple[int, Vector, Vector]]:
+def steps_with_expectations(steps: Sequence[Vector], per_step: Sequence[Vector]) -> list[tuple[int, Vector, Vector]]:
     """Position, operation and expectation of each step; there are as many of one as of the other."""
     if len(steps) != len(per_step):
         raise MalformedVector(f"{len(steps)} operations have {len(per_step)} expectations")

@@ -57,9 +57,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("backend", ["lsm", pytest.param("changelog:lsm", marks=pytest.mark.slow)])
-def test_resume_goes_back_and_then_refuses(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_goes_back_and_then_refuses(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared file of the newest checkpoint is damaged: a warning names it, and the rows are right. A file of each is
     damaged: exit code 16, each is named, and no file is deleted or changed."""
     monkeypatch.chdir(tmp_path)

@@ -49,9 +49,7 @@ def test_killed_five_times_in_a_row(tmp_path: Path, undisturbed: tuple[float, di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_at_a_random_instant(
-    seed: int, tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]
-) -> None:
+def test_killed_at_a_random_instant(seed: int, tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]) -> None:
     """Killed somewhere in its run, and once more while it resumes, the job is none the wiser."""
     kill_and_resume(seed, tmp_path, undisturbed)
 
@@ -81,9 +79,7 @@ def kill_and_resume(seed: int, directory: Path, undisturbed: tuple[float, dict[s
     assert run.leftovers() == []
 
 
-def test_a_finished_run_resumed_adds_nothing(
-    tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]
-) -> None:
+def test_a_finished_run_resumed_adds_nothing(tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]) -> None:
     """A resume after the end finds everything done."""
     del undisturbed
     run = KilledRun(tmp_path, 2_000)

@@ -25,8 +25,7 @@ def test_a_slip_of_the_hand_is_recognised(typed: str, known: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "known"),
-    [("visits.py", "sig.py"), ("maps.py", "cups.py"), ("count", "out"), ("cat", "map"), ("a", "bc")],
+    ("typed", "known"), [("visits.py", "sig.py"), ("maps.py", "cups.py"), ("count", "out"), ("cat", "map"), ("a", "bc")]
 )
 def test_another_word_is_not_suggested(typed: str, known: str) -> None:
     """A shared ending or a few shared letters make no likeness."""

@@ -265,12 +265,7 @@ def test_the_whole_proof(
     modes = ("aligned", "at-least-once")
 
     answer = prove(
-        modes,
-        seed="7",
-        kill="count[0]@70ms",
-        interval="20ms",
-        data=str(tmp_path / "data"),
-        out=tmp_path / "out",
+        modes, seed="7", kill="count[0]@70ms", interval="20ms", data=str(tmp_path / "data"), out=tmp_path / "out"
     )
 
     printed = capsys.readouterr().out

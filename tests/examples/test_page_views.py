@@ -33,11 +33,7 @@ def test_acking_costs_per_record_and_barriers_per_checkpoint(files: MemoryFileSy
     acking = page_views.run("acking", files).messages
     aligned = page_views.run("aligned", files).messages
 
-    assert acking.by_kind == {
-        "init": page_views.VIEWS,
-        "ack": 3 * page_views.VIEWS,
-        "reply": page_views.VIEWS,
-    }
+    assert acking.by_kind == {"init": page_views.VIEWS, "ack": 3 * page_views.VIEWS, "reply": page_views.VIEWS}
     assert aligned.control < page_views.VIEWS / 5
 
 

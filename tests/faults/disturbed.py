@@ -27,9 +27,7 @@ RECORDS, KEYS = 24, 5
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 MODES = ("aligned", "unaligned", pytest.param("aligned-timeout", marks=pytest.mark.slow))
 """The same, for tests of many runs."""
-EXPECTED = Counter(
-    (key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS)))
-)
+EXPECTED = Counter((key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS))))
 VIRTUAL_BOUND_NS = 200_000_000
 """Within it every run of the small job has ended, whatever has struck: some 250 times what it takes undisturbed."""
 

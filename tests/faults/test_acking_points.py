@@ -114,9 +114,7 @@ def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer
     heartbeat_ns, settings = 10_000, {"acking.max_pending": 1, "checkpoint_interval": "1s"}
     calm = ran(**settings)[1].visits
     last = calm["source.emit", AFTER, "numbers[0]"]
-    pause = Fault(
-        "pause", "numbers[0]", point="source.emit", phase=AFTER, number=last, for_ns=heartbeat_ns + longer_ns
-    )
+    pause = Fault("pause", "numbers[0]", point="source.emit", phase=AFTER, number=last, for_ns=heartbeat_ns + longer_ns)
     finished = check(pause, heartbeat_timeout_ns=heartbeat_ns, **settings)
     assert finished.result.attempts == 2
     acking = finished.result.acking

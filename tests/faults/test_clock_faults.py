@@ -119,9 +119,7 @@ def test_a_source_that_waits_for_its_input_waits_as_long_as_ever(text: str) -> N
         job = Job("paused")
         job.source(CollectionSource([1, Pause(5), 2]), name="numbers").collect(results)
         disturbance = Disturbance(faults, FaultMix(), choices)
-        execution = Execution(
-            job.plan(), config(checkpoint_interval=None), choices=choices, interference=disturbance
-        )
+        execution = Execution(job.plan(), config(checkpoint_interval=None), choices=choices, interference=disturbance)
         disturbance.install(execution)
         result = execution.run().raise_on_failure()
         ends.append(result.ended_ns)
@@ -205,9 +203,7 @@ def windows(*faults: str) -> tuple[Counter[Any], list[int], ExecutionResult]:
     sums.reduce(lambda a, b: a + b, name="sums").collect(results, name="out", chain=False)
     choices = ChoiceRecorder()
     disturbance = Disturbance([parse_fault(one) for one in faults], FaultMix(), choices)
-    execution = Execution(
-        job.plan(), config(), choices=choices, interference=disturbance, instruments=[trace.append]
-    )
+    execution = Execution(job.plan(), config(), choices=choices, interference=disturbance, instruments=[trace.append])
     disturbance.install(execution)
     result = execution.run().raise_on_failure()
     last = job.plan().channels[-1].index

@@ -38,8 +38,7 @@ def counted(seen: Visits, point: str, phase: str, victim: str) -> int:
     return sum(
         count
         for (where, when, actor), count in seen.items()
-        if (where, when) == (point, phase)
-        and (victim in (actor, JOB_MANAGER, PROCESS) or (victim == worker_of(actor)))
+        if (where, when) == (point, phase) and (victim in (actor, JOB_MANAGER, PROCESS) or (victim == worker_of(actor)))
     )
 
 

@@ -97,10 +97,7 @@ def test_a_file_sink_takes_back_what_the_older_checkpoint_does_not_cover() -> No
         execution = Execution(
             job.plan(),
             RunConfig(
-                batch_size=4,
-                checkpoint_interval=CheckpointInterval(records=10),
-                retained=9,
-                restart=NoRestart(),
+                batch_size=4, checkpoint_interval=CheckpointInterval(records=10), retained=9, restart=NoRestart()
             ),
             storage=CheckpointStorage(files, "/checkpoints", "rows"),
             file_system=files,

@@ -27,11 +27,7 @@ from engine.graph.partitioner import (
 from operators.columns import ColumnSource
 from state_backends.base import BOOL, INT, LONG, STRING, KeyType
 
-FIELDS = {
-    "n": st.integers(-(2**31), 2**31 - 1),
-    "s": st.text("aé\U0001f600", max_size=3),
-    "b": st.booleans(),
-}
+FIELDS = {"n": st.integers(-(2**31), 2**31 - 1), "s": st.text("aé\U0001f600", max_size=3), "b": st.booleans()}
 
 
 def router(partitioner: Partitioner, channels: int) -> Router:

@@ -463,13 +463,7 @@ def test_key_is_not_lost_silently(change: Callable[[Stream], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda s: s.union(s),
-        lambda s: s.rebalance(),
-        lambda s: s.side_output("a"),
-        lambda s: s.key_by(identity),
-    ],
+    "make", [lambda s: s.union(s), lambda s: s.rebalance(), lambda s: s.side_output("a"), lambda s: s.key_by(identity)]
 )
 @pytest.mark.parametrize("use", [lambda s: s.side_output("b"), lambda s: s.start_new_chain()])
 def test_only_an_operator_has_side_outputs(make: Callable[[Stream], Stream], use: Callable[[Stream], Any]) -> None:

@@ -84,7 +84,5 @@ def commits_skipped_below_the_newest() -> Iterator[None]:
     def reusing(storage: CheckpointStorage) -> int:
         return max(storage.list_checkpoints(), default=0) + 1
 
-    with together(
-        replaced(CollectedResults, commit=skipping), replaced(CheckpointStorage, next_checkpoint_id=reusing)
-    ):
+    with together(replaced(CollectedResults, commit=skipping), replaced(CheckpointStorage, next_checkpoint_id=reusing)):
         yield

@@ -24,9 +24,7 @@ def zombie_not_fenced() -> Iterator[None]:
     log: Any = MemoryTransactionLog
     append = log.append
 
-    def unfenced(
-        self: Any, producer: Any, topic: str, partition: int, values: Any, sequence: int, now_ns: int
-    ) -> None:
+    def unfenced(self: Any, producer: Any, topic: str, partition: int, values: Any, sequence: int, now_ns: int) -> None:
         name = None if producer is None else self._names[producer.transactional_id]
         if name is None or producer.epoch == name.epoch:
             append(self, producer, topic, partition, values, sequence, now_ns)

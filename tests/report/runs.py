@@ -55,9 +55,7 @@ def make_run(*, kill: bool = False, fail: bool = False, mode: str = "aligned", p
     if kill:
         execution.kill("sum", 22_000)
     result = execution.run()
-    facts = RunFacts(
-        weir_version="0", python_version="3", trace_events=digest.events, trace_digest=digest.hexdigest()
-    )
+    facts = RunFacts(weir_version="0", python_version="3", trace_events=digest.events, trace_digest=digest.hexdigest())
     verdict = judge_run(result, oracle, config.protocol)
     report = build_report(result, job.plan(), config, oracle, verdict, facts)
     return Run(execution, result, oracle, report)

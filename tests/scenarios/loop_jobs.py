@@ -160,17 +160,11 @@ class LoopRun:
     oracle: CutOracle = field(default_factory=CutOracle)
 
     def prepared(
-        self,
-        config: RunConfig,
-        kills: Iterable[Kill] = (),
-        instruments: Iterable[Instrument] = (),
-        **surroundings: Any,
+        self, config: RunConfig, kills: Iterable[Kill] = (), instruments: Iterable[Instrument] = (), **surroundings: Any
     ) -> Execution:
         """A run of the job that has not begun."""
         killer = _Killer(kills)
-        execution = Execution(
-            self.job.plan(), config, instruments=[self.oracle, killer, *instruments], **surroundings
-        )
+        execution = Execution(self.job.plan(), config, instruments=[self.oracle, killer, *instruments], **surroundings)
         killer.execution = execution
         return execution
 

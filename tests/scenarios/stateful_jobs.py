@@ -29,9 +29,7 @@ from state_backends.snapshots import CheckpointStorage
 
 RECORDS, KEYS = 120, 5
 CHECKPOINTS, JOB = "/checkpoints", "stateful"
-COST = CostModel(
-    source_record_ns=50_000, record_ns=20_000, storage_latency_ns=4_000, storage_bytes_per_s=40_000_000
-)
+COST = CostModel(source_record_ns=50_000, record_ns=20_000, storage_latency_ns=4_000, storage_bytes_per_s=40_000_000)
 PADDING = "p" * 40
 """So that some state is larger than what a small store holds in memory."""
 
@@ -92,9 +90,7 @@ def _whole(key: Any, window: Any, values: Iterable[int]) -> list[Any]:
 
 
 FORMS = [
-    (name, snapshot)
-    for name in ("heap", "lsm", "changelog", "changelog:lsm")
-    for snapshot in ("full", "incremental")
+    (name, snapshot) for name in ("heap", "lsm", "changelog", "changelog:lsm") for snapshot in ("full", "incremental")
 ]
 """Every state backend of our own with every kind of checkpoint."""
 
@@ -148,9 +144,7 @@ class Ran:
         self.files = MemoryFileSystem() if files is None else files
         self.results = CollectedResults() if results is None else results
         self.oracle = CutOracle()
-        self.storage = CheckpointStorage(
-            self.files, directory, JOB, inline_threshold_bytes=config.inline_state_bytes
-        )
+        self.storage = CheckpointStorage(self.files, directory, JOB, inline_threshold_bytes=config.inline_state_bytes)
         self.execution = Execution(
             stateful(self.results, parallelism=parallelism, records=records).plan(),
             config,

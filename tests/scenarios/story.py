@@ -93,9 +93,7 @@ class Story:
 
     # -- the job ------------------------------------------------------------------------------------------------
 
-    def source(
-        self, name: str, *story: Any, delay_ms: int = 0, watermarks: WatermarkStrategy | None = None
-    ) -> Stream:
+    def source(self, name: str, *story: Any, delay_ms: int = 0, watermarks: WatermarkStrategy | None = None) -> Stream:
         """A source that reads ``story``; its records take ``delay_ms`` to the next task."""
         items: list[Any] = []
         clock_ms = 0

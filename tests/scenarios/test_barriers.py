@@ -115,11 +115,7 @@ class Tag(Operator):
 
 @pytest.mark.parametrize(
     ("spread", "gets"),
-    [
-        ("broadcast", ["xyz", "xyz", "xyz"]),
-        ("rebalance", ["x", "y", "z"]),
-        ("global", ["xyz", "", ""]),
-    ],
+    [("broadcast", ["xyz", "xyz", "xyz"]), ("rebalance", ["x", "y", "z"]), ("global", ["xyz", "", ""])],
 )
 def test_barriers_go_to_every_subtask(spread: str, gets: list[str]) -> None:
     """Whoever gets the records, every receiver gets the barrier: the checkpoint completes and is consistent."""

@@ -115,9 +115,7 @@ def measured_alignment_ns(delays: list[int]) -> int:
     return next(one.metrics.alignment_ns for one in row.subtasks if one.task == (1, 0))
 
 
-@pytest.mark.parametrize(
-    ("inputs", "samples"), [(10, 60), (100, 25), pytest.param(1_000, 12, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("inputs", "samples"), [(10, 60), (100, 25), pytest.param(1_000, 12, marks=pytest.mark.slow)])
 def test_alignment_lasts_from_the_first_barrier_to_the_last(inputs: int, samples: int) -> None:
     """Of p links with independent exponential delays of mean d: longest less shortest, d * H(p - 1) on average."""
     measured = []

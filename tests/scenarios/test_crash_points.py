@@ -53,9 +53,7 @@ VICTIMS = (
     pytest.param("fast[0]", marks=pytest.mark.slow),
     pytest.param("out[0]", marks=pytest.mark.slow),
 )
-EXPECTED = Counter(
-    (key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS)))
-)
+EXPECTED = Counter((key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS))))
 
 
 def counting(results: CollectedResults) -> Job:

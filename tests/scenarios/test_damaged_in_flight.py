@@ -189,9 +189,7 @@ def test_records_between_subtasks_that_an_edge_did_not_have_are_refused(far: str
     """Metadata and file agree, and the edge was narrower: the job goes back."""
     older, newer, _ = newest()
     inputs = [one.input_channels for operator in newest()[2].operators for one in operator.subtasks.values()]
-    at, (path, handle) = next(
-        (at, one) for at, one in enumerate(pieces()) if (one[1] in inputs) == (far == "sender")
-    )
+    at, (path, handle) = next((at, one) for at, one in enumerate(pieces()) if (one[1] in inputs) == (far == "sender"))
     data = left()[path]
     (kind, tag, header), *others = frames_of(data)
     plain = msgpack.unpackb(header, strict_map_key=False)

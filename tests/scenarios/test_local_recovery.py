@@ -164,12 +164,7 @@ def test_after_rescaling_state_comes_from_checkpoint_storage(form: tuple[str, st
     """Copies of other key groups are not used, and are gone by the end."""
     files, results = crashed(form)
     ran = Ran(
-        settings(*form, local_recovery=True),
-        files=files,
-        results=results,
-        restore=True,
-        incarnation=2,
-        parallelism=3,
+        settings(*form, local_recovery=True), files=files, results=results, restore=True, incarnation=2, parallelism=3
     )
     result = ran.run()
 
@@ -182,11 +177,7 @@ def test_after_rescaling_state_comes_from_checkpoint_storage(form: tuple[str, st
 def test_a_savepoint_has_no_copies() -> None:
     """Between two checkpoints, a savepoint leaves nothing beside the tasks, and a job started from it fetches."""
     files = FaultInjectingFileSystem(MemoryFileSystem())
-    ran = Ran(
-        settings(local_recovery=True, checkpoint_interval=None),
-        files=files,
-        savepoints=[(3_000_000, {})],
-    )
+    ran = Ran(settings(local_recovery=True, checkpoint_interval=None), files=files, savepoints=[(3_000_000, {})])
     ran.run()
 
     savepoints = [call for call in files.calls if call.operation == "open_write" and "/savepoints/" in call.path]

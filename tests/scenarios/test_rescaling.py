@@ -51,9 +51,7 @@ def continued_runs(draw: st.DrawFn, mode: str) -> Continued:
         snapshot=snapshot,
     )
     other = draw(st.sampled_from(EXACTLY_ONCE))
-    after = runs(
-        other, draw(rescaled(graph)), most_kills=1, checkpoints_after_tasks_finish=finish, state_backend=later
-    )
+    after = runs(other, draw(rescaled(graph)), most_kills=1, checkpoints_after_tasks_finish=finish, state_backend=later)
     return Continued(draw(before), draw(after), draw(st.integers(0, 20)), draw(st.sampled_from(list(RestoreMode))))
 
 

@@ -60,13 +60,7 @@ def test_sessions_by_timer_survive_a_restart(with_kill: bool) -> None:
     told = story.tell()
 
     assert told.attempts() == ([None, 1] if with_kill else [None])
-    assert sorted(told.committed) == [
-        ("a", 17, 2),
-        ("a", 40, 1),
-        ("b", 13, 1),
-        ("b", 41, 1),
-        ("c", 35, 1),
-    ]
+    assert sorted(told.committed) == [("a", 17, 2), ("a", 40, 1), ("b", 13, 1), ("b", 41, 1), ("c", 35, 1)]
 
 
 @pytest.mark.parametrize("kill_at_ms", [1.25, 2.5, 3.75, 5.0, 6.25])

@@ -88,9 +88,7 @@ def test_regions_fail_over_alone(name: str, snapshot: str) -> None:
 @pytest.mark.parametrize(("name", "snapshot"), FORMS)
 def test_checkpoints_overlap_and_expire(name: str, snapshot: str, retained: int) -> None:
     """Up to three at once, each with so little time that many expire: uploads of those are cleared away."""
-    config = settings(
-        name, snapshot, max_concurrent=3, retained=retained, checkpoint_timeout_ns=900_000, batch_size=3
-    )
+    config = settings(name, snapshot, max_concurrent=3, retained=retained, checkpoint_timeout_ns=900_000, batch_size=3)
     ran, _ = watched(config, kills=[("everything[0]", 4_000_000)])
 
     assert ran.committed == expected()

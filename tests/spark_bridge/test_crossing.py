@@ -146,10 +146,7 @@ def test_an_instant_is_kept_in_any_zone(spark: Any) -> None:
 )
 def test_a_row_that_does_not_fit_is_named(spark: Any, rows: Any, row: int, problem: str) -> None:
     """The error names the row, the column, the value, its type and the type that was expected."""
-    with (
-        pytest.raises(RowMisfitError, match=problem) as caught,
-        rows_on_spark(rows, "a int not null, b string"),
-    ):
+    with pytest.raises(RowMisfitError, match=problem) as caught, rows_on_spark(rows, "a int not null, b string"):
         pass
 
     assert caught.value.row == row

@@ -72,9 +72,7 @@ scalars = st.sampled_from(sorted(SCALARS)).map(lambda ddl: (ddl, *SCALARS[ddl]))
 types: st.SearchStrategy[Typed] = st.recursive(
     scalars,
     lambda inner: (
-        inner.map(_array_of)
-        | st.builds(_struct_of, inner, inner)
-        | st.builds(_map_of, st.sampled_from(KEYS), inner)
+        inner.map(_array_of) | st.builds(_struct_of, inner, inner) | st.builds(_map_of, st.sampled_from(KEYS), inner)
     ),
     max_leaves=3,
 )

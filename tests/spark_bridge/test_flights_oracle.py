@@ -200,10 +200,7 @@ def test_report_does_not_depend_on_order_or_partitions(
 ) -> None:
     """Rows in another order, in other partitions, across the other way: the same bytes."""
     turned = run_batch(
-        lambda frame: route_report(frame.repartition(5)),
-        months[2][::-1],
-        FLIGHT_SCHEMA,
-        parquet_threshold_rows=10**9,
+        lambda frame: route_report(frame.repartition(5)), months[2][::-1], FLIGHT_SCHEMA, parquet_threshold_rows=10**9
     )
 
     assert repr(turned) == repr(february)

@@ -36,11 +36,9 @@ def test_snapshot_comes_before_the_resume() -> None:
     handler = AlignedBarrierHandler(2)
 
     assert (BlockChannel(1),) == handler.on_barrier(1, barrier(1), 0)
-    assert (
-        BlockChannel(0),
-        TriggerSnapshot(barrier(1), NONE),
-        ResumeChannels((0, 1)),
-    ) == handler.on_barrier(0, barrier(1), 0)
+    assert (BlockChannel(0), TriggerSnapshot(barrier(1), NONE), ResumeChannels((0, 1))) == handler.on_barrier(
+        0, barrier(1), 0
+    )
     assert handler.blocked_channels == ()
 
 
@@ -58,11 +56,7 @@ def test_newer_barrier_subsumes() -> None:
     handler = AlignedBarrierHandler(2)
     handler.on_barrier(0, barrier(1), 0)
 
-    assert (
-        ResumeChannels((0,)),
-        AbortCheckpoint(1, SUBSUMED),
-        BlockChannel(1),
-    ) == handler.on_barrier(1, barrier(2), 0)
+    assert (ResumeChannels((0,)), AbortCheckpoint(1, SUBSUMED), BlockChannel(1)) == handler.on_barrier(1, barrier(2), 0)
     assert handler.pending_checkpoint_ids == (2,)
 
 

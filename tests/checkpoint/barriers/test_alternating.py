@@ -79,11 +79,9 @@ def test_in_time_it_is_an_aligned_checkpoint() -> None:
 
 def test_one_channel_arms_no_timer() -> None:
     """A checkpoint that is complete with its first barrier has nothing to wait for."""
-    assert (
-        BlockChannel(0),
-        TriggerSnapshot(timed(1), NONE),
-        ResumeChannels((0,)),
-    ) == handler_of(1).on_barrier(0, timed(1), 0)
+    assert (BlockChannel(0), TriggerSnapshot(timed(1), NONE), ResumeChannels((0,))) == handler_of(1).on_barrier(
+        0, timed(1), 0
+    )
 
 
 @pytest.mark.parametrize(("now_ns", "at_ns"), [(3, 12), (12, 12), (50, 50)])
@@ -188,11 +186,7 @@ def test_with_a_barrier_taken_the_timeout_itself_triggers() -> None:
     handler.on_barrier(0, timed(1), 0)
     handler.on_announcement(1, timed(1), 0)
 
-    assert (
-        PromoteBarrier(1),
-        StartCapture(1),
-        TriggerSnapshot(unaligned(1), NONE),
-    ) == handler.on_timeout(1, TIMEOUT)
+    assert (PromoteBarrier(1), StartCapture(1), TriggerSnapshot(unaligned(1), NONE)) == handler.on_timeout(1, TIMEOUT)
     assert handler.blocked_channels == (0,)
 
 
@@ -230,11 +224,9 @@ def test_an_unaligned_barrier_is_a_timeout() -> None:
     handler.on_announcement(0, timed(1), 0)
     handler.on_announcement(1, timed(1), 0)
 
-    assert (
-        PromoteBarrier(0),
-        StartCapture(1),
-        TriggerSnapshot(unaligned(1), NONE),
-    ) == handler.on_barrier(1, unaligned(1), 0)
+    assert (PromoteBarrier(0), StartCapture(1), TriggerSnapshot(unaligned(1), NONE)) == handler.on_barrier(
+        1, unaligned(1), 0
+    )
 
 
 def test_an_unaligned_barrier_may_complete_what_it_switches() -> None:
@@ -299,10 +291,9 @@ def test_the_last_end_completes_aligned_even_when_late() -> None:
     handler = handler_of(2)
     handler.on_barrier(0, timed(1), 0)
 
-    assert (
-        TriggerSnapshot(timed(1), AlignmentMetrics(0, 400)),
-        ResumeChannels((0,)),
-    ) == handler.on_end_of_partition(1, 400)
+    assert (TriggerSnapshot(timed(1), AlignmentMetrics(0, 400)), ResumeChannels((0,))) == handler.on_end_of_partition(
+        1, 400
+    )
 
 
 def test_an_end_before_any_barrier_is_only_counted() -> None:

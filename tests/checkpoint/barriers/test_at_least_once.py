@@ -70,9 +70,7 @@ def test_cancel_reports_each_older_one_once() -> None:
         tracker.on_barrier(0, barrier(checkpoint_id), 0)
     tracker.on_cancel(1, cancel(1), 0)
 
-    assert (AbortCheckpoint(2, CANCELLED), AbortCheckpoint(3, CANCELLED)) == tracker.on_cancel(
-        1, cancel(3), 0
-    )
+    assert (AbortCheckpoint(2, CANCELLED), AbortCheckpoint(3, CANCELLED)) == tracker.on_cancel(1, cancel(3), 0)
     assert tracker.on_cancel(2, cancel(3), 0) == ()
     assert tracker.pending_checkpoint_ids == ()
 
@@ -121,9 +119,7 @@ def test_only_the_newest_is_measured() -> None:
 
     assert (TriggerSnapshot(barrier(1, 0), NONE),) == tracker.on_barrier(1, barrier(1, 0), 30)
     assert tracker.alignment_ns(35) == 15
-    assert (TriggerSnapshot(barrier(2, 0), AlignmentMetrics(20, 20, 3)),) == tracker.on_barrier(
-        1, barrier(2, 0), 40
-    )
+    assert (TriggerSnapshot(barrier(2, 0), AlignmentMetrics(20, 20, 3)),) == tracker.on_barrier(1, barrier(2, 0), 40)
 
 
 def test_cancel_of_an_older_one_leaves_the_clock_running() -> None:

@@ -94,11 +94,9 @@ def test_an_abort_stops_the_capture_then_resumes_then_tells() -> None:
     handler.on_barrier(0, barrier(1), 0)
     handler.on_barrier(1, aligned(1), 0)
 
-    assert (
-        StopCapture(1, failed=True),
-        ResumeChannels((1,)),
-        AbortCheckpoint(1, CANCELLED),
-    ) == handler.on_cancel(2, cancel(1), 0)
+    assert (StopCapture(1, failed=True), ResumeChannels((1,)), AbortCheckpoint(1, CANCELLED)) == handler.on_cancel(
+        2, cancel(1), 0
+    )
     assert handler.on_cancel(1, cancel(1), 0) == ()
 
 
@@ -162,11 +160,9 @@ def test_an_announced_barrier_is_promoted_at_once() -> None:
     handler = handler_of(2)
     handler.on_barrier(1, barrier(1), 0)
 
-    assert (
-        StopCapture(1, failed=True),
-        AbortCheckpoint(1, SUBSUMED),
-        PromoteBarrier(0),
-    ) == handler.on_announcement(0, barrier(2), 0)
+    assert (StopCapture(1, failed=True), AbortCheckpoint(1, SUBSUMED), PromoteBarrier(0)) == handler.on_announcement(
+        0, barrier(2), 0
+    )
     assert handler.pending_checkpoint_ids == (2,)
     assert handler.on_announcement(1, barrier(1), 0) == ()
 
@@ -183,17 +179,10 @@ def test_aligned_barriers_are_late_comers() -> None:
     """A barrier in aligned form triggers unaligned like any other; its channel waits until the end."""
     handler = handler_of(2)
 
-    assert (
-        BlockChannel(0),
-        StartCapture(1),
-        TriggerSnapshot(barrier(1), NONE),
-    ) == handler.on_barrier(0, aligned(1), 0)
-    assert (
-        BlockChannel(1),
-        StopCapture(1),
-        AlignmentFinished(1, NONE),
-        ResumeChannels((0, 1)),
-    ) == handler.on_barrier(1, aligned(1), 0)
+    assert (BlockChannel(0), StartCapture(1), TriggerSnapshot(barrier(1), NONE)) == handler.on_barrier(0, aligned(1), 0)
+    assert (BlockChannel(1), StopCapture(1), AlignmentFinished(1, NONE), ResumeChannels((0, 1))) == handler.on_barrier(
+        1, aligned(1), 0
+    )
 
 
 def test_a_refused_capture_aborts_and_still_resumes() -> None:
@@ -203,11 +192,7 @@ def test_a_refused_capture_aborts_and_still_resumes() -> None:
     capture.channels[0].barrier_arrived(9)
 
     assert handler.on_announcement(1, barrier(8), 0) == (PromoteBarrier(1),)
-    assert (
-        BlockChannel(1),
-        ResumeChannels((1,)),
-        AbortCheckpoint(8, SUBSUMED),
-    ) == handler.on_barrier(1, aligned(8), 0)
+    assert (BlockChannel(1), ResumeChannels((1,)), AbortCheckpoint(8, SUBSUMED)) == handler.on_barrier(1, aligned(8), 0)
     assert handler.pending_checkpoint_ids == ()
     assert StartCapture(9) in handler.on_barrier(0, barrier(9), 0)
 
@@ -227,32 +212,18 @@ def test_a_chained_source_is_silent_from_the_trigger_to_the_end() -> None:
     """A snapshot triggered by a channel blocks the source; its own trigger ends the checkpoint and frees it."""
     handler = handler_of(2, source_channels=(1,))
 
-    assert (
-        BlockChannel(1),
-        StartCapture(1),
-        TriggerSnapshot(barrier(1), NONE),
-    ) == handler.on_barrier(0, barrier(1), 0)
-    assert (
-        StopCapture(1),
-        AlignmentFinished(1, NONE),
-        ResumeChannels((1,)),
-    ) == handler.on_barrier(1, barrier(1), 0)
+    assert (BlockChannel(1), StartCapture(1), TriggerSnapshot(barrier(1), NONE)) == handler.on_barrier(0, barrier(1), 0)
+    assert (StopCapture(1), AlignmentFinished(1, NONE), ResumeChannels((1,))) == handler.on_barrier(1, barrier(1), 0)
 
 
 def test_a_chained_source_is_blocked_by_its_own_trigger_too() -> None:
     """When the coordinator's trigger comes first, the source waits for the channels, and an abort frees it."""
     handler = handler_of(2, source_channels=(1,))
 
-    assert (
-        BlockChannel(1),
-        StartCapture(1),
-        TriggerSnapshot(barrier(1), NONE),
-    ) == handler.on_barrier(1, barrier(1), 0)
-    assert (
-        StopCapture(1, failed=True),
-        ResumeChannels((1,)),
-        AbortCheckpoint(1, CANCELLED),
-    ) == handler.on_cancel(0, cancel(1), 0)
+    assert (BlockChannel(1), StartCapture(1), TriggerSnapshot(barrier(1), NONE)) == handler.on_barrier(1, barrier(1), 0)
+    assert (StopCapture(1, failed=True), ResumeChannels((1,)), AbortCheckpoint(1, CANCELLED)) == handler.on_cancel(
+        0, cancel(1), 0
+    )
 
 
 def test_an_aligned_trigger_finds_its_source_blocked() -> None:

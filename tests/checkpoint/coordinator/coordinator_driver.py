@@ -247,9 +247,7 @@ def trigger(driver: CoordinatorDriver, label: str | None = None) -> None:
     driver.tell(driver.coordinator.trigger_manual(label, driver.now_ns))
 
 
-def ack(
-    driver: CoordinatorDriver, checkpoint_id: int, *tasks: TaskId, state: object = None, attempt: int = 1
-) -> None:
+def ack(driver: CoordinatorDriver, checkpoint_id: int, *tasks: TaskId, state: object = None, attempt: int = 1) -> None:
     for task in tasks or (SOURCE, SINK):
         message = Acknowledge(checkpoint_id, attempt, task, state)
         driver.tell(driver.coordinator.on_acknowledge(message, driver.now_ns))

@@ -305,8 +305,7 @@ def test_the_summary_covers_completed_checkpoints_only() -> None:
 # --- any sequence of events, against the naive computation ---
 
 METRICS = st.builds(
-    SubtaskCheckpointMetrics,
-    **{name: st.integers(0, 1000) for name in SUBTASK_COLUMNS if name != "end_to_end_ns"},
+    SubtaskCheckpointMetrics, **{name: st.integers(0, 1000) for name in SUBTASK_COLUMNS if name != "end_to_end_ns"}
 )
 EVENTS = st.lists(
     st.tuples(

@@ -99,9 +99,7 @@ class World:
         self._start_attempt(None)
 
     def _new_coordinator(self) -> CheckpointCoordinator:
-        settings_ = CoordinatorConfig(
-            timeout_ns=TIMEOUT_NS, max_concurrent=2, num_retained=2, tolerable_failures=None
-        )
+        settings_ = CoordinatorConfig(timeout_ns=TIMEOUT_NS, max_concurrent=2, num_retained=2, tolerable_failures=None)
         return CheckpointCoordinator(GRAPH, settings_)
 
     # --- instructions ---------------------------------------------------------------------------------------------
@@ -237,9 +235,7 @@ class World:
             for state in self.durable[restored_id].shared:
                 owner = SOURCE if state.key.startswith("source") else SINK
                 base[owner] = (*base[owner], state.key)
-        self.tasks = [
-            Task(task, self.attempt, TaskCheckpointProtocol(restored_id), base[task]) for task in TASKS
-        ]
+        self.tasks = [Task(task, self.attempt, TaskCheckpointProtocol(restored_id), base[task]) for task in TASKS]
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 

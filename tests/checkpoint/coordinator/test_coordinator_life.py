@@ -206,8 +206,7 @@ def test_shutdown_fails_later_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["interval_ns", "timeout_ns", "min_pause_ns", "max_concurrent", "num_retained", "tolerable_failures"],
+    "name", ["interval_ns", "timeout_ns", "min_pause_ns", "max_concurrent", "num_retained", "tolerable_failures"]
 )
 def test_senseless_settings_are_refused_by_name(name: str) -> None:
     """A setting below its least value is an error that names it."""
@@ -252,12 +251,7 @@ def test_the_table_is_filled() -> None:
     assert [row.is_discarded for row in statistics.rows()] == [True, False, False]
     assert [row.end_to_end_ns for row in statistics.rows()] == [10, 10, 0]
     assert [row.checkpointed_bytes for row in statistics.rows()] == [8, 8, 0]
-    assert (statistics.triggered, statistics.completed, statistics.failed, statistics.in_progress) == (
-        4,
-        2,
-        2,
-        0,
-    )
+    assert (statistics.triggered, statistics.completed, statistics.failed, statistics.in_progress) == (4, 2, 2, 0)
     assert statistics.rows()[2].status is CheckpointStatus.FAILED
 
 
@@ -458,9 +452,7 @@ def test_barriers_of_a_savepoint_say_what_it_is(stop: StopMode | None) -> None:
     """Its format, and how the job stops with it; a checkpoint's say neither."""
     driver = CoordinatorDriver(CoordinatorConfig(), GRAPH, CheckpointOptions.configured(unaligned=True))
     driver.tell(
-        driver.coordinator.trigger_savepoint(
-            "saved", driver.now_ns, stop=stop, savepoint_format=SavepointFormat.NATIVE
-        )
+        driver.coordinator.trigger_savepoint("saved", driver.now_ns, stop=stop, savepoint_format=SavepointFormat.NATIVE)
     )
     options = driver.log.barriers[1].options
 
@@ -488,9 +480,7 @@ def test_a_coordinator_goes_on_with_the_table_of_a_dead_one() -> None:
     driver = driver_of()
     trigger(driver)
     ack(driver, 1)
-    successor = CheckpointCoordinator(
-        GRAPH, CoordinatorConfig(), statistics=driver.coordinator.statistics
-    )
+    successor = CheckpointCoordinator(GRAPH, CoordinatorConfig(), statistics=driver.coordinator.statistics)
     successor.recover([CompletedCheckpoint(1)], driver.now_ns, next_id=2)
 
     assert successor.statistics.completed == 1

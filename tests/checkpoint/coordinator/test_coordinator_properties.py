@@ -21,20 +21,7 @@ from tests.checkpoint.coordinator.coordinator_driver import CoordinatorDriver
 TASKS: tuple[TaskId, ...] = ((0, 0), (0, 1), (1, 0))
 GRAPH = CheckpointGraph((2, 1), (CheckpointEdge(0, 1),))
 REASONS = [CheckpointFailureReason.CHECKPOINT_DECLINED, CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION]
-EVENTS = [
-    "manual",
-    "manual",
-    "savepoint",
-    "ack",
-    "ack",
-    "ack",
-    "ack",
-    "decline",
-    "answer",
-    "answer",
-    "advance",
-    "fail",
-]
+EVENTS = ["manual", "manual", "savepoint", "ack", "ack", "ack", "ack", "decline", "answer", "answer", "advance", "fail"]
 
 
 class Story:

@@ -155,11 +155,7 @@ def test_a_reference_to_nothing_costs_the_checkpoint_not_the_job() -> None:
     driver = driver_of(timeout_ns=50, tolerable_failures=None)
     trigger(driver)
     message = Acknowledge(
-        1,
-        1,
-        SOURCE,
-        {"private": ["p"]},
-        shared=(SharedState("a", "a"), SharedState("gone"), SharedState("b", "b")),
+        1, 1, SOURCE, {"private": ["p"]}, shared=(SharedState("a", "a"), SharedState("gone"), SharedState("b", "b"))
     )
     driver.tell(driver.coordinator.on_acknowledge(message, driver.now_ns))
     ack(driver, 1, SINK)

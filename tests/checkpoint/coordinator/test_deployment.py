@@ -68,9 +68,7 @@ def test_triggered_tasks_reach_every_waited_for_task(data: st.DataObject) -> Non
     """Barriers from the triggered tasks, forwarded along unfinished ones, come to every task that is waited for."""
     parallelisms = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
     edges = tuple(
-        CheckpointEdge(
-            source, target, pointwise(parallelisms[source], parallelisms[target]) if point else None
-        )
+        CheckpointEdge(source, target, pointwise(parallelisms[source], parallelisms[target]) if point else None)
         for target in range(1, len(parallelisms))
         for source in data.draw(st.lists(st.integers(0, target - 1), unique=True))
         for point in [data.draw(st.booleans())]
@@ -97,10 +95,7 @@ def test_triggered_tasks_reach_every_waited_for_task(data: st.DataObject) -> Non
 
 
 def acknowledgements(
-    *restored: TaskId,
-    at_the_end: tuple[TaskId, ...] = (),
-    union: tuple[TaskId, ...] = (),
-    wait: tuple[TaskId, ...],
+    *restored: TaskId, at_the_end: tuple[TaskId, ...] = (), union: tuple[TaskId, ...] = (), wait: tuple[TaskId, ...]
 ) -> dict[TaskId, Acknowledge]:
     """Of all tasks that were waited for. ``restored``: as finished; ``at_the_end``: their operators have finished."""
     return {

@@ -87,9 +87,7 @@ def test_fingerprint_changes_with_the_count() -> None:
     ("unaligned", "timeout_ns", "alignment"),
     [(False, 5, "ALIGNED"), (True, None, "UNALIGNED"), (True, 0, "UNALIGNED"), (True, 5, "ALIGNED")],
 )
-def test_timeout_decides_how_unaligned_begins(
-    unaligned: bool, timeout_ns: int | None, alignment: str
-) -> None:
+def test_timeout_decides_how_unaligned_begins(unaligned: bool, timeout_ns: int | None, alignment: str) -> None:
     """Without unaligned checkpoints the timeout means nothing; without a timeout they are unaligned at once."""
     options = CheckpointOptions.configured(unaligned=unaligned, aligned_timeout_ns=timeout_ns)
 

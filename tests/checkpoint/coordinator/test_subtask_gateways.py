@@ -222,9 +222,7 @@ class Helpers(CoordinatorDriver):
 
     def deliver(self, name: str, checkpoint_id: int = 1) -> None:
         answer = (
-            self.coordinator.on_master_hook_state
-            if name == "hook"
-            else self.coordinator.on_operator_coordinator_state
+            self.coordinator.on_master_hook_state if name == "hook" else self.coordinator.on_operator_coordinator_state
         )
         self.tell(answer(checkpoint_id, name, f"state of {name}", self.now_ns))
 
@@ -256,10 +254,7 @@ def test_their_states_are_part_of_the_metadata() -> None:
     ack(driver, 1)
 
     (write,) = driver.seen(WriteMetadata)
-    assert write.coordinator_states == (
-        ("enumerator", "state of enumerator"),
-        ("committer", "state of committer"),
-    )
+    assert write.coordinator_states == (("enumerator", "state of enumerator"), ("committer", "state of committer"))
     assert write.hook_states == (("hook", "state of hook"),)
 
 

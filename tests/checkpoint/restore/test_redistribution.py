@@ -19,11 +19,7 @@ from state_backends.base import KeyGroupRange
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.snapshots import OperatorStateMode, StateOffsets
 
-SPLIT, UNION, BROADCAST = (
-    OperatorStateMode.SPLIT_DISTRIBUTE,
-    OperatorStateMode.UNION,
-    OperatorStateMode.BROADCAST,
-)
+SPLIT, UNION, BROADCAST = (OperatorStateMode.SPLIT_DISTRIBUTE, OperatorStateMode.UNION, OperatorStateMode.BROADCAST)
 
 Layout = list[dict[str, dict[str, list[int]]]]
 
@@ -81,11 +77,7 @@ def test_broadcast_copies_are_dealt_out_modulo_the_reporters() -> None:
     """A subtask without its own copy gets one from those that reported."""
     old: list[list[OperatorStatePart[str]]] = [one("h0", BROADCAST, b=[1]), [], one("h2", BROADCAST, b=[2])]
 
-    assert layout(redistribute_operator_state(old, 3)) == [
-        {"h0": {"b": [1]}},
-        {"h2": {"b": [2]}},
-        {"h0": {"b": [1]}},
-    ]
+    assert layout(redistribute_operator_state(old, 3)) == [{"h0": {"b": [1]}}, {"h2": {"b": [2]}}, {"h0": {"b": [1]}}]
 
 
 def test_modes_are_independent() -> None:

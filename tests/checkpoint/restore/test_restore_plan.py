@@ -39,9 +39,7 @@ from state_backends.snapshots.handles import ChannelStatePiece
 
 
 def keyed(groups: KeyGroupRange, content: bytes = b"k") -> KeyedStateHandle:
-    return FullKeyedStateHandle(
-        groups, tuple((group, group * 10) for group in groups), ByteStreamStateHandle(content)
-    )
+    return FullKeyedStateHandle(groups, tuple((group, group * 10) for group in groups), ByteStreamStateHandle(content))
 
 
 def listed(
@@ -62,9 +60,7 @@ def target(uid: str, parallelism: int, max_parallelism: int = 8, *, derived: boo
 def test_same_parallelism_hands_back_the_very_handles() -> None:
     """Unscaled, every subtask gets exactly what it wrote."""
     ranges = key_group_ranges(8, 2)
-    snapshots = [
-        SubtaskSnapshot(keyed(groups), listed(b"%d" % i, names=[0, 5])) for i, groups in enumerate(ranges)
-    ]
+    snapshots = [SubtaskSnapshot(keyed(groups), listed(b"%d" % i, names=[0, 5])) for i, groups in enumerate(ranges)]
 
     plan = plan_restore([operator("sum", *snapshots)], [target("sum", 2)])
 
@@ -79,18 +75,13 @@ def test_same_parallelism_hands_back_the_very_handles() -> None:
 
 def test_rescaled_keyed_state_is_cut_to_the_own_groups() -> None:
     """Two subtasks on three: the middle one reads the end of the first handle and the start of the second."""
-    low, high = (
-        keyed(groups, content) for groups, content in zip(key_group_ranges(8, 2), (b"l", b"h"), strict=True)
-    )
+    low, high = (keyed(groups, content) for groups, content in zip(key_group_ranges(8, 2), (b"l", b"h"), strict=True))
     old = operator("sum", SubtaskSnapshot(low), SubtaskSnapshot(high))
 
     plan = plan_restore([old], [target("sum", 3)])
 
     groups = [
-        [
-            (handle.stream, handle.key_group_range, [group for group, _ in handle.offsets])
-            for handle in state.keyed
-        ]
+        [(handle.stream, handle.key_group_range, [group for group, _ in handle.offsets]) for handle in state.keyed]
         for state in (plan.subtasks["sum", subtask] for subtask in range(3))
     ]
     assert groups == [
@@ -106,17 +97,12 @@ def test_rescaled_operator_state_keeps_equal_streams_apart() -> None:
 
     plan = plan_restore([operator("source", *twin)], [target("source", 1)])
 
-    assert [handle.states["positions"].offsets for handle in plan.subtasks["source", 0].operator] == [
-        (3,),
-        (3,),
-    ]
+    assert [handle.states["positions"].offsets for handle in plan.subtasks["source", 0].operator] == [(3,), (3,)]
 
 
 def test_union_state_goes_to_all_subtasks_unscaled() -> None:
     """Every subtask of an unscaled operator gets the union list of all."""
-    snapshots = [
-        SubtaskSnapshot(operator=listed(b"%d" % i, OperatorStateMode.UNION, u=[i])) for i in range(2)
-    ]
+    snapshots = [SubtaskSnapshot(operator=listed(b"%d" % i, OperatorStateMode.UNION, u=[i])) for i in range(2)]
 
     plan = plan_restore([operator("sink", *snapshots)], [target("sink", 2)])
 
@@ -188,9 +174,7 @@ def test_max_parallelism_of_the_state_wins_over_a_derived_one() -> None:
         (9, 16, True, "parallelism 9, but its state was written with max parallelism 8"),
     ],
 )
-def test_misfits_are_refused_by_name(
-    parallelism: int, max_parallelism: int, derived: bool, message: str
-) -> None:
+def test_misfits_are_refused_by_name(parallelism: int, max_parallelism: int, derived: bool, message: str) -> None:
     """An explicit other max parallelism, or more subtasks than key groups, is an error that names the operator."""
     old = operator("sum", SubtaskSnapshot(keyed(KeyGroupRange(0, 7))))
 
@@ -280,10 +264,7 @@ TO_ALL, POINTWISE = None, ((0,), (1,))
     ],
 )
 def test_finished_vertices_have_finished_predecessors(
-    before: tuple[bool, ...],
-    after: tuple[bool, ...],
-    connections: tuple[tuple[int, ...], ...] | None,
-    fine: bool,
+    before: tuple[bool, ...], after: tuple[bool, ...], connections: tuple[tuple[int, ...], ...] | None, fine: bool
 ) -> None:
     """What had finished is fed only by what had finished as much, as far as the edge connects them."""
     operators = [marked("source", *before), marked("sink", *after)]

@@ -115,11 +115,7 @@ def test_hash_edge_scaled_up() -> None:
 
     plan = plan_channel_state(scaled, {(0, 0): "a", (0, 1): "b"})
 
-    assert plan == {
-        (0, 0): (((0, 0), "a"),),
-        (0, 1): (((0, 0), "a"), ((0, 1), "b")),
-        (0, 2): (((0, 1), "b"),),
-    }
+    assert plan == {(0, 0): (((0, 0), "a"),), (0, 1): (((0, 0), "a"), ((0, 1), "b")), (0, 2): (((0, 1), "b"),)}
     assert [needs_filter(scaled, receiver) for receiver in range(2)] == [True, True]
 
 

@@ -70,9 +70,7 @@ def test_alignment_abort_declines_first_then_cancels_downstream() -> None:
     """The coordinator hears of it and all outputs get a marker; a later barrier of that id does nothing."""
     protocol = TaskCheckpointProtocol()
 
-    assert (DeclineCheckpoint(3, SUBSUMED), BroadcastCancelMarker(3)) == protocol.on_alignment_aborted(
-        3, SUBSUMED
-    )
+    assert (DeclineCheckpoint(3, SUBSUMED), BroadcastCancelMarker(3)) == protocol.on_alignment_aborted(3, SUBSUMED)
     assert due(protocol, 3) == ()
 
 
@@ -223,9 +221,7 @@ def test_a_task_is_stopped_by_one_savepoint_only() -> None:
 
 
 EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(["due", "written", "failed", "complete", "abort", "cancelled"]), st.integers(1, 8)
-    ),
+    st.tuples(st.sampled_from(["due", "written", "failed", "complete", "abort", "cancelled"]), st.integers(1, 8)),
     max_size=40,
 )
 

@@ -59,9 +59,7 @@ class TappedWriter(ChannelStateWriter):
 class InputReplay:
     """One task's input side. ``handler``: replaces the one that the vector's mode asks for."""
 
-    def __init__(
-        self, vector: Vector, handler: Callable[[int, InputCapture], BarrierHandler] | None = None
-    ) -> None:
+    def __init__(self, vector: Vector, handler: Callable[[int, InputCapture], BarrierHandler] | None = None) -> None:
         self.observed = Observed()
         self.completed: list[int] = []
         """Checkpoints that all barriers came for."""

@@ -23,12 +23,7 @@ from state_backends.heap.pinned import HeapSnapshotResources
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _GROUPS = 32768
-_FIELDS = {
-    "put": {"op", "key", "object"},
-    "get": {"op", "key"},
-    "snapshot": {"op", "name"},
-    "release": {"op", "name"},
-}
+_FIELDS = {"put": {"op", "key", "object"}, "get": {"op", "key"}, "snapshot": {"op", "name"}, "release": {"op", "name"}}
 
 
 class _Map:

@@ -149,9 +149,7 @@ def _tasks(vertices: list[Vector], field: str) -> list[TaskId]:
     return [(index, subtask) for index, vertex in enumerate(vertices) for subtask in vertex.get(field, ())]
 
 
-def _coordinator_says(
-    graph: CheckpointGraph, gone: list[TaskId], acks: dict[TaskId, Acknowledge]
-) -> str | None:
+def _coordinator_says(graph: CheckpointGraph, gone: list[TaskId], acks: dict[TaskId, Acknowledge]) -> str | None:
     """Why the checkpoint fails in a real coordinator, ``None`` when it completes."""
     driver = CoordinatorDriver(CoordinatorConfig(tolerable_failures=None), graph)
     coordinator = driver.coordinator

@@ -184,7 +184,4 @@ def _read_back(backend: HeapKeyedStateBackend) -> list[tuple[int, int, int]]:
     return found
 
 
-KINDS = {
-    "async_snapshot_lifecycle": async_snapshot_lifecycle,
-    "full_snapshot_merge_order": full_snapshot_merge_order,
-}
+KINDS = {"async_snapshot_lifecycle": async_snapshot_lifecycle, "full_snapshot_merge_order": full_snapshot_merge_order}

@@ -95,9 +95,7 @@ def acker(vector: Vector) -> list[str]:
                 {"event": position, "stream": stream, "spout_task": int(reply.task), "root": names[reply.root]}
             )
     pending = [names[root] for root in machine.pending_roots]
-    return _compare(
-        vector, {"emits": emits, "expired": expired, "pending_roots": pending}, sets=("pending_roots",)
-    )
+    return _compare(vector, {"emits": emits, "expired": expired, "pending_roots": pending}, sets=("pending_roots",))
 
 
 def _acker_message(kind: str, root: int, event: Vector) -> AckerMessage:

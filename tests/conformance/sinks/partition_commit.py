@@ -9,12 +9,7 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, StateError
 from operators.files.writing import PartitionPathError, extract_partition_spec
 from operators.files.writing.partition_names import generate_partition_path, unescape_path_name
-from operators.table.commit_policies import (
-    CommitPolicy,
-    PartitionCommitContext,
-    commit_partition,
-    commit_policies,
-)
+from operators.table.commit_policies import CommitPolicy, PartitionCommitContext, commit_partition, commit_policies
 from operators.table.metastore import MemoryMetastore, PathOf
 from operators.table.partition_commit import PartitionCommit, PartitionCommitterOperator
 from operators.table.partition_committer import END_OF_INPUT

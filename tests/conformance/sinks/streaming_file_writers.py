@@ -27,9 +27,7 @@ def commit_options(config: Vector) -> dict[str, Any]:
     return {
         "trigger": config["trigger"],
         "delay_ms": config["delay_ms"],
-        "extractor": DefaultPartitionTimeExtractor(
-            config.get("timestamp_pattern"), config.get("timestamp_formatter")
-        ),
+        "extractor": DefaultPartitionTimeExtractor(config.get("timestamp_pattern"), config.get("timestamp_formatter")),
         "watermark_time_zone": config.get("watermark_time_zone") or "UTC",
     }
 
@@ -69,11 +67,7 @@ class _World:
     def _start(self, t: int, restored: Checkpoint | None = None) -> None:
         self._attempt += 1
         self._writer = Harness(
-            self._spec.create_operator(),
-            fs=self._fs,
-            now_ns=t * 1_000_000,
-            attempt=self._attempt,
-            restored=restored,
+            self._spec.create_operator(), fs=self._fs, now_ns=t * 1_000_000, attempt=self._attempt, restored=restored
         )
 
     @property

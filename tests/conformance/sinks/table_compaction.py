@@ -59,9 +59,7 @@ def compact_operator(vector: Vector) -> list[str]:
 
     def start(attempt: int) -> Harness:
         operator = CompactOperator("table", JsonLinesRowFormat())
-        return Harness(
-            operator, fs=fs, parallelism=parallelism, subtask=subtask, restored=restored, attempt=attempt
-        )
+        return Harness(operator, fs=fs, parallelism=parallelism, subtask=subtask, restored=restored, attempt=attempt)
 
     compactor = start(1)
     compacted: list[str] = []

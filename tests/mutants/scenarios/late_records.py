@@ -9,11 +9,7 @@ KEYS = "ab"
 WINDOWS = 6
 SIZE_MS = 10
 
-SCENARIO = {
-    "batch_size": 1,
-    "checkpoint_interval": "5rec",
-    "modes": ["aligned", "unaligned"],
-}
+SCENARIO = {"batch_size": 1, "checkpoint_interval": "5rec", "modes": ["aligned", "unaligned"]}
 
 
 def job(parallelism: int | None = None) -> Job:

@@ -46,19 +46,14 @@ def test_aggregate_emits_key_and_running_result() -> None:
 
 @given(
     st.lists(
-        st.one_of(
-            st.lists(st.tuples(st.sampled_from("abcde"), st.integers(-9, 9)), max_size=6),
-            st.integers(1, 3),
-        ),
+        st.one_of(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(-9, 9)), max_size=6), st.integers(1, 3)),
         max_size=15,
     )
 )
 def test_restarts_change_nothing(steps: list[Any]) -> None:
     """Batches, restarts and changes of parallelism at random points give the sums of an undisturbed loop."""
     reducing = KeyedCluster(lambda: ReduceOperator(add), first)
-    aggregating = KeyedCluster(
-        lambda: KeyedAggregateOperator(aggregates.total(lambda record: record[1])), first
-    )
+    aggregating = KeyedCluster(lambda: KeyedAggregateOperator(aggregates.total(lambda record: record[1])), first)
     sums: dict[str, int] = {}
     for step in steps:
         if isinstance(step, int):

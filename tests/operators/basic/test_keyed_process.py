@@ -122,10 +122,7 @@ def test_processing_time_timers_are_armed_again_after_a_restore() -> None:
 
     for delay_ms in (3, 50):
         restored = Harness(
-            KeyedProcessOperator(Heartbeat()),
-            key=first,
-            restored=checkpoint,
-            now_ns=START_NS + delay_ms * 1_000_000,
+            KeyedProcessOperator(Heartbeat()), key=first, restored=checkpoint, now_ns=START_NS + delay_ms * 1_000_000
         )
         restored.advance_ms(2)
 
@@ -174,11 +171,7 @@ def test_side_outputs_from_records_and_timers() -> None:
     harness.process([("a", 1)], [7])
     harness.watermark(50)
 
-    assert harness.take() == [
-        ("seen", Batch([("a", 1)], [7])),
-        ("timer", Batch(["a"], [50])),
-        ("watermark", 50),
-    ]
+    assert harness.take() == [("seen", Batch([("a", 1)], [7])), ("timer", Batch(["a"], [50])), ("watermark", 50)]
 
 
 class FailsOnThree(KeyedProcessFunction):

@@ -65,11 +65,7 @@ def test_filter_keeps_order_and_timestamps() -> None:
 
 @pytest.mark.parametrize(
     "operator",
-    [
-        FilterOperator(lambda value: False),
-        FlatMapOperator(lambda value: ()),
-        ProcessOperator(lambda value, ctx: None),
-    ],
+    [FilterOperator(lambda value: False), FlatMapOperator(lambda value: ()), ProcessOperator(lambda value, ctx: None)],
 )
 @pytest.mark.parametrize("stamps", [None, [1, 2]])
 def test_nothing_left_emits_nothing(operator: Operator, stamps: list[int] | None) -> None:
@@ -163,10 +159,7 @@ def test_process_function_sees_time_and_uses_side_outputs() -> None:
 
     harness.process([1, -2, 3], [101, 102, 103])
 
-    assert harness.take() == [
-        ("negative", Batch([-2], [102])),
-        Batch([(1, 101, 100, 3), (3, 103, 100, 3)], [101, 103]),
-    ]
+    assert harness.take() == [("negative", Batch([-2], [102])), Batch([(1, 101, 100, 3), (3, 103, 100, 3)], [101, 103])]
 
 
 def test_process_functions_are_private_to_a_subtask() -> None:

@@ -42,14 +42,7 @@ def records(draw: st.DrawFn, most: int = 40) -> list[Record]:
 
 
 @settings(max_examples=60)
-@given(
-    records(),
-    st.sampled_from(WITH_COLUMNS),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.integers(1, 9),
-    st.booleans(),
-)
+@given(records(), st.sampled_from(WITH_COLUMNS), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.booleans())
 def test_any_form_gives_what_rows_give(
     rows: list[Record], form: str, parallelism: int, splits: int, batch_size: int, from_rows: bool
 ) -> None:

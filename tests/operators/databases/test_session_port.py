@@ -318,10 +318,7 @@ def test_descriptions_that_make_no_sense_are_refused() -> None:
             check_table(description)
 
 
-@given(
-    st.text(min_size=1, max_size=20),
-    st.tuples(*[st.integers(min_value=0, max_value=10**6)] * 5),
-)
+@given(st.text(min_size=1, max_size=20), st.tuples(*[st.integers(min_value=0, max_value=10**6)] * 5))
 def test_names_are_read_back(writer: str, numbers: tuple[int, int, int, int, int]) -> None:
     """Whatever a writer is called, slashes and dots too."""
     one = TransactionName(writer, *numbers)

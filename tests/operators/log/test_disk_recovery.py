@@ -131,9 +131,7 @@ def test_a_reader_goes_on_behind_an_aborted_transaction_after_a_power_cut() -> N
     assert PartitionReader(fs, directory, "t-0", reader.offset, crc=reader.crc).read(10)[0] == ["new"]
 
 
-def test_ends_of_many_transactions_together_are_synced_once_for_each_partition(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ends_of_many_transactions_together_are_synced_once_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many names a restarted job takes over."""
     log = opened(MemoryFileSystem(), LogSettings(), partitions=2)
     for number in range(10):
@@ -418,14 +416,7 @@ class Promises:
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    steps,
-    st.integers(1, 120),
-    st.sampled_from(FAILURES),
-    st.integers(0, 40),
-    st.integers(0, 2**32),
-    st.booleans(),
-)
+@given(steps, st.integers(1, 120), st.sampled_from(FAILURES), st.integers(0, 40), st.integers(0, 2**32), st.booleans())
 def test_whatever_fails_promises_are_kept(
     script: list[tuple[str, str, int, int]],
     at_call: int,

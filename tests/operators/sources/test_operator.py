@@ -38,9 +38,7 @@ def test_splits_are_dealt_out_to_subtasks() -> None:
     """Subtask s of p reads the splits s, s + p, ...; one without a split ends at once."""
     source = CollectionSource.of_splits("a", "b", "c")
 
-    read = [
-        records(read_all(Harness(SourceOperator(source), subtask=subtask, parallelism=4))) for subtask in range(4)
-    ]
+    read = [records(read_all(Harness(SourceOperator(source), subtask=subtask, parallelism=4))) for subtask in range(4)]
 
     assert read == [["a"], ["b"], ["c"], []]
 
@@ -167,9 +165,7 @@ SPLITS = st.lists(st.lists(st.integers(0, 99), max_size=12), min_size=1, max_siz
 
 
 @given(SPLITS, st.integers(1, 5), st.integers(2, 9))
-def test_output_does_not_depend_on_the_batch_size(
-    splits: list[list[int]], turn: int, batch_size: int
-) -> None:
+def test_output_does_not_depend_on_the_batch_size(splits: list[list[int]], turn: int, batch_size: int) -> None:
     """Records, timestamps and watermarks come in the same order for batches of 1 and of any size."""
 
     def run(size: int) -> list[Any]:
@@ -198,9 +194,7 @@ def read_in_slices(harness: Harness, batch_size: int, cost_ns: int = 1_000) -> l
 
 
 @given(SPLITS, st.integers(1, 4), st.integers(0, 20), st.integers(1, 4))
-def test_a_restore_continues_exactly(
-    splits: list[list[Any]], turn: int, calls: int, batch_size: int
-) -> None:
+def test_a_restore_continues_exactly(splits: list[list[Any]], turn: int, calls: int, batch_size: int) -> None:
     """Restored after any number of reads, the source goes on with the very next record of the same split."""
     source = CollectionSource.of_splits(*splits)
     whole = records(read_all(Harness(SourceOperator(source, records_per_turn=turn)), 1))
@@ -254,9 +248,7 @@ def test_splits_survive_a_change_of_parallelism(before: int, after: int) -> None
         harness.snapshot(1, checkpoint)
         seen += harness.take_values()
     for subtask in range(after):
-        harness = Harness(
-            SourceOperator(source, STRATEGY_LEN), subtask=subtask, parallelism=after, restored=checkpoint
-        )
+        harness = Harness(SourceOperator(source, STRATEGY_LEN), subtask=subtask, parallelism=after, restored=checkpoint)
         seen += records(read_all(harness))
 
     assert sorted(seen) == [f"{split}{number}" for split in "abcde" for number in range(6)]
@@ -373,9 +365,7 @@ def test_a_split_that_the_source_has_gained_is_read() -> None:
     assert isinstance(before.operator, SourceOperator)
     assert before.operator.emit_next(1) == 1
 
-    after = Harness(
-        SourceOperator(CollectionsByName({"one": "abc", "two": "xy"})), restored=before.snapshot(1)
-    )
+    after = Harness(SourceOperator(CollectionsByName({"one": "abc", "two": "xy"})), restored=before.snapshot(1))
 
     assert sorted(records(read_all(after))) == ["b", "c", "x", "y"]
 

@@ -115,9 +115,7 @@ class Grid:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 5 * MS), st.sampled_from(["a", "b", "end"]), st.integers(0, 50)), max_size=20
-    ),
+    st.lists(st.tuples(st.integers(0, 5 * MS), st.sampled_from(["a", "b", "end"]), st.integers(0, 50)), max_size=20),
     st.one_of(st.none(), st.integers(1, 4)),
 )
 def test_skipping_points_of_the_grid_changes_no_emission(

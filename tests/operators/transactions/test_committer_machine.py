@@ -128,11 +128,7 @@ def test_what_is_put_off_is_asked_for_again_at_once() -> None:
     fed(machine, messages(1, 0, 1, ["a", "b"])).notify(1)
 
     assert readers.rounds == [["a", "b"], ["b"], ["b"]]
-    assert counted == [
-        ("retriedCommittables", 1),
-        ("retriedCommittables", 1),
-        ("successfulCommittables", 2),
-    ]
+    assert counted == [("retriedCommittables", 1), ("retriedCommittables", 1), ("successfulCommittables", 2)]
 
 
 def test_rounds_are_bounded() -> None:

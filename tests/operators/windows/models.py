@@ -109,9 +109,7 @@ def sorted_values(key: str, window: Any, values: list[Record]) -> list[Any]:
 
 def steps(keys: str = "abcd", most_steps: int = 25) -> st.SearchStrategy[list[tuple[str, Any]]]:
     """Batches of out-of-order records, watermarks and restarts at another parallelism, in random order."""
-    records = st.lists(
-        st.tuples(st.tuples(st.sampled_from(keys), st.integers(1, 9)), st.integers(-60, 60)), max_size=8
-    )
+    records = st.lists(st.tuples(st.tuples(st.sampled_from(keys), st.integers(1, 9)), st.integers(-60, 60)), max_size=8)
     return st.lists(
         st.one_of(
             st.tuples(st.just("records"), records),

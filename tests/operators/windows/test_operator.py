@@ -145,11 +145,7 @@ def _fail_on_3(acc: int, record: Record) -> int:
 @pytest.mark.parametrize(
     ("operator", "what", "record"),
     [
-        (
-            WindowOperator(TENS, AggregateFunction(int, _fail_on_3, int)),
-            "aggregate function",
-            ("a", 3),
-        ),
+        (WindowOperator(TENS, AggregateFunction(int, _fail_on_3, int)), "aggregate function", ("a", 3)),
         (WindowOperator(TENS, _fail), "reduce function", ("a", 2)),
         (
             WindowOperator(TENS, AggregateFunction(int, lambda acc, _: acc + 1, _fail)),
@@ -163,9 +159,7 @@ def _fail_on_3(acc: int, record: Record) -> int:
         ),
     ],
 )
-def test_failing_functions_name_the_record_or_window(
-    operator: WindowOperator, what: str, record: object
-) -> None:
+def test_failing_functions_name_the_record_or_window(operator: WindowOperator, what: str, record: object) -> None:
     """Whichever of the user's functions fails, the error says which and on what."""
     harness = window_harness(operator)
 
@@ -275,10 +269,7 @@ STEPS = st.one_of(
     st.tuples(
         st.just("records"),
         st.lists(
-            st.tuples(
-                st.tuples(st.sampled_from("abcdefgh"), st.integers(-100, 100)), st.integers(-60, 60)
-            ),
-            max_size=8,
+            st.tuples(st.tuples(st.sampled_from("abcdefgh"), st.integers(-100, 100)), st.integers(-60, 60)), max_size=8
         ),
     ),
     st.tuples(st.just("watermark"), st.integers(-60, 90)),
@@ -290,9 +281,7 @@ def _summary() -> AggregateFunction:
     def second(record: Record) -> int:
         return record[1]
 
-    return aggregates.combined(
-        n=aggregates.count(), sum=aggregates.total(second), max=aggregates.maximum(second)
-    )
+    return aggregates.combined(n=aggregates.count(), sum=aggregates.total(second), max=aggregates.maximum(second))
 
 
 @given(st.lists(STEPS, max_size=25), st.integers(1, 30), st.integers(0, 40), st.data())
@@ -304,9 +293,7 @@ def test_windows_agree_with_the_naive_model(
     offset_ms = data.draw(st.integers(-size_ms + 1, size_ms - 1))
     assigner = TumblingEventTimeWindows.of(size_ms, offset_ms)
     model = NaiveWindows(size_ms, offset_ms, lateness_ms)
-    windows = KeyedCluster(
-        lambda: WindowOperator(assigner, _summary(), allowed_lateness_ms=lateness_ms), first
-    )
+    windows = KeyedCluster(lambda: WindowOperator(assigner, _summary(), allowed_lateness_ms=lateness_ms), first)
 
     for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
         if step == "records":

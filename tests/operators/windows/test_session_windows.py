@@ -64,9 +64,7 @@ def test_the_state_window_is_that_of_the_first_session() -> None:
     assert add(sessions, TimeWindow(2, 6)) == Merge(TimeWindow(0, 10), TimeWindow(0, 10))
     grown = Merge(TimeWindow(0, 14), TimeWindow(0, 10), (TimeWindow(0, 10),))
     assert add(sessions, TimeWindow(10, 14)) == grown
-    both = Merge(
-        TimeWindow(0, 30), TimeWindow(0, 10), (TimeWindow(0, 14), TimeWindow(20, 30)), (TimeWindow(20, 30),)
-    )
+    both = Merge(TimeWindow(0, 30), TimeWindow(0, 10), (TimeWindow(0, 14), TimeWindow(20, 30)), (TimeWindow(20, 30),))
     assert add(sessions, TimeWindow(14, 20)) == both
     assert sessions.to_stored() == [(0, 30, 0, 10)]
     assert sessions.state_window(TimeWindow(0, 30)) == TimeWindow(0, 10)
@@ -130,10 +128,7 @@ def test_a_session_ends_a_gap_after_its_last_record() -> None:
     harness.process([("a", 1), ("b", 2), ("a", 4), ("a", 8), ("a", 16)], [0, 3, 10, 17, 28])
 
     harness.watermark(26)
-    assert harness.take() == [
-        Batch([("b", 3, 13, 2), ("a", 0, 27, 13)], [12, 26]),
-        ("watermark", 26),
-    ]
+    assert harness.take() == [Batch([("b", 3, 13, 2), ("a", 0, 27, 13)], [12, 26]), ("watermark", 26)]
     harness.watermark(MAX_TIMESTAMP_MS)
     assert harness.take_values() == [("a", 28, 38, 16)]
     assert (harness.context.keyed.num_entries(), timers_of(harness)) == (0, (0, 0))
@@ -228,9 +223,7 @@ def test_a_late_record_within_the_lateness_fires_the_session_again() -> None:
 
 def test_each_record_may_have_a_gap_of_its_own() -> None:
     """A dynamic gap of the record, even one that ends far behind a session that it begins within."""
-    harness = Harness(
-        sums(assigner=EventTimeSessionWindows.with_dynamic_gap(lambda record: record[1])), key=first
-    )
+    harness = Harness(sums(assigner=EventTimeSessionWindows.with_dynamic_gap(lambda record: record[1])), key=first)
     harness.process([("a", 5), ("a", 50), ("a", 2)], [0, 3, 10])
 
     harness.watermark(MAX_TIMESTAMP_MS)

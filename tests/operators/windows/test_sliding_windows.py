@@ -37,10 +37,7 @@ def test_a_record_counts_in_each_of_its_windows() -> None:
     harness.process([("a", 1), ("a", 2), ("b", 4)], [3, 7, 12])
 
     harness.watermark(9)
-    assert harness.take() == [
-        Batch([("a", -5, 5, 1), ("a", 0, 10, 3)], [4, 9]),
-        ("watermark", 9),
-    ]
+    assert harness.take() == [Batch([("a", -5, 5, 1), ("a", 0, 10, 3)], [4, 9]), ("watermark", 9)]
     harness.watermark(MAX_TIMESTAMP_MS)
     assert harness.take_values() == [("a", 5, 15, 2), ("b", 5, 15, 4), ("b", 10, 20, 4)]
     assert harness.context.keyed.num_entries() == 0
