@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import (
@@ -30,6 +30,7 @@ from tests.state_backends.heap.incremental_support import (
     restored,
     strategy_of,
 )
+from tests.state_backends.rows.life import LifeOfCheckpoints
 from tests.state_backends.rows.support import CHECKPOINT, FULL, SAVEPOINT
 
 # --- what is uploaded -------------------------------------------------------------------------------------------------
@@ -200,11 +201,8 @@ def test_content_that_comes_back_is_no_reference_to_a_deleted_file() -> None:
     job.checkpoint(1)
     put(backend, 1, "B")
     job.start(2)
-    job.upload(2)
-    job.acknowledge(2)
-    job.complete(2)
-    while job.notices:
-        job.deliver(lost=True)
+    job.rest_of(2)
+    job.deliver_all(lost=True)
     put(backend, 1, "A")
 
     assert len(groups_of(job.checkpoint(3), uploaded=True)) == 1
@@ -280,9 +278,7 @@ def test_the_hazard_of_two_copies_does_not_exist_here() -> None:
     job.complete(2)
 
     job.start(3)
-    job.upload(3)
-    job.acknowledge(3)
-    job.complete(3)
+    job.rest_of(3)
     job.verify()
     assert len(groups_of(job.retained[3], uploaded=True)) == 1  # type: ignore[arg-type]
 
@@ -299,17 +295,14 @@ def test_resources_that_never_became_a_task_do_not_count() -> None:
     strategy_of(backend).history.validate()
 
 
-class Life(RuleBasedStateMachine):
-    """State that changes back and forth; checkpoints under way together, aborted at any point; notices lost or late."""
+class Life(LifeOfCheckpoints):
+    """State that changes back and forth."""
 
     @initialize(retain=st.integers(1, 2))
     def begin(self, retain: int) -> None:
         self.backend = heap()
-        self.job = job_over(self.backend, retain)
-        self.next_id = 1
+        self.begin_with(job_over(self.backend, retain))
         self.states: dict[int, bytes] = {}
-        self.uploaded: set[int] = set()
-        self.acknowledged: set[int] = set()
 
     @rule(key=st.integers(0, 1), value=st.sampled_from(["A", "B", None]))
     def write(self, key: int, value: str | None) -> None:
@@ -317,12 +310,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(snapshot_type=st.sampled_from([CHECKPOINT, CHECKPOINT, CHECKPOINT, FULL]))
     def start(self, snapshot_type: SnapshotType) -> None:
-        number, self.next_id = self.next_id, self.next_id + 1
-        self.states[number] = self.backend.fingerprint()
-        self.job.start(number, snapshot_type)
-
-    def _one_of(self, data: st.DataObject, numbers: set[int]) -> int | None:
-        return data.draw(st.sampled_from(sorted(numbers))) if numbers else None
+        state = self.backend.fingerprint()
+        self.states[self.start_one(snapshot_type)] = state
 
     @rule(value=st.sampled_from(["A", "B"]), is_lost=st.booleans())
     def whole_checkpoint(self, value: str, is_lost: bool) -> None:
@@ -330,50 +319,12 @@ class Life(RuleBasedStateMachine):
         self.write(1, value)
         number = self.next_id
         self.start(CHECKPOINT)
-        self.job.upload(number)
-        self.job.acknowledge(number)
-        self.job.complete(number)
-        while self.job.notices:
-            self.job.deliver(lost=is_lost)
-
-    @rule(data=st.data())
-    def upload(self, data: st.DataObject) -> None:
-        number = self._one_of(data, set(self.job.pending) - self.uploaded)
-        if number is not None:
-            self.job.upload(number)
-            self.uploaded.add(number)
-
-    @rule(data=st.data())
-    def acknowledge(self, data: st.DataObject) -> None:
-        number = self._one_of(data, (set(self.job.pending) & self.uploaded) - self.acknowledged)
-        if number is not None:
-            self.job.acknowledge(number)
-            self.acknowledged.add(number)
-
-    @rule(data=st.data())
-    def complete(self, data: st.DataObject) -> None:
-        number = self._one_of(data, set(self.job.pending) & self.acknowledged)
-        if number is not None:
-            self.job.complete(number)
-
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
-        number = self._one_of(data, set(self.job.pending))
-        if number is not None:
-            self.job.abort(number)
-
-    @precondition(lambda self: self.job.notices)
-    @rule(data=st.data(), fate=st.sampled_from(["arrives", "arrives", "arrives twice", "is lost"]))
-    def deliver(self, data: st.DataObject, fate: str) -> None:
-        """Any of those under way, since messages of different kinds may overtake each other."""
-        notice = self.job.notices.pop(data.draw(st.integers(0, len(self.job.notices) - 1)))
-        for _ in range(2 if fate == "arrives twice" else 1):
-            self.job.notices.insert(0, notice)
-            self.job.deliver(lost=fate == "is lost")
+        self.job.rest_of(number)
+        self.job.deliver_all(lost=is_lost)
 
     @invariant()
     def what_is_retained_is_whole(self) -> None:
-        if not hasattr(self, "job"):
+        if not self.has_begun:
             return
         strategy_of(self.backend).history.validate()
         for number, handle in self.job.retained.items():

@@ -169,17 +169,21 @@ class Job:
             case "subsumed":
                 self.strategy.notify_checkpoint_subsumed(number)
 
-    def deliver_all(self) -> None:
-        """All notices arrive."""
+    def deliver_all(self, *, lost: bool = False) -> None:
+        """All notices arrive, or all get lost."""
         while self.notices:
-            self.deliver()
+            self.deliver(lost=lost)
+
+    def rest_of(self, number: int) -> None:
+        """From the upload to the completion; its notices are under way."""
+        self.upload(number)
+        self.acknowledge(number)
+        self.complete(number)
 
     def checkpoint(self, number: int, snapshot_type: SnapshotType = CHECKPOINT) -> IncrementalKeyedStateHandle:
         """A checkpoint from beginning to end, nothing in between."""
         self.start(number, snapshot_type)
-        self.upload(number)
-        self.acknowledge(number)
-        self.complete(number)
+        self.rest_of(number)
         self.deliver_all()
         handle = self.retained[number]
         assert isinstance(handle, IncrementalKeyedStateHandle)

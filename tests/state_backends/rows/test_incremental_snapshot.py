@@ -246,11 +246,8 @@ def test_no_checkpoint_refers_to_a_file_from_before_an_empty_one() -> None:
     job.checkpoint(1)
     store.is_empty = True
     job.start(2)
-    job.upload(2)
-    job.acknowledge(2)
-    job.complete(2)
-    while job.notices:
-        job.deliver(lost=True)
+    job.rest_of(2)
+    job.deliver_all(lost=True)
     assert not job.shared_files()
     store.is_empty = False
     assert names(job.checkpoint(3), uploaded=True) == ["1.sst"]

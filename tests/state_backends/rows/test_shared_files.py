@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from engine.checkpoint.coordinator.shared_state_registry import UnknownPlaceholderError
 from state_backends.snapshots import IncrementalKeyedStateHandle, SnapshotType
+from tests.state_backends.rows.life import LifeOfCheckpoints
 from tests.state_backends.rows.support import CHECKPOINT, FULL, SAVEPOINT, content_of, job_over, names
 
 
@@ -94,9 +95,7 @@ def test_a_lost_confirmation_is_repaired_by_the_next() -> None:
     store.names = ("1.sst", "2.sst")
     for number in (2, 3):
         job.start(number)
-        job.upload(number)
-        job.acknowledge(number)
-        job.complete(number)
+        job.rest_of(number)
         while job.notices and number == 2:
             job.deliver(lost=True)
         job.verify()
@@ -109,17 +108,15 @@ def test_a_lost_confirmation_is_repaired_by_the_next() -> None:
     assert len(job.shared_files()) == 2
 
 
-class Life(RuleBasedStateMachine):
-    """Checkpoints of all types, several under way, aborted at any point; notices late, lost, twice, out of order."""
+class Life(LifeOfCheckpoints):
+    """Checkpoints of all types over files that come and go."""
 
     @initialize(retain=st.integers(1, 3))
     def begin(self, retain: int) -> None:
-        self.job, self.store = job_over("1.sst", "CURRENT", retain=retain)
-        self.next_id, self.next_file = 1, 2
+        job, self.store = job_over("1.sst", "CURRENT", retain=retain)
+        self.begin_with(job)
+        self.next_file = 2
         self.content: dict[int, dict[str, bytes] | None] = {}
-        self.uploaded: set[int] = set()
-        self.acknowledged: set[int] = set()
-        self.savepoints: set[int] = set()
 
     @rule(new=st.integers(0, 2), gone=st.integers(0, 1), is_empty=st.integers(0, 9))
     def write(self, new: int, gone: int, is_empty: int) -> None:
@@ -131,59 +128,17 @@ class Life(RuleBasedStateMachine):
 
     @rule(snapshot_type=st.sampled_from([CHECKPOINT, CHECKPOINT, CHECKPOINT, FULL, SAVEPOINT]))
     def start(self, snapshot_type: SnapshotType) -> None:
-        number, self.next_id = self.next_id, self.next_id + 1
+        number = self.start_one(snapshot_type)
         self.content[number] = None if self.store.is_empty else {name: content_of(name) for name in self.store.names}
-        self.job.start(number, snapshot_type)
         if snapshot_type is SAVEPOINT:
             self.savepoints.add(number)
 
-    def _one_of(self, data: st.DataObject, numbers: set[int]) -> int | None:
-        return data.draw(st.sampled_from(sorted(numbers))) if numbers else None
-
-    @rule(data=st.data())
-    def upload(self, data: st.DataObject) -> None:
-        number = self._one_of(data, set(self.job.pending) - self.uploaded)
-        if number is not None:
-            self.job.upload(number)
-            self.uploaded.add(number)
-
-    @rule(data=st.data())
-    def acknowledge(self, data: st.DataObject) -> None:
-        number = self._one_of(data, (set(self.job.pending) & self.uploaded) - self.acknowledged - self.savepoints)
-        if number is not None:
-            try:
-                self.job.acknowledge(number)
-            except UnknownPlaceholderError:
-                # H1: it cannot complete.
-                self.job.abort(number)
-            else:
-                self.acknowledged.add(number)
-
-    @rule(data=st.data())
-    def complete(self, data: st.DataObject) -> None:
-        number = self._one_of(data, set(self.job.pending) & self.acknowledged)
-        if number is not None:
-            self.job.complete(number)
-
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
-        number = self._one_of(data, set(self.job.pending))
-        if number is not None:
-            self.job.abort(number)
-
-    @precondition(lambda self: self.job.notices)
-    @rule(data=st.data(), fate=st.sampled_from(["arrives", "arrives", "arrives twice", "is lost"]))
-    def deliver(self, data: st.DataObject, fate: str) -> None:
-        """Any of those under way, since messages of different kinds may overtake each other."""
-        which = data.draw(st.integers(0, len(self.job.notices) - 1))
-        notice = self.job.notices.pop(which)
-        for _ in range(2 if fate == "arrives twice" else 1):
-            self.job.notices.insert(0, notice)
-            self.job.deliver(lost=fate == "is lost")
+    def may_refuse(self) -> bool:
+        return True
 
     @invariant()
     def what_is_retained_is_whole(self) -> None:
-        if not hasattr(self, "job"):
+        if not self.has_begun:
             return
         self.job.registry.validate()
         self.job.strategy.history.validate()
@@ -201,7 +156,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When all is quiet, storage has the files of what is retained and no other, and nothing local is left."""
-        if not hasattr(self, "job"):
+        if not self.has_begun:
             return
         for number in sorted(self.job.pending):
             self.job.abort(number)
