@@ -57,7 +57,7 @@ bench: $(VENV)/.ready-bench ## Run the benchmarks (minutes; numbers are explaine
 	@$(PYTHON) -m benchmarks $(ARGS)
 
 docs: $(VENV)/.ready-test ## Check the pages: links lead somewhere, commands named in them exist
-	@$(PYTHON) -m pytest -q tests/house/test_docs.py $(ARGS) 2>&1
+	@$(PYTHON) -m pytest -q tests/house/documents/test_docs.py $(ARGS) 2>&1
 
 env: $(VENV)/.ready-test java ## Only prepare what the other commands need: .venv and Java
 

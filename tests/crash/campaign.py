@@ -29,8 +29,8 @@ from engine.cli.verbs import resume, run
 from operators.files.sinks import read_committed
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
-from tests.crash import killed_job, stateful_job
 from tests.crash.forked import Ending, weir
+from tests.crash.jobs import killed_job, stateful_job
 from tests.crash.processes import DESCRIPTOR, expected_rows
 from tests.crash.small_stores import make_stores_small
 from tests.scenarios.live_files import check_live_files

@@ -15,7 +15,7 @@ from state_backends.files import LocalFileSystem
 from state_backends.snapshots import INCARNATION_FILE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB_FILE = Path(__file__).with_name("killed_job.py")
+JOB_FILE = Path(__file__).with_name("jobs") / "killed_job.py"
 OPTIONS = ("--checkpoint-interval", "2000rec", "--batch-size", "64", "--retain", "2")
 DESCRIPTOR = "weir-job.json"
 

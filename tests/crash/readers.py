@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from operators.files.bucketing import read_bucketing_output
 from operators.log.log_reader import committed_records
 from state_backends.files import LocalFileSystem
-from tests.crash.sinks_job import COUNTS, LOG, METASTORE, SQLITE, TABLE, TOPIC, Row
+from tests.crash.jobs.sinks_job import COUNTS, LOG, METASTORE, SQLITE, TABLE, TOPIC, Row
 
 OLD_HOUR, OLD_FILE = "old", "part-of-yesterday"
 """What lies in a table that is overwritten: a partition that stays, and a file in one that does not."""

@@ -35,14 +35,14 @@ from operators.databases.sqlite_database import SqliteSession
 from state_backends.files import FaultRule, FileFault, LocalFileSystem
 from state_backends.offline import SnapshotContent
 from state_backends.snapshots import CheckpointStorage
-from tests.crash import sinks_job
 from tests.crash.campaign import IN_MEMORY, REFUSALS, CampaignFailedError
 from tests.crash.databases import KilledServer
 from tests.crash.forked import Ending, weir
+from tests.crash.jobs import sinks_job
+from tests.crash.jobs.sinks_job import LOG, METASTORE, SINKS, SQLITE, TABLE
 from tests.crash.poller import Poller, Sighting
 from tests.crash.processes import DESCRIPTOR
 from tests.crash.readers import OLD_FILE, OLD_ROWS, View, reader_of, watch_for
-from tests.crash.sinks_job import LOG, METASTORE, SINKS, SQLITE, TABLE
 from tests.crash.strikes import CALLS, CHANGES, CallStrike, FileStrike, prepare_calls, prepare_files
 from tests.postgres_server import binaries
 from tests.scenarios.live_files import check_live_files

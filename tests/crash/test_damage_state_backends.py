@@ -13,11 +13,11 @@ from engine.elements.errors import StorageError
 from operators.files.sinks import read_committed
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage, FileStateHandle
-from tests.crash.stateful_job import expected_rows
+from tests.crash.jobs.stateful_job import expected_rows
 from tests.scenarios.live_files import check_live_files
 
 RECORDS = 3_000
-JOB_FILE = str(Path(__file__).with_name("stateful_job.py"))
+JOB_FILE = str(Path(__file__).with_name("jobs") / "stateful_job.py")
 
 
 def weir(*arguments: str) -> Result:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.jobs.sinks_job import HOURS, KEYS, SPLITS, Row, expected_rows, row_of
 from tests.crash.poller import Poller
 from tests.crash.readers import OLD_ROWS, UnreachableError, View, Watch, files_reader, partitions_reader, watch_for
-from tests.crash.sinks_job import HOURS, KEYS, SPLITS, Row, expected_rows, row_of
 
 RECORDS = SPLITS * KEYS * HOURS
 ROWS = expected_rows(RECORDS)

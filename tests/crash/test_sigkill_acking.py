@@ -13,7 +13,7 @@ import pytest
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.log.log_reader import committed_records
 from state_backends.files import LocalFileSystem
-from tests.crash.acking_job import LOG, TOPIC
+from tests.crash.jobs.acking_job import LOG, TOPIC
 from tests.crash.processes import KilledRun
 
 INTERVAL = 200
@@ -22,7 +22,7 @@ INTERVAL = 200
 class KilledAckedRun(KilledRun):
     """A job without checkpoints: how far it is can be seen by its committed offsets."""
 
-    job_file = Path(__file__).with_name("acking_job.py")
+    job_file = Path(__file__).with_name("jobs") / "acking_job.py"
 
     def __init__(self, directory: Path, records: int) -> None:
         super().__init__(directory, records, "--mode", "acking", "--checkpoint-interval", f"{INTERVAL}rec")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.event_job import expected_rows
+from tests.crash.jobs.event_job import expected_rows
 from tests.crash.processes import KilledRun
 
 RECORDS = 4_000
@@ -19,7 +19,7 @@ CHECKPOINTS = 2 * RECORDS // EVERY
 class EventRun(KilledRun):
     """The job of joins, requests and patterns; in each process, a task dies as well."""
 
-    job_file = Path(__file__).with_name("event_job.py")
+    job_file = Path(__file__).with_name("jobs") / "event_job.py"
 
     def __init__(self, directory: Path, mode: str, *kills: str) -> None:
         every_time = [part for kill in kills for part in ("--kill", kill)]

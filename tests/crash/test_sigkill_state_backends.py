@@ -17,8 +17,8 @@ import pytest
 
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
+from tests.crash.jobs.stateful_job import expected_rows
 from tests.crash.processes import KilledRun
-from tests.crash.stateful_job import expected_rows
 from tests.scenarios.live_files import check_live_files
 
 RECORDS = 16_000
@@ -40,7 +40,7 @@ class StatefulRun(KilledRun):
     """The job with much state, on small stores; in each process, tasks die as well."""
 
     program = "tests.crash.small_stores"
-    job_file = Path(__file__).with_name("stateful_job.py")
+    job_file = Path(__file__).with_name("jobs") / "stateful_job.py"
 
     def __init__(self, directory: Path, backend: str, *, local_recovery: bool, kills: tuple[str, ...] = ()) -> None:
         if backend == "rocksdb":

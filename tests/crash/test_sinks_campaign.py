@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.jobs.sinks_job import SINKS
 from tests.crash.processes import ROOT
-from tests.crash.sinks_job import SINKS
 from tests.crash.test_campaign import counts, place
 from tests.postgres_server import needs_server
 

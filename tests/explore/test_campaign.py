@@ -18,7 +18,7 @@ from engine.explore.subject import Subject
 from engine.explore.swarm import Swarm
 from engine.explore.workers import Pool, WorkerError
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
-from tests.mutants.alignment import alignment_skipped
+from tests.mutants.mistakes.alignment import alignment_skipped
 
 ORDER = CampaignOrder(runs=CHUNK_RUNS * 2, swarm=Swarm(kinds=("crash", "lose", "rescale")))
 """Few runs: what is only sometimes the case may stay out."""

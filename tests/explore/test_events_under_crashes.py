@@ -14,7 +14,7 @@ from engine.explore.swarm import Measure, Swarm, draw_case
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.files.writing import RETRACTED
-from tests.crash import event_job
+from tests.crash.jobs import event_job
 
 RECORDS = 90
 

@@ -31,7 +31,7 @@ from engine.explore.token import parse_token
 from engine.faults.fault import parse_fault
 from state_backends.files import MemoryFileSystem
 from tests.explore.failing_job import SPLITS, build, judges, losing_sink, subject
-from tests.house import transcripts
+from tests.house.documents import transcripts
 from tests.house.project import ROOT
 
 _FAILING = Case(scheduler=FIFO, config={"batch_size": 3}, checkpoints=(5_000, 9_000))

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.house import text_rules
 from tests.house.determinism import Finding, check_source
+from tests.house.documents import text_rules
 from tests.house.project import (
     DETERMINISTIC_ROOMS,
     PACKAGES,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.mutants import (
+from tests.mutants import probes
+from tests.mutants.mistakes import (
     announcing,
     event_mistakes,
     inputs,
     old_attempts,
-    probes,
     record_acking,
     savepoint_mistakes,
     shared_state,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.mutants import alignment, commits, durability, fencing, jobs, recovery, sink_mistakes
+from tests.mutants import jobs
+from tests.mutants.mistakes import alignment, commits, durability, fencing, recovery, sink_mistakes
 from tests.mutants.mutant import Mutant
 
 OUTPUT = frozenset({"V1", "V2"})

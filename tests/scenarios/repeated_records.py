@@ -16,7 +16,7 @@ import pytest
 from engine.elements.batch import Batch
 from engine.observe.events import AttemptStarted, CheckpointCut, TraceEvent
 from engine.runtime.channels import Channel
-from tests.scenarios.random_graphs import Graph, Rows
+from tests.scenarios.random.random_graphs import Graph, Rows
 
 
 class RepeatedRecords:

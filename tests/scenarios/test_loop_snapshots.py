@@ -17,7 +17,7 @@ from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.storage import SavepointRestore
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
-from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, loop_job
+from tests.scenarios.random.loop_jobs import FEEDBACK, SHAPES, Kill, loop_job
 
 MOVABLE = sorted(FEEDBACK.keys() - {"by default"})
 TARGET = "/saved"

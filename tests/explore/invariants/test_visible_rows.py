@@ -17,7 +17,7 @@ from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from tests.explore.invariants.support import found
-from tests.mutants.announcing import not_all_subtasks_awaited
+from tests.mutants.mistakes.announcing import not_all_subtasks_awaited
 
 COMMITTERS = Path(__file__).parents[3] / "examples/scenarios/committers.py"
 

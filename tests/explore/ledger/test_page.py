@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from examples import ledger
-from tests.house import transcripts
+from tests.house.documents import transcripts
 from tests.house.project import ROOT
 
 PAGE = (ROOT / "docs" / "ledger.md").read_text("utf-8")

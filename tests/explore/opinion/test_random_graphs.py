@@ -10,7 +10,7 @@ from hypothesis import Phase, given, note, settings
 from engine.explore.opinion import second_opinion
 from engine.explore.subject import Subject, World
 from operators.basic import CollectedResults
-from tests.scenarios.random_graphs import Graph, build, describe, graphs, meaning
+from tests.scenarios.random.random_graphs import Graph, build, describe, graphs, meaning
 
 FEW, MANY = 30, 1_000
 

@@ -41,7 +41,7 @@ from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.runtime.support import MS, US, Trace, every
-from tests.scenarios.loop_jobs import SHAPES, Kill, LoopRun, loop_job
+from tests.scenarios.random.loop_jobs import SHAPES, Kill, LoopRun, loop_job
 
 MODES = ("aligned", "unaligned", "aligned-timeout", "at-least-once", "none")
 SLOW = CostModel(record_ns=2 * US, link_latency_ns=700)

@@ -28,8 +28,8 @@ from state_backends.snapshots import (
 )
 from state_backends.snapshots.handles import ChannelStatePiece
 from tests.malformed import framed_variants, frames_of, packed
+from tests.scenarios.damage.test_crash_damage_backends import copied, put
 from tests.scenarios.recorded_runs import DIRECTORY, NAME, OUT, committed, expected, recorded_job, storage_on
-from tests.scenarios.test_crash_damage_backends import copied, put
 from tests.state_backends.snapshots.test_channel_state import Substitute
 
 undisturbed = functools.cache(expected)

@@ -14,8 +14,8 @@ from engine.checkpoint.coordinator import RestoreMode
 from engine.runtime.config.run_config import SNAPSHOTS
 from engine.runtime.storage import SavepointRestore
 from state_backends.snapshots import CheckpointStorage
-from tests.scenarios.random_graphs import RESCALABLE, STATEFUL, describe, graphs, meaning, rescaled
-from tests.scenarios.random_runs import CHECKPOINTS, EXACTLY_ONCE, JOB, STATE_BACKENDS, Driven, Run, drive, runs
+from tests.scenarios.random.random_graphs import RESCALABLE, STATEFUL, describe, graphs, meaning, rescaled
+from tests.scenarios.random.random_runs import CHECKPOINTS, EXACTLY_ONCE, JOB, STATE_BACKENDS, Driven, Run, drive, runs
 
 FEW, MANY = 15, 250
 ELSEWHERE = "/elsewhere"

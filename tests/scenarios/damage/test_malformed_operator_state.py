@@ -43,7 +43,7 @@ from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage, OperatorStateHandle, SnapshotOptions, run_to_completion
 from tests.malformed import variants
 from tests.operators.log.fake_kafka import FakeClient
-from tests.scenarios.test_crash_damage_backends import copied, put
+from tests.scenarios.damage.test_crash_damage_backends import copied, put
 
 DIRECTORY, OUT, NAME, RECORDS = "/state", "/out", "malformed", 60
 INLINE = 1 << 20

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import JOB_MANAGER
-from tests.scenarios.loop_jobs import FEEDBACK, SHAPES, Kill, LoopRun, loop_job
+from tests.scenarios.random.loop_jobs import FEEDBACK, SHAPES, Kill, LoopRun, loop_job
 
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 

@@ -5,7 +5,7 @@ each order, the greatest of each window and sequences of payments are looked for
 so the same rows come whatever is killed: a request that is forgotten, half of a pair or of a match that is lost, or one
 that comes back, shows in some row.
 
-Run like any other: ``weir run tests/crash/event_job.py --storage DIR --out DIR``.
+Run like any other: ``weir run tests/crash/jobs/event_job.py --storage DIR --out DIR``.
 """
 
 from __future__ import annotations

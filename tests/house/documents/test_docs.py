@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import pages
 from tests.house.determinism import Finding
+from tests.house.documents import pages
 from tests.house.project import ROOT, files_under
 
 

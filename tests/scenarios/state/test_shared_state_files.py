@@ -16,8 +16,8 @@ from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.cases import crossed
 from tests.scenarios.live_files import check_live_files
+from tests.scenarios.state.test_state_backends import expected
 from tests.scenarios.stateful_jobs import FORMS, Ran, settings
-from tests.scenarios.test_state_backends import expected
 
 INCREMENTAL = [name for name, snapshot in FORMS if snapshot == "incremental"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import transcripts
+from tests.house.documents import transcripts
 from tests.house.project import ROOT
 
 _LONG, _SHORT = "repeat=1000000", "repeat=2000"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.house import text_rules
+from tests.house.documents import text_rules
 
 
 @pytest.mark.parametrize(

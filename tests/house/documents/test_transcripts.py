@@ -19,7 +19,7 @@ from state_backends.snapshots import (
     SnapshotOptions,
     run_to_completion,
 )
-from tests.house import transcripts
+from tests.house.documents import transcripts
 from tests.house.project import ROOT
 
 _PAGES = (

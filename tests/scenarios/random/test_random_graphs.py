@@ -13,8 +13,8 @@ import pytest
 from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 
-from tests.scenarios.random_graphs import describe, graphs, meaning
-from tests.scenarios.random_runs import EXACTLY_ONCE, Driven, Run, drive, left_in_storage, runs
+from tests.scenarios.random.random_graphs import describe, graphs, meaning
+from tests.scenarios.random.random_runs import EXACTLY_ONCE, Driven, Run, drive, left_in_storage, runs
 from tests.scenarios.repeated_records import RepeatedRecords
 
 FEW, MANY = 25, 400

@@ -34,7 +34,7 @@ from operators.basic import CollectedResults
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
-from tests.scenarios.random_graphs import Graph, Rows, build
+from tests.scenarios.random.random_graphs import Graph, Rows, build
 
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 MOST_EVENTS = 100_000

@@ -25,8 +25,8 @@ from state_backends.snapshots import (
 )
 from state_backends.snapshots.file_places import ForbiddenPathError, note_shared_directories
 from tests.scenarios.live_files import check_live_files
+from tests.scenarios.state.test_state_backends import expected
 from tests.scenarios.stateful_jobs import Ran, settings
-from tests.scenarios.test_state_backends import expected
 
 
 def died(files: FileSystem | None = None, kill_ns: int = 3_500_000, **how: object) -> Ran:

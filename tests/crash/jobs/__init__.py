@@ -1,0 +1,1 @@
+"""The jobs that are killed: each runs in a process of its own."""

@@ -1,0 +1,1 @@
+"""Pages: their links, commands, transcripts and words."""

@@ -1,0 +1,1 @@
+"""Files that are torn, damaged, lost or hostile."""

@@ -1,0 +1,1 @@
+"""Graphs, loops and faults drawn at random."""

@@ -1,0 +1,1 @@
+"""State on all backends: rescaled, shared between checkpoints, recovered from local copies."""
