@@ -28,8 +28,7 @@ a valid length), what becomes finished is a copy of what the checkpoint covers.
 from __future__ import annotations
 
 import posixpath
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,11 +36,9 @@ from engine.elements.errors import StorageError
 from operators.files.bucketing.late_truncation import LateTruncations
 from operators.files.bucketing.names import BucketingNames
 from operators.files.bucketing.valid_length import has_valid_length, write_valid_length
-from operators.files.writing import path_inside
+from operators.files.writing import LineRows, RecoverableWriter, RowPart
 from state_backends.base import list_of, number, optional, path_below, row, such_that, whole
-from state_backends.files import FileSystem, WritableFile
-
-_COPY_BYTES = 1 << 20
+from state_backends.files import FileSystem
 
 BucketSnapshot = tuple[Any, ...]
 """State of one bucket: its id, part in progress or ``None``, its valid length, times of the last write and of creation
@@ -63,10 +60,8 @@ class _Bucket:
     id: str
     last_written_ms: int
     counter: int = 0
-    part: str | None = None
-    """In progress; its final name."""
-    file: WritableFile | None = None
-    size_bytes: int = 0
+    part: RowPart | None = None
+    """In progress."""
     created_ms: int = 0
     pending: list[str] = field(default_factory=list)
     pending_by_checkpoint: dict[int, list[str]] = field(default_factory=dict)
@@ -76,8 +71,8 @@ class _Bucket:
         booked = [(known, list(parts)) for known, parts in sorted(self.pending_by_checkpoint.items())]
         return (
             self.id,
-            self.part,
-            self.size_bytes if self.part is not None else -1,
+            None if self.part is None else self.part.stream.target,
+            -1 if self.part is None else self.part.size_bytes,
             self.last_written_ms,
             self.created_ms,
             list(self.pending),
@@ -113,7 +108,9 @@ class BucketingParts:
         late: LateTruncations | None = None,
     ) -> None:
         self._fs = fs
-        self._directory = directory
+        # Its own names tell the parts apart, so nothing at the end of hidden names does.
+        self._files = RecoverableWriter(fs, directory, unique=str)
+        self._path = self._files.path
         self._names = names
         self._subtask = subtask
         self._batch_size_bytes = batch_size_bytes
@@ -128,51 +125,27 @@ class BucketingParts:
         """By bucket and part: the name that it still has, and its length in the end."""
         self._buckets: dict[str, _Bucket] = {}
         self._opened: list[tuple[str, str]] = []
-        self._changed: dict[str, None] = {}
 
     # --- records ------------------------------------------------------------------------------------------
 
-    def write(self, bucket_id: str, data: bytes, row_ends: Callable[[], Sequence[int]], now_ms: int) -> None:
-        """Write rows to a bucket. ``data`` is all of them; ``row_ends`` is where in it each ends, and asked only if a
-        part might become too large."""
+    def write(self, bucket_id: str, rows: LineRows, now_ms: int) -> None:
+        """Write rows to a bucket."""
         bucket = self._buckets.get(bucket_id)
         if bucket is None:
             bucket = self._buckets[bucket_id] = _Bucket(bucket_id, now_ms)
-        self._roll_if_due(bucket, now_ms)
-        if bucket.size_bytes + len(data) <= self._batch_size_bytes:
-            self._append(bucket, data)
-        else:
-            self._write_in_pieces(bucket, data, row_ends(), now_ms)
+        taken, count = 0, len(rows)
+        while taken < count:
+            part = bucket.part
+            if part is None or part.size_bytes > self._batch_size_bytes or self._is_too_old(bucket, now_ms):
+                self._close_part(bucket)
+                part = self._open_part(bucket, now_ms)
+            taken = part.add_up_to(self._batch_size_bytes, rows, taken, count, now_ms)
         bucket.last_written_ms = now_ms
-
-    def _write_in_pieces(self, bucket: _Bucket, data: bytes, ends: Sequence[int], now_ms: int) -> None:
-        row = start = 0
-        while row < len(ends):
-            self._roll_if_due(bucket, now_ms)
-            # The first row that makes the part too large is the last one in it.
-            row = bisect_right(ends, start + self._batch_size_bytes - bucket.size_bytes, lo=row) + 1
-            stop = ends[min(row, len(ends)) - 1]
-            self._append(bucket, data[start:stop])
-            start = stop
-
-    def _append(self, bucket: _Bucket, data: bytes) -> None:
-        assert bucket.file is not None
-        bucket.file.write(data)
-        bucket.size_bytes += len(data)
-
-    def _roll_if_due(self, bucket: _Bucket, now_ms: int) -> None:
-        if (
-            bucket.file is None
-            or bucket.size_bytes > self._batch_size_bytes
-            or self._is_too_old(bucket, now_ms)
-        ):
-            self._close_part(bucket)
-            self._open_part(bucket, now_ms)
 
     def _is_too_old(self, bucket: _Bucket, now_ms: int) -> bool:
         return self._rollover_ms is not None and now_ms - bucket.created_ms > self._rollover_ms
 
-    def _open_part(self, bucket: _Bucket, now_ms: int) -> None:
+    def _open_part(self, bucket: _Bucket, now_ms: int) -> RowPart:
         fs, names = self._fs, self._names
         directory = self._path(bucket.id)
         fs.make_dirs(directory)
@@ -184,22 +157,20 @@ class BucketingParts:
             worn = (part, names.pending(part), names.in_progress(part))
             if taken.isdisjoint(worn) and not any(fs.exists(posixpath.join(directory, one)) for one in worn):
                 break
-        bucket.file = fs.open_write(posixpath.join(directory, names.in_progress(part)), exclusive=True)
-        bucket.part, bucket.size_bytes, bucket.synced_bytes, bucket.created_ms = part, 0, 0, now_ms
+        stream = self._files.begin(posixpath.join(bucket.id, names.in_progress(part)), part, exclusive=True)
+        bucket.part = RowPart(stream, bucket.id, now_ms)
+        bucket.synced_bytes, bucket.created_ms = 0, now_ms
         self._opened.append((bucket.id, part))
-        self._changed[bucket.id] = None
+        return bucket.part
 
     def _close_part(self, bucket: _Bucket) -> None:
-        part, file = bucket.part, bucket.file
-        if part is None or file is None:
+        if bucket.part is None:
             return
-        file.fsync()
-        file.close()
-        bucket.part = bucket.file = None
-        bucket.size_bytes = 0
-        self._rename(bucket.id, self._names.in_progress(part), self._names.pending(part))
+        name = bucket.part.close_for_commit().target
+        bucket.part = None
+        self._rename(bucket.id, self._names.in_progress(name), self._names.pending(name))
         if not self._names.finishes_on_close:
-            bucket.pending.append(part)
+            bucket.pending.append(name)
 
     def close_inactive(self, now_ms: int) -> None:
         """Close the parts that nobody has written to for too long, and those that are too old."""
@@ -211,28 +182,26 @@ class BucketingParts:
         """Close all parts: they are pending."""
         for bucket in self._buckets.values():
             self._close_part(bucket)
-        self._sync_directories()
+        self._files.sync_directories()
 
     def abandon(self) -> None:
         """Let go of the open files; nothing else happens."""
         for bucket in self._buckets.values():
-            if bucket.file is not None:
-                bucket.file.close()
-                bucket.file = None
+            if bucket.part is not None:
+                bucket.part.dispose()
+                bucket.part = None
 
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def snapshot(self, checkpoint_id: int) -> list[BucketSnapshot]:
         """The state of all buckets; what is pending is now booked under ``checkpoint_id``."""
         for bucket in self._buckets.values():
-            if bucket.file is not None and bucket.synced_bytes != bucket.size_bytes:
-                bucket.file.flush()
-                bucket.file.fsync()
-                bucket.synced_bytes = bucket.size_bytes
+            if bucket.part is not None and bucket.synced_bytes != bucket.part.size_bytes:
+                bucket.synced_bytes = bucket.part.persist().size_bytes
             bucket.pending_by_checkpoint[checkpoint_id] = bucket.pending
             bucket.pending = []
         # Names before state: a checkpoint must not refer to a file that a crash can lose.
-        self._sync_directories()
+        self._files.sync_directories()
         being_cut: list[BucketSnapshot] = [
             (bucket, part, length_bytes, 0, 0, [], [])
             for (bucket, part), (_, length_bytes) in sorted(self._being_cut.items())
@@ -255,11 +224,11 @@ class BucketingParts:
                             " gone\n  something else deletes files in the sink's directory"
                         )
                 del bucket.pending_by_checkpoint[known]
-        self._sync_directories()
+        self._files.sync_directories()
         self._buckets = {
             name: bucket
             for name, bucket in self._buckets.items()
-            if bucket.file is not None or bucket.pending or bucket.pending_by_checkpoint
+            if bucket.part is not None or bucket.pending or bucket.pending_by_checkpoint
         }
 
     def _finish(self, bucket: str, part: str) -> bool:
@@ -281,7 +250,7 @@ class BucketingParts:
                 for pending in parts:
                     if not self._finish(bucket, pending):
                         self._missing(self._path(bucket, pending))
-        self._sync_directories()
+        self._files.sync_directories()
 
     def _restore_part(self, bucket: str, part: str, length_bytes: int, now_ms: int) -> None:
         names, fs = self._names, self._fs
@@ -320,22 +289,18 @@ class BucketingParts:
         self._rename(bucket, name, part)
 
     def _finish_copy(self, bucket: str, name: str, part: str, left: int) -> None:
-        fs, copied = self._fs, f".{part}.copied"
-        with (
-            fs.open_read(self._path(bucket, name)) as source,
-            fs.open_write(self._path(bucket, copied)) as target,
-        ):
-            while left:
-                data = source.read(min(left, _COPY_BYTES))
-                assert data, "the file ends before its end"
-                target.write(data)
-                left -= len(data)
-            target.fsync()
+        copied = f".{part}.copied"
+        copy = self._files.begin(posixpath.join(bucket, copied), part)
+        try:
+            self._files.copy_to(copy, self._path(bucket, name), left)
+            copy.close_for_commit()
+        finally:
+            copy.close()
         self._rename(bucket, copied, part)
         # The new name before the old one goes: a crash must not take both.
-        self._sync_directories()
-        fs.delete(self._path(bucket, name))
-        self._changed[bucket] = None
+        self._files.sync_directories()
+        self._fs.delete(self._path(bucket, name))
+        self._files.changed(bucket)
 
     @property
     def is_cutting(self) -> bool:
@@ -351,7 +316,7 @@ class BucketingParts:
             if late.is_done(self._path(bucket, name), now_ms):
                 del self._being_cut[bucket, part]
                 self._rename(bucket, name, part)
-        self._sync_directories()
+        self._files.sync_directories()
         return not self._being_cut
 
     def _mark_valid(self, bucket: str, part: str, length_bytes: int) -> None:
@@ -363,19 +328,11 @@ class BucketingParts:
 
     # --- files --------------------------------------------------------------------------------------------
 
-    def _path(self, *parts: str) -> str:
-        return path_inside(self._directory, *parts)
-
     def _rename(self, bucket: str, source: str, target: str) -> None:
         if source != target:
-            self._fs.rename(self._path(bucket, source), self._path(bucket, target))
+            self._files.rename(posixpath.join(bucket, source), posixpath.join(bucket, target))
         # Also when the name was right already: the attempt that made it may have died before it was durable.
-        self._changed[bucket] = None
-
-    def _sync_directories(self) -> None:
-        for bucket in sorted(self._changed):
-            self._fs.fsync_dir(self._path(bucket))
-        self._changed.clear()
+        self._files.changed(bucket)
 
     def fingerprint(self) -> object:
         """Everything that decides what is done next."""

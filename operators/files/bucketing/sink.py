@@ -278,7 +278,7 @@ class _BucketingSinkOperator(SinkOperator):
         if self.context.checkpointing_enabled or self._spec.names.finishes_on_close:
             try:
                 self._parts.close_parts()
-            except OSError:
+            except (OSError, StorageError):
                 # It means nothing to any checkpoint, and must not hide why the task is closed.
                 self.context.metrics.count("numPartsNotClosed")
         # Without checkpoints parts are open here because the job has failed; to close them would be to finish them.
@@ -308,16 +308,13 @@ class _BucketingSinkOperator(SinkOperator):
         if isinstance(buckets, str):
             self._write(buckets, rows)
             return
-        groups: dict[str, list[int]] = {}
-        for position, bucket in enumerate(buckets):
-            groups.setdefault(bucket, []).append(position)
-        for bucket, positions in groups.items():
-            self._write(bucket, self._encoder.select(rows, positions))
+        for bucket, group in self._encoder.group(rows, buckets, 0, len(buckets)).items():
+            self._write(bucket, group)
 
     def _write(self, bucket: str, rows: LineRows) -> None:
         now_ms = self.context.processing_time_ms()
         with self._storage_errors():
-            self._machine.write(bucket, rows.content(0, len(rows)), lambda: rows.ends, now_ms)
+            self._machine.write(bucket, rows, now_ms)
 
     # --- checkpoints --------------------------------------------------------------------------------------
 

@@ -156,9 +156,9 @@ class RecoverableWriter:
 
     # --- paths --------------------------------------------------------------------------------------------
 
-    def path(self, relative: str) -> str:
+    def path(self, *relative: str) -> str:
         """The path of a file or bucket of the sink. Raises ``StateError`` when it would lead out of the directory."""
-        return path_inside(self._directory, relative)
+        return path_inside(self._directory, *relative)
 
     def exists(self, relative: str) -> bool:
         """Whether there is such a file."""
@@ -189,9 +189,13 @@ class RecoverableWriter:
         bucket, name = posixpath.split(target)
         temporary = posixpath.join(bucket, f".{name}{IN_PROGRESS}{self._unique()}")
         self.fs.make_dirs(self.path(bucket))
+        return self.begin(temporary, target)
+
+    def begin(self, temporary: str, target: str, *, exclusive: bool = False) -> RecoverableStream:
+        """The same under a hidden name of the caller's. ``exclusive``: it is an error if there is such a file."""
         path = self.path(temporary)
-        file = self.fs.open_write(path)
-        self._changed[bucket] = None
+        file = self.fs.open_write(path, exclusive=exclusive)
+        self._changed[posixpath.dirname(temporary)] = None
         return RecoverableStream(file, path, temporary, target, sync=self._sync)
 
     def open_copy(self, source: str, handle: ResumeHandle) -> RecoverableStream:
@@ -203,13 +207,17 @@ class RecoverableWriter:
         path, left = self.path(source), handle.size_bytes
         self._check_whole(path, left)
         stream = self.open(handle.target)
+        self.copy_to(stream, path, left)
+        return stream
+
+    def copy_to(self, stream: RecoverableStream, path: str, left: int) -> None:
+        """Write the first ``left`` bytes of another file."""
         with self.fs.open_read(path) as file:
             while left:
                 data = file.read(min(left, _COPY_BYTES))
                 assert data, "the file ends before its end"
                 stream.write(data)
                 left -= len(data)
-        return stream
 
     def recover(self, handle: ResumeHandle) -> RecoverableStream:
         """Cut the file of ``handle`` to its length and go on writing behind it.
@@ -309,6 +317,10 @@ class RecoverableWriter:
         """Delete a hidden file that no state refers to; it is gone for good once directories are synced."""
         self.fs.delete(hidden_inside(self._directory, relative))
         self._changed[posixpath.dirname(relative)] = None
+
+    def changed(self, bucket_id: str) -> None:
+        """Names in a bucket are to be made durable with the others."""
+        self._changed[bucket_id] = None
 
     def sync_directories(self) -> None:
         """Make all new and changed names durable."""
