@@ -1,15 +1,12 @@
 """The file sink in several operators: struck at every single call to the file system, back to older checkpoints, in
 real jobs, and in place of the sink in one operator.
 
-A pipeline of the sink's operators is fed with numbers; a coordinator in the test decides which checkpoints complete,
-late, at once or never. The rules are those of the sink in one operator: nothing is visible before a completed
-checkpoint covers it, nothing twice, at the end everything, and a visible file never changes.
+The rules that must hold are those of :mod:`tests.operators.files.attempts`, as for the sink in one operator.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,30 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
-from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, OutputAheadError, StorageError, UserFunctionError
+from engine.elements.errors import ConfigurationError, OutputAheadError, UserFunctionError
 from engine.graph.job import Job
 from engine.runtime.config import CostModel
 from operators.files.compaction import CompactionStrategy
 from operators.files.formats import JsonLinesRowFormat
 from operators.files.sinks import FileSink, read_committed
 from operators.files.sinks.committing_file_sink import CommittingFileSink
-from operators.files.sinks.compaction_operators import CompactCoordinatorOperator, CompactorOperator
+from operators.files.sinks.compaction_operators import CompactCoordinatorOperator
 from operators.files.writing import BulkTextFormat, DefaultRollingPolicy
 from operators.sources import SequenceSource
 from operators.transactions import messages
-from operators.transactions.committer import CommitterOperator
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
+from tests.operators.files.attempts import CHUNK, KINDS, Numbers, Pipeline, by_parity, undisturbed_calls
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import US, every, execution
-
-RECORDS = 15
-CHUNK = 3
-
-
-def by_parity(number: int) -> str:
-    return f"odd={number % 2}"
 
 
 def sink_of(**settings: Any) -> FileSink:
@@ -60,156 +49,8 @@ SINKS: dict[str, CommittingFileSink] = {
 }
 
 
-class Pipeline:
-    """The operators of a sink, one subtask each, in one attempt."""
-
-    def __init__(self, sink: CommittingFileSink, fs: FileSystem, restored: list[Checkpoint] | None, **attempt: Any):
-        operators: list[Any] = [sink.create_operator()]
-        if sink.compaction is not None:
-            operators += [CompactCoordinatorOperator(sink), CompactorOperator(sink)]
-        operators.append(CommitterOperator(sink))
-        states: Sequence[Checkpoint | None] = [None] * len(operators) if restored is None else restored
-        self.harnesses: list[Harness] = []
-        for operator, state in zip(operators, states, strict=True):
-            self.harnesses.append(Harness(operator, fs=fs, restored=state, **attempt))
-
-    def _hand_on(self, position: int) -> None:
-        for event in self.harnesses[position].take():
-            assert isinstance(event, Batch)
-            self.harnesses[position + 1].operator.process_batch(event)
-
-    def process(self, values: Sequence[int]) -> None:
-        self.harnesses[0].process(values)
-        self._work()
-
-    def _work(self) -> None:
-        for harness in self.harnesses:
-            harness.advance_ms(1)
-
-    def snapshot(self, checkpoint_id: int) -> list[Checkpoint]:
-        taken = []
-        for position, harness in enumerate(self.harnesses):
-            taken.append(harness.snapshot(checkpoint_id))
-            if harness is not self.harnesses[-1]:
-                self._hand_on(position)
-        return taken
-
-    def complete(self, checkpoint_id: int) -> None:
-        for harness in self.harnesses:
-            harness.complete(checkpoint_id)
-
-    def finish(self) -> None:
-        for position, harness in enumerate(self.harnesses):
-            harness.finish()
-            if harness is not self.harnesses[-1]:
-                self._hand_on(position)
-
-    def close(self) -> None:
-        for harness in self.harnesses:
-            harness.close()
-
-
-class Run:
-    """Writes ``0 .. RECORDS - 1`` through a sink, over as many attempts as it takes."""
-
-    def __init__(self, sink: CommittingFileSink) -> None:
-        self.sink = sink
-        self.disk = MemoryFileSystem()
-        self.completed: list[tuple[list[Checkpoint], int]] = []
-        self.incarnation, self.attempt, self.next_id, self.calls = 1, 0, 1, 0
-        self.reached = 0
-        self.went_back = False
-        self.contents: dict[str, bytes] = {}
-        self.struck = ""
-        """The operation at which a fault has struck."""
-
-    def run(self, rules: Sequence[FaultRule]) -> bool:
-        """One attempt; true when the job has ended."""
-        self.attempt += 1
-        fs = FaultInjectingFileSystem(self.disk, rules)
-        try:
-            self._attempt(fs)
-        except SimulatedCrashError:
-            self.disk.crash()
-            self.incarnation, self.attempt = self.incarnation + 1, 0
-            return False
-        except StorageError:
-            return False
-        finally:
-            self.calls = len(fs.calls)
-            struck = [fs.calls[rule.at_call - 1] for rule in rules if rule.at_call and rule.at_call <= self.calls]
-            self.struck = "".join(call.operation for call in struck) or self.struck
-            self.check_visible()
-        return True
-
-    def _attempt(self, fs: FileSystem) -> None:
-        checkpoint, position = self.completed[-1] if self.completed else (None, 0)
-        pipeline = Pipeline(self.sink, fs, checkpoint, incarnation=self.incarnation, attempt=self.attempt)
-        late = None
-        while position < RECORDS:
-            pipeline.process(range(position, position + CHUNK))
-            position += CHUNK
-            if late is not None:
-                pipeline.complete(late)
-                late = None
-            known = self._snapshot(pipeline, position)
-            if known % 3 == 1:
-                pipeline.complete(known)
-            elif known % 3 == 2:
-                late = known
-            self.check_visible()
-        pipeline.finish()
-        pipeline.complete(self._snapshot(pipeline, position, last=True))
-        pipeline.close()
-
-    def _snapshot(self, pipeline: Pipeline, position: int, last: bool = False) -> int:
-        """Take a checkpoint, which completes unless its number is a multiple of 3."""
-        known = self.next_id
-        self.next_id += 1
-        taken = pipeline.snapshot(known)
-        if known % 3 or last:
-            self.completed.append((taken, position))
-            self.reached = max(self.reached, position)
-        return known
-
-    def go_back(self, checkpoints: int) -> None:
-        """The newest completed checkpoints cannot be read."""
-        for _ in range(min(checkpoints, len(self.completed) - 1)):
-            self.completed.pop()
-        self.went_back = True
-
-    def visible(self) -> Counter[int]:
-        rows = read_committed(self.disk, "/out/rows", self.sink.format)
-        return Counter(int(row) for lines in rows.values() for row in lines)
-
-    def check_visible(self) -> None:
-        assert self.visible() <= Counter(range(self.reached))
-        if self.went_back:
-            return
-        for path in self.disk.walk_files("/out/rows"):
-            if not path.rpartition("/")[2].startswith("."):
-                content = self.disk.read_bytes(path)
-                assert self.contents.setdefault(path, content) == content, path
-
-    def run_to_the_end(self) -> None:
-        for _ in range(3):
-            if self.run(()):
-                break
-        assert self.visible() == Counter(range(RECORDS))
-
-    def hidden(self) -> list[str]:
-        return [path for path in self.disk.walk_files("/out/rows") if path.rpartition("/")[2].startswith(".")]
-
-
-def undisturbed_calls(sink: CommittingFileSink) -> int:
-    run = Run(sink)
-    assert run.run(())
-    assert run.visible() == Counter(range(RECORDS))
-    return run.calls
-
-
-# Each call is struck in one of these ways.
-KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, FileFault.ERROR_AFTER)
+def run_of(sink: CommittingFileSink, disk: MemoryFileSystem | None = None) -> Numbers:
+    return Numbers(sink, disk, records=15)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -217,10 +58,9 @@ KINDS = (FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER, FileFault.ERROR_BEFORE, 
 def test_one_fault_at_any_call(sink: CommittingFileSink, kind: FileFault) -> None:
     """Whichever call fails or is the last one before a crash, all records are visible once in the end; no hidden file
     is left, unless it was its deletion that failed."""
-    calls = undisturbed_calls(sink)
-    assert calls > 40
+    calls = undisturbed_calls(run_of(sink))
     for at_call in range(1 + KINDS.index(kind), calls + 1, len(KINDS)):
-        run = Run(sink)
+        run = run_of(sink)
         run.run([FaultRule(kind, at_call=at_call)])
         run.run_to_the_end()
         left_by_deletion = run.struck == "delete" and kind is not FileFault.CRASH_BEFORE
@@ -231,7 +71,7 @@ def test_one_fault_at_any_call(sink: CommittingFileSink, kind: FileFault) -> Non
 @settings(max_examples=40, deadline=None)
 def test_crashes_during_recoveries(name: str, calls: list[int]) -> None:
     """A crash in every attempt but the last."""
-    run = Run(SINKS[name])
+    run = run_of(SINKS[name])
     for at_call in calls:
         run.run([FaultRule(FileFault.CRASH_AFTER, at_call=at_call)])
     run.run_to_the_end()
@@ -244,7 +84,7 @@ def test_crashes_during_recoveries(name: str, calls: list[int]) -> None:
 @settings(max_examples=40, deadline=None)
 def test_older_checkpoints_take_back_what_newer_ones_have_committed(name: str, faults: list[tuple[int, int]]) -> None:
     """The newest cannot be read: visible files of later ones are hidden, and their records come again."""
-    run = Run(SINKS[name])
+    run = run_of(SINKS[name])
     for at_call, back in faults:
         run.run([FaultRule(FileFault.CRASH_BEFORE, at_call=at_call)])
         run.go_back(back)
@@ -317,8 +157,8 @@ def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
 
 def test_going_back_behind_a_compaction_is_an_error_and_no_loss() -> None:
     """The sources that the older checkpoint needs are deleted; it says so instead of going on without them."""
-    run = Run(SINKS["compacted"])
-    assert run.run(())
+    run = run_of(SINKS["compacted"])
+    assert run.run()
     run.completed = [one for one in run.completed if one[1] == 2 * CHUNK]
     run.attempt += 1
     checkpoint, position = run.completed[-1]
@@ -492,9 +332,7 @@ def test_one_seed_makes_the_same_files() -> None:
 def test_the_output_of_another_run_is_refused() -> None:
     """A job that begins from nothing does not mix its files with those; no restart changes that, so none is tried."""
     disk = MemoryFileSystem()
-    run = Run(SINKS["on checkpoints"])
-    run.disk = disk
-    assert run.run(())
+    assert run_of(SINKS["on checkpoints"], disk).run()
 
     with pytest.raises(OutputAheadError, match="output of another run"):
         Pipeline(SINKS["on checkpoints"], disk, None, incarnation=2)
