@@ -22,15 +22,12 @@ from statistics import median
 from benchmarks.bare_model import bare_case, expected_rows
 from benchmarks.measure import Paired, Result, Trial, at_least, below, interleaved, now
 from engine.cli.cases import load_subject_and_scenario
-from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, Explorer, garbage_kept
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.check import CheckOrder, check
-from engine.explore.concrete import concretised
-from engine.explore.invariant import Invariant
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import run_case
-from engine.explore.shrink import Budget, shrink
-from engine.explore.subject import Subject
+from engine.explore.run import Invariant, Subject, run_case
+from engine.explore.search import CHUNK_RUNS, CampaignOrder, Explorer, garbage_kept
+from engine.explore.shrink import Budget, concretised, shrink
 from engine.faults.fault import FaultMix, parse_fault
 
 EXACTLY_ONCE = "exactly-once"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from engine.explore.case import Case
+from engine.explore.cases import Case, parse_savepoint
 from engine.explore.output_comparison import CountDifference, OutputComparison, compare_by_key, compare_outputs
-from engine.explore.runner import run_case
-from engine.explore.savepoints import parse_savepoint
-from engine.explore.selfcheck import SelfCheckReport, Surroundings, self_check
-from engine.explore.subject import Subject
+from engine.explore.run import SelfCheckReport, Subject, Surroundings, run_case, self_check
 from engine.faults.fault import parse_fault
 
 __all__ = [

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
 from engine.cli.cases import load_subject_and_scenario
-from engine.explore.runner import run_case
+from engine.explore.run import run_case
 
 COUNT = 12_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.explore.token import parse_token
+from engine.explore.search import parse_token
 from tests.cli.conftest import Weir
 from tests.house.project import ROOT
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.cli.cases import load_subject
-from engine.explore.case import FIFO, Case
-from engine.explore.token import Token, parse_token
+from engine.explore.cases import FIFO, Case
+from engine.explore.search import Token, parse_token
 from engine.faults.fault import parse_fault
 from tests.cli.conftest import Answer, Weir
 from tests.explore.failing_job import JOB_FILE

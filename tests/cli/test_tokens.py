@@ -14,8 +14,8 @@ import msgpack
 import pytest
 
 from engine.cli.cases import load_subject
-from engine.explore.case import FIFO, Case
-from engine.explore.token import Token, digest_of_job_file
+from engine.explore.cases import FIFO, Case
+from engine.explore.search import Token, digest_of_job_file
 from tests.cli.conftest import Weir
 from tests.explore.failing_job import JOB_FILE
 

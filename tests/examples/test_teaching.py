@@ -15,10 +15,8 @@ import pytest
 
 from engine.cli.cases import load_subject_and_scenario
 from engine.cli.settings import load_job
-from engine.explore.case import Case
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.scenario import Scenario
-from engine.explore.subject import Subject
+from engine.explore.cases import Case, Scenario
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import parse_fault
 from operators.log.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from engine.explore.case import Case
-from engine.explore.invariant import Invariant
-from engine.explore.runner import FinishedCase
-from engine.explore.subject import Subject
+from engine.explore.cases import Case
+from engine.explore.run import FinishedCase, Invariant, Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults
 from operators.basic import simple_sinks as sinks

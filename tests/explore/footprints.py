@@ -11,13 +11,12 @@ from hashlib import blake2b
 from pathlib import Path
 
 from engine.cli.cases import load_subject
-from engine.explore.case import Case
-from engine.explore.concrete import concretised
+from engine.explore.cases import Case
 from engine.explore.invariants import Footprint
-from engine.explore.runner import run_case
-from engine.explore.subject import Subject
-from engine.explore.swarm import Measure, Swarm, draw_case
-from engine.explore.tape import TraceTape
+from engine.explore.run import Measure, Subject, TraceTape, run_case
+from engine.explore.search import Swarm
+from engine.explore.search.swarm import draw_case
+from engine.explore.shrink import concretised
 
 STANDARD = Path(__file__).resolve().parents[2] / "examples" / "standard_scenario.py"
 

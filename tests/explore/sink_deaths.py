@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.explore.case import FIFO, Case, Setting
+from engine.explore.cases import FIFO, Case, Setting
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import Fault, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.process import is_torn_by

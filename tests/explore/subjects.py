@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.explore.subject import Subject
+from engine.explore.run import Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource

@@ -17,14 +17,12 @@ from engine.checkpoint.coordinator import IgnoredBecause
 from engine.cli.cases import load_subject, load_subject_and_scenario
 from engine.cli.settings import load_job
 from engine.cli.verbs.explore import _promise_beyond, _swarm
-from engine.explore.campaign import CampaignOrder, explore
+from engine.explore.cases import Scenario
 from engine.explore.invariants import invariants_for
 from engine.explore.invariants.transactions import histories_of
-from engine.explore.references import RUNS
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.scenario import Scenario
-from engine.explore.subject import Subject
-from engine.explore.swarm import draw_case
+from engine.explore.run import RUNS, FinishedCase, Subject, run_case
+from engine.explore.search import CampaignOrder, explore
+from engine.explore.search.swarm import draw_case
 from engine.observe.events import AttemptStarted, ChannelBlocked, RecordReplayed, ReportIgnored, TimerFired
 from operators.log.transaction_log import REFUSED_AS_FENCED
 from operators.table.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger

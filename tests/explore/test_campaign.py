@@ -10,13 +10,10 @@ import pytest
 
 from engine.cli.cases import load_subject
 from engine.elements.errors import ConfigurationError
-from engine.explore import campaign
-from engine.explore.campaign import CHUNK_RUNS, CampaignOrder, CampaignReport, explore
-from engine.explore.coverage import CountSpread, Coverage
-from engine.explore.runner import Bounds, FinishedCase, run_case
-from engine.explore.subject import Subject
-from engine.explore.swarm import Swarm
-from engine.explore.workers import Pool, WorkerError
+from engine.explore.run import Bounds, FinishedCase, Subject, run_case
+from engine.explore.search import CHUNK_RUNS, CampaignOrder, CampaignReport, Coverage, Swarm, campaign, explore
+from engine.explore.search.coverage import CountSpread
+from engine.explore.search.workers import Pool, WorkerError
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
 from tests.mutants.mistakes.alignment import alignment_skipped
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from operators.log.consumer_groups import consumer_lag
 from operators.log.log_reader import committed_records

@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.explore.ddmin import ddmin, smallest
+from engine.explore.shrink.ddmin import ddmin, smallest
 
 Predicate = Callable[[Sequence[int]], bool]
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.explore.case import FIFO, RANDOM, Case
-from engine.explore.diff import CHECKPOINT, RECORD, Difference, common_events, compare_cases, nearest_passing
-from engine.explore.runner import run_case
+from engine.explore.cases import FIFO, RANDOM, Case
+from engine.explore.failures import compare_cases, nearest_passing
+from engine.explore.failures.diff import CHECKPOINT, RECORD, Difference, common_events
+from engine.explore.run import TraceTape, run_case
 from engine.explore.shrink import WAITING, Budget
-from engine.explore.tape import TraceTape
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject
 
 _MINIMAL = Case(

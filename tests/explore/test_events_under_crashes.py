@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.explore.case import Case
+from engine.explore.cases import Case, parse_savepoint
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import run_case
-from engine.explore.savepoints import parse_savepoint
-from engine.explore.subject import Subject, World
-from engine.explore.swarm import Measure, Swarm, draw_case
+from engine.explore.run import Measure, Subject, World, run_case
+from engine.explore.search import Swarm
+from engine.explore.search.swarm import draw_case
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.files.writing import RETRACTED

@@ -14,7 +14,7 @@ import pytest
 from engine.cli.cases import load_subject, load_subject_and_scenario
 from engine.cli.verbs.explore import _promise_beyond, _swarm
 from engine.elements.errors import JobFileError
-from engine.explore.campaign import CampaignOrder, explore
+from engine.explore.search import CampaignOrder, explore
 from examples.flights_data import prepare
 from examples.sinks import SINKS
 

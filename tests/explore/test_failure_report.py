@@ -13,21 +13,13 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.case import FIFO, Case
-from engine.explore.failure_report import (
-    JSON_NAME,
-    PICTURE_NAME,
-    REPORT_NAME,
-    TEST_NAME,
-    FailureReport,
-    failure_report,
-    read_failure,
-)
-from engine.explore.regression import case_source
-from engine.explore.runner import run_case
+from engine.explore.cases import FIFO, Case
+from engine.explore.failures import JSON_NAME, TEST_NAME, FailureReport, failure_report, read_failure
+from engine.explore.failures.regression import case_source
+from engine.explore.failures.report import PICTURE_NAME, REPORT_NAME
+from engine.explore.run import Subject, run_case
+from engine.explore.search import parse_token
 from engine.explore.story import tell
-from engine.explore.subject import Subject
-from engine.explore.token import parse_token
 from engine.faults.fault import parse_fault
 from state_backends.files import MemoryFileSystem
 from tests.explore.failing_job import SPLITS, build, judges, losing_sink, subject

@@ -21,7 +21,7 @@ import pytest
 
 from engine import CollectedResults, CollectionSource, Job
 from engine.elements.errors import ForbiddenCallError, JobFailedError
-from engine.explore.fences import fenced
+from engine.explore.run import fenced
 from engine.runtime.execution import run
 
 FORBIDDEN: dict[str, Callable[[Any], Any]] = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.cli.cases import load_subject
-from engine.explore.case import Case, Setting
+from engine.explore.cases import Case, Setting
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import run_case
+from engine.explore.run import Subject, run_case
 from engine.explore.story import tell
-from engine.explore.subject import Subject
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults

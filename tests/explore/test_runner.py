@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError
-from engine.explore.case import FIFO, PCT, RANDOM, Case
-from engine.explore.concrete import concretised
-from engine.explore.invariant import Invariant
-from engine.explore.runner import Bounds, FinishedCase, InvariantError, run_case
-from engine.explore.settings import run_config
-from engine.explore.subject import Subject, World
-from engine.explore.tape import TraceTape, trace_digest
+from engine.explore.cases import FIFO, PCT, RANDOM, Case, run_config
+from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, TraceTape, World, run_case, trace_digest
+from engine.explore.run.runner import InvariantError
+from engine.explore.shrink import concretised
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import CheckpointTriggered, RunStarted, Send, TaskState

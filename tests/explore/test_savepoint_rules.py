@@ -14,7 +14,7 @@ from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointOptions
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
-from engine.explore.case import Setting
+from engine.explore.cases import Setting
 from engine.explore.invariants import invariants_for
 from engine.runtime.execution import Execution
 from engine.runtime.storage import CheckpointFiles, SavepointRestore

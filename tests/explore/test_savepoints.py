@@ -11,18 +11,15 @@ from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
-from engine.explore.case import Setting
-from engine.explore.codec import case_to_plain, plain_to_case
-from engine.explore.concrete import concretised
+from engine.explore.cases import CLAIM_MODES, SAVEPOINT, Savepoint, Setting, case_to_plain, plain_to_case
+from engine.explore.cases.savepoints import KINDS
+from engine.explore.failures.regression import case_source
 from engine.explore.invariants import invariants_for, skipped, sometimes
-from engine.explore.regression import case_source
-from engine.explore.runner import FinishedCase
-from engine.explore.savepoints import CLAIM_MODES, KINDS, SAVEPOINT, Savepoint
-from engine.explore.shrink import removals, size_of
+from engine.explore.run import FinishedCase, Subject
+from engine.explore.search import Swarm, Token, parse_token
+from engine.explore.search.swarm import ALL, NO_RUN, SHARES, SOME, draw_case
+from engine.explore.shrink import concretised, removals, size_of
 from engine.explore.story import tell
-from engine.explore.subject import Subject
-from engine.explore.swarm import ALL, NO_RUN, SHARES, SOME, Swarm, draw_case
-from engine.explore.token import Token, parse_token
 from engine.graph.job import Job
 from engine.runtime.kernel import START_NS
 from operators.sources import SequenceSource

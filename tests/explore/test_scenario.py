@@ -8,7 +8,7 @@ import pytest
 
 from engine.cli.settings import load_job
 from engine.elements.errors import JobFileError
-from engine.explore.scenario import Scenario, read_scenario
+from engine.explore.cases import Scenario, read_scenario
 
 FILE = """
 from engine import CollectionSource, Job

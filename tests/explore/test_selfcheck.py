@@ -107,7 +107,7 @@ def test_a_factory_that_drops_the_instruments_is_a_bug() -> None:
 
 def test_selfcheck_needs_no_special_events() -> None:
     """The tape takes any event: a digest of its text, not of its type."""
-    from engine.explore.selfcheck import _EventTape
+    from engine.explore.run.selfcheck import _EventTape
 
     first = _EventTape()
     second = _EventTape()

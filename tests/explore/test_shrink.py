@@ -11,12 +11,9 @@ import pytest
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.source import SourceContext, SplitReader
-from engine.explore.case import FIFO, Case
-from engine.explore.concrete import concretised
-from engine.explore.invariant import Invariant, Violation
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.shrink import WAITING, Budget, Shrunk, Size, removals, same_invariant, shrink
-from engine.explore.subject import Subject
+from engine.explore.cases import FIFO, Case
+from engine.explore.run import FinishedCase, Invariant, Subject, Violation, run_case
+from engine.explore.shrink import WAITING, Budget, Shrunk, Size, concretised, removals, same_invariant, shrink
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults

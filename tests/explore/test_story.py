@@ -9,12 +9,11 @@ from itertools import pairwise
 import pytest
 
 from engine.cli.cases import load_subject_and_scenario
-from engine.explore.case import FIFO, Case, Setting
-from engine.explore.runner import run_case
-from engine.explore.story import COMMIT, COMPLETE, SNAPSHOT, Story, StoryStep, story_of, tell
-from engine.explore.subject import Subject
-from engine.explore.tape import TraceTape
-from engine.explore.witness import RECORDS, RecordsRead, Witness
+from engine.explore.cases import FIFO, Case, Setting
+from engine.explore.run import Subject, TraceTape, run_case
+from engine.explore.story import Story, StoryStep, Witness, tell
+from engine.explore.story.story import COMMIT, COMPLETE, SNAPSHOT, story_of
+from engine.explore.story.witness import RECORDS, RecordsRead
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from engine.observe.events import Send

@@ -8,12 +8,12 @@ from functools import cache
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore import swarm
-from engine.explore.case import SCHEDULERS, Case
-from engine.explore.codec import case_to_plain
-from engine.explore.runner import run_case
-from engine.explore.settings import RESTART_DELAY_NS, run_config
-from engine.explore.swarm import Measure, Swarm, draw_case, possible_kinds
+from engine.explore.cases import Case, case_to_plain, run_config
+from engine.explore.cases.case import SCHEDULERS
+from engine.explore.cases.settings import RESTART_DELAY_NS
+from engine.explore.run import Measure, run_case
+from engine.explore.search import Swarm, swarm
+from engine.explore.search.swarm import draw_case, possible_kinds
 from engine.faults.fault import FAULT_KINDS
 from engine.runtime.config import ALIGNED_TIMEOUT
 from tests.explore.subjects import chained_subject, counting_subject, failing_subject, order_dependent_subject

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.case import SCHEDULERS, Case
-from engine.explore.codec import case_to_plain, plain_to_case
-from engine.explore.settings import run_config
-from engine.explore.swarm import Measure, Swarm, draw_case
-from engine.explore.token import PREFIX, Drawn, Token, parse_token
+from engine.explore.cases import Case, case_to_plain, plain_to_case, run_config
+from engine.explore.cases.case import SCHEDULERS
+from engine.explore.run import Measure
+from engine.explore.search import Drawn, Swarm, Token, parse_token
+from engine.explore.search.swarm import draw_case
+from engine.explore.search.token import PREFIX
 from engine.faults.fault import FaultMix, parse_fault
 from tests.explore.subjects import counting_subject
 from tests.malformed import packed_variants

@@ -6,9 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from engine.explore.case import Case, Setting
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.cases import Case, Setting
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
 from engine.graph.job import Job

@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults, CollectSink

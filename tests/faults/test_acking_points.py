@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.explore.case import Case
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.cases import Case
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import Fault, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.process import worker_of

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.explore.runner import run_case
-from engine.explore.subject import Subject
+from engine.explore.run import Subject, run_case
 from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
 from engine.faults.process import worker_of

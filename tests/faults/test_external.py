@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from engine.elements.errors import DataLossError, JobFailedError
-from engine.explore.case import Case
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.cases import Case
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.external import ExternalFaults
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.opportunities import Struck

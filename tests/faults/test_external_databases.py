@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from engine.elements.errors import DataLossError, JobFailedError
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
-from engine.explore.swarm import Measure, Swarm, possible_kinds
+from engine.explore.run import FinishedCase, Measure, Subject, run_case
+from engine.explore.search import Swarm
+from engine.explore.search.swarm import possible_kinds
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.databases import DatabaseExchange, DatabaseSink, MemoryDatabase, UpsertSink

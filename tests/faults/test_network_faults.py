@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.runner import CheckpointTrigger
+from engine.explore.run import CheckpointTrigger
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.network import NetworkFaults, clogged_until_ns
 from engine.faults.opportunities import Struck

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from engine.checkpoint.restore import NoRestart
-from engine.explore.case import Case
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.cases import Case
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults import operator_error
 from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.runner import run_case
-from engine.explore.settings import run_config
-from engine.explore.tape import TraceTape
+from engine.explore.cases import run_config
+from engine.explore.run import TraceTape, run_case
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.process import RaisedOnPurposeError, worker_of

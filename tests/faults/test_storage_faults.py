@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
-from engine.explore.case import Case, Setting
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.cases import Case, Setting
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.opportunities import Struck

@@ -15,7 +15,9 @@ from textwrap import dedent
 
 from tests.house.determinism import Finding
 
-CONVERTED = ("state_backends", "operators", "operators.files", "engine.checkpoint", "engine.runtime", "engine.cli")
+CONVERTED = (
+    "state_backends", "operators", "operators.files", "engine.checkpoint", "engine.runtime", "engine.explore", "engine.cli",
+)  # fmt: skip
 WITHOUT_DOORS = ("operators.files", "operators.log", "operators.table")  # for one room they hold too much
 TOLD_APART = ("state_backends", "operators")
 VERBS = "engine/cli/verbs/"  # named as users type them

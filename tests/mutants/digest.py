@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from engine.explore.case import Case
-from engine.explore.runner import run_case
-from engine.explore.tape import TraceTape
+from engine.explore.cases import Case
+from engine.explore.run import TraceTape, run_case
 from tests.mutants.catalogue import named
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ from pathlib import Path
 from engine.cli.cases import load_subject_and_scenario
 from engine.cli.verbs.explore import _promise_beyond, _swarm
 from engine.elements.errors import ConfigurationError
-from engine.explore.campaign import CampaignOrder, CampaignReport, explore
-from engine.explore.runner import Bounds
-from engine.explore.swarm import Swarm
+from engine.explore.run import Bounds
+from engine.explore.search import CampaignOrder, CampaignReport, Swarm, explore
 from tests.mutants.areas import AreaMutant
 from tests.mutants.mutant import Mutant
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from engine.explore.subject import Subject
+from engine.explore.run import Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults
 from operators.log.log_sink import LogSink

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.explore.case import Setting
-from engine.explore.subject import Subject
+from engine.explore.cases import Setting
+from engine.explore.run import Subject
 
 Patch = Callable[[], AbstractContextManager[None]]
 

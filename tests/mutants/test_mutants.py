@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.explore.campaign import explore
+from engine.explore.search import explore
 from operators.basic import simple_sinks as sinks
 from tests.mutants import hunt as hunting
 from tests.mutants.ablation import AREAS, NOT_FOUND, PAGE, is_explained, rows_of

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.cli.cases.named_run import resolve
-from engine.explore.case import FIFO
-from engine.explore.concrete import concretised
-from engine.explore.failure_report import standard_invariants
-from engine.explore.runner import run_case
+from engine.explore.cases import FIFO
+from engine.explore.failures import standard_invariants
+from engine.explore.run import run_case
+from engine.explore.shrink import concretised
 
 if TYPE_CHECKING:
-    from engine.explore.case import Case
-    from engine.explore.invariant import Violation
-    from engine.explore.subject import Subject
+    from engine.explore.cases import Case
+    from engine.explore.run import Subject, Violation
 
 
 @dataclass(frozen=True, slots=True)

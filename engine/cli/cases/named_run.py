@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.failure_report import JSON_NAME, read_failure
-from engine.explore.token import FAMILY, Token, parse_token
+from engine.explore.failures import JSON_NAME, read_failure
+from engine.explore.search import FAMILY, Token, parse_token
 from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
-    from engine.explore.subject import Subject
+    from engine.explore.run import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
     """The run that ``name`` is a token or a file of.
 
     ``job`` is the job file as the user names it; without it, the one that the token names is loaded if the token may be
-    trusted so far (:meth:`engine.explore.token.Token.distrust`). ``typed``: verb and arguments, to be repeated in the
+    trusted so far (:meth:`engine.explore.search.Token.distrust`). ``typed``: verb and arguments, to be repeated in the
     error when it may not.
 
     Raises :class:`ConfigurationError` when the token or the file is no good, of another job, or of a job file that has

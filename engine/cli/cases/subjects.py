@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.cli.settings import load_builder
-from engine.explore.scenario import Scenario, read_scenario
-from engine.explore.subject import Subject
-from engine.explore.token import digest_of_job_file
+from engine.explore.cases import Scenario, read_scenario
+from engine.explore.run import Subject
+from engine.explore.search import digest_of_job_file
 
 
 def load_subject(

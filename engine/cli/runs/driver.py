@@ -25,7 +25,7 @@ from engine.cli.settings import SAVEPOINTS_NAME, RunOptions, is_url, note_stoppe
 from engine.cli.shell import Terminated, failure_text, is_expected
 from engine.cli.text import error_console, progress_line, say, stdout_kept_clean
 from engine.elements.errors import ConfigurationError, StorageError
-from engine.explore.fences import fenced
+from engine.explore.run import fenced
 from engine.faults.plan import FaultPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent

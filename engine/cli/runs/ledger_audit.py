@@ -9,11 +9,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import EXIT_VIOLATED, WeirError
-from engine.explore.invariants.base import PER_KEY, promise_of
-from engine.explore.ledger import EffectLedger, Findings, findings, reference
-from engine.explore.ledger.findings import Seen, seen_in_files
-from engine.explore.ledger.invariant import rows_of
-from engine.explore.subject import SinkInMemory
+from engine.explore.cases import PER_KEY, promise_of
+from engine.explore.ledger import EffectLedger, Findings, Seen, findings, reference, rows_of, seen_in_files
+from engine.explore.run import SinkInMemory
 from engine.report.units import format_count, plural
 from engine.report.verdict import Verdict
 from operators.files.sinks import FileSink

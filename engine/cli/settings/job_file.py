@@ -23,7 +23,7 @@ from engine.elements.errors import JobFileError, WeirError
 from engine.elements.suggestions import nearest
 
 if TYPE_CHECKING:
-    from engine.explore.expected import Expected
+    from engine.explore.run import Expected
     from engine.graph.job import Job
 
 _TEMPLATE = """\
@@ -42,7 +42,7 @@ class LoadedJob:
     """A job, the absolute path of the file it comes from, and the parameters it was built with.
 
     ``content``: of the file, as it was loaded; ``scenario``: the file's ``SCENARIO`` as it is, see
-    :mod:`engine.explore.scenario`; empty without one.
+    :mod:`engine.explore.cases.scenario`; empty without one.
     """
 
     job: Job
@@ -81,7 +81,7 @@ def load_builder(
 
     Raises what :func:`load_job` and ``check`` raise.
     """
-    from engine.explore.scenario import search_params
+    from engine.explore.cases import search_params
     from engine.graph.job import parallelism_override
 
     absolute = _absolute(path)
@@ -181,7 +181,7 @@ def _build(module: ModuleType, path: str, params: Mapping[str, str], parallelism
 
 def _expected(module: ModuleType, path: str, params: Mapping[str, str]) -> Expected | None:
     """The file's ``expected()``, with those parameters of the job that it names."""
-    from engine.explore.expected import Expected
+    from engine.explore.run import Expected
 
     defined = getattr(module, "expected", None)
     if defined is None:

@@ -12,10 +12,8 @@ from engine.observe.points import POINTS
 from engine.report.units import NOTHING, format_count, plural
 
 if TYPE_CHECKING:
-    from engine.explore.campaign import CampaignReport, Failure
-    from engine.explore.coverage import Coverage
-    from engine.explore.references import Reference
-    from engine.explore.subject import Subject
+    from engine.explore.run import Reference, Subject
+    from engine.explore.search import CampaignReport, Coverage, Failure
 
 SCHEMA = "weir-explore-1"
 
@@ -139,7 +137,7 @@ def reference_plain(reference: Reference | None) -> dict[str, Any] | None:
 
 
 def _failure(failure: Failure, token: str) -> dict[str, Any]:
-    from engine.explore.codec import case_to_plain
+    from engine.explore.cases import case_to_plain
 
     return {
         "number": failure.number,

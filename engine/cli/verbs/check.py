@@ -22,11 +22,10 @@ from engine.report.units import format_count
 from engine.runtime.config import parse_duration_ns
 
 if TYPE_CHECKING:
-    from engine.explore.case import Case, Setting
+    from engine.explore.cases import Case, Scenario, Setting
     from engine.explore.check import CheckOrder, CheckReport, Found
-    from engine.explore.scenario import Scenario
-    from engine.explore.subject import Subject
-    from engine.explore.token import Token
+    from engine.explore.run import Subject
+    from engine.explore.search import Token
 
 _HELP = """Try every schedule and every crash of the job that JOB defines, and judge how each of them ends.
 
@@ -187,7 +186,7 @@ def _case(
     savepoints: Sequence[str],
     fixed: dict[str, Setting],
 ) -> Case:
-    from engine.explore.savepoints import Savepoint
+    from engine.explore.cases import Savepoint
 
     case = replace(scenario.case(mode), savepoints=tuple(Savepoint(kind, 0) for kind in savepoints))
     config = {**case.config, **_CALM, **fixed}
@@ -238,10 +237,10 @@ def _tell(
 @job_output_dropped()
 def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, str]:
     """Print how the wrong ending comes about, and write it down; its token, and what replays it."""
-    from engine.explore.failure_report import failure_report
+    from engine.explore.failures import failure_report
+    from engine.explore.search import Token
     from engine.explore.shrink import WAITING
     from engine.explore.story import tell
-    from engine.explore.token import Token
 
     console = error_console()
     assert report.witness is not None

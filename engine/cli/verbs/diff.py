@@ -8,10 +8,9 @@ from engine.cli.cases import OpenedRun, open_run
 from engine.cli.shell import AtLeast
 from engine.cli.text import job_output_dropped
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
-from engine.explore.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
-from engine.explore.failure_report import standard_invariants
+from engine.explore.failures import DEFAULT_BUDGET, compare_cases, nearest_passing, standard_invariants
+from engine.explore.search import job_fingerprint
 from engine.explore.shrink import WAITING, Budget, shorter_bounds
-from engine.explore.token import job_fingerprint
 
 _HELP = """Say at which event two runs part, and what comes of it.
 

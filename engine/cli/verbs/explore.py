@@ -36,13 +36,10 @@ from engine.runtime.config import parse_duration_ns
 
 if TYPE_CHECKING:
 
-    from engine.explore.campaign import CampaignOrder, CampaignReport, Failure
-    from engine.explore.case import Setting
-    from engine.explore.failure_report import FailureReport
-    from engine.explore.scenario import Scenario
-    from engine.explore.subject import Subject
-    from engine.explore.swarm import Swarm
-    from engine.explore.token import Token
+    from engine.explore.cases import Scenario, Setting
+    from engine.explore.failures import FailureReport
+    from engine.explore.run import Subject
+    from engine.explore.search import CampaignOrder, CampaignReport, Failure, Swarm, Token
 
 _HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
 judge each run by every invariant.
@@ -127,7 +124,7 @@ def command(
     as_json: bool,
 ) -> int:
     """See the help text."""
-    from engine.explore.campaign import CampaignOrder, explore
+    from engine.explore.search import CampaignOrder, explore
 
     console = error_console()
     named = parse_params(params)
@@ -162,7 +159,7 @@ def _swarm(
     scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]
 ) -> Swarm:
     """What the command line says comes first, then what the job file says."""
-    from engine.explore.swarm import Swarm
+    from engine.explore.search import Swarm
 
     if not modes:
         modes = scenario.modes if scenario.names_modes else Swarm().modes
@@ -175,7 +172,7 @@ def _swarm(
 def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
     """What the job file promises in the only mode that is searched, where the mode by itself promises nothing: without
     it, nothing would be compared."""
-    from engine.explore.invariants import promise_of
+    from engine.explore.cases import promise_of
     from engine.protocols.registry import protocol_named
 
     if len(modes) == 1 and promise_of(protocol_named(modes[0])) == "none":
@@ -188,9 +185,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
 
     Raises :class:`ConfigurationError` on another form, or an unknown name.
     """
-    from engine.explore.case import Case
-    from engine.explore.savepoints import setting_of
-    from engine.explore.settings import run_config
+    from engine.explore.cases import Case, run_config, setting_of
 
     settings: dict[str, Setting] = {}
     for text in texts:
@@ -257,11 +252,10 @@ def _explain(
     subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool, place: str
 ) -> FailureReport | None:
     """Print the report of a failure; ``None`` when the run cannot be spelled out."""
-    from engine.explore.concrete import concretised
-    from engine.explore.failure_report import failure_report
+    from engine.explore.failures import failure_report
     from engine.explore.invariants import invariants_for
-    from engine.explore.runner import run_case
-    from engine.explore.shrink import WAITING
+    from engine.explore.run import run_case
+    from engine.explore.shrink import WAITING, concretised
 
     console = error_console()
     say(console, f"run {failure.seed} failed; {failure.replayed} of 3 replays did the same. Explaining it …")
@@ -280,7 +274,7 @@ def _explain(
 
 def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
     """The token of a failed run: its seed, and what could be drawn."""
-    from engine.explore.token import Drawn, Token
+    from engine.explore.search import Drawn, Token
 
     run = Drawn(failure.seed, order.swarm) if failure.drawn else failure.case
     return Token.of(subject, run, promise=order.promise, digest=failure.digest)

@@ -15,10 +15,8 @@ from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.report.units import plural
 
 if TYPE_CHECKING:
-    from engine.explore.runner import FinishedCase
-    from engine.explore.subject import Subject
-    from engine.explore.tape import TraceTape
-    from engine.explore.token import Token
+    from engine.explore.run import FinishedCase, Subject, TraceTape
+    from engine.explore.search import Token
 
 _HELP = """Make the run that TOKEN stands for again, event by event, and judge it.
 
@@ -46,7 +44,7 @@ def command(
     text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, story: bool
 ) -> int:
     """See the help text."""
-    from engine.explore.codec import case_to_plain
+    from engine.explore.cases import case_to_plain
 
     console = error_console()
     with stdout_kept_clean(print_case):
@@ -78,8 +76,7 @@ def command(
 
 def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
     from engine.explore.invariants import invariants_for
-    from engine.explore.runner import run_case
-    from engine.explore.tape import TraceTape
+    from engine.explore.run import TraceTape, run_case
 
     tape = TraceTape()
     case = token.to_case(subject)

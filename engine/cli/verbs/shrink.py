@@ -12,7 +12,7 @@ from engine.cli.cases import open_run
 from engine.cli.shell import AtLeast
 from engine.cli.text import job_output_dropped
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VIOLATED
-from engine.explore.failure_report import TEST_NAME, failure_report
+from engine.explore.failures import TEST_NAME, failure_report
 from engine.explore.shrink import Budget
 from engine.runtime.config import parse_duration_ns
 

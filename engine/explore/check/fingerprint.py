@@ -30,7 +30,7 @@ from engine.runtime.tasks import Task
 from state_backends.files import TEMPORARY_SUFFIX, MemoryFileSystem
 
 if TYPE_CHECKING:
-    from engine.explore.subject import World
+    from engine.explore.run import World
     from engine.runtime.execution import Execution
     from engine.runtime.job import JobManager
     from engine.runtime.kernel import ScheduledEvent

@@ -31,9 +31,7 @@ from engine.explore.check.fingerprint import (
 )
 from engine.explore.check.fork import Forker
 from engine.explore.check.watcher import Strike, StrikeWatcher
-from engine.explore.jobs import Jobs
-from engine.explore.runner import CheckpointTrigger
-from engine.explore.subject import OUTPUT_DIR, World
+from engine.explore.run import OUTPUT_DIR, CheckpointTrigger, Jobs, World
 from engine.faults.fault import Fault
 from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
 from engine.runtime.config import CostModel, RunConfig
@@ -54,8 +52,8 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from engine.explore.case import Case
-    from engine.explore.subject import Subject
+    from engine.explore.cases import Case
+    from engine.explore.run import Subject
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.kernel import ScheduledEvent
     from engine.runtime.tasks import Task

@@ -1,7 +1,7 @@
 """An exhaustive check of one job: the search, and what its endings are worth.
 
 What is promised is judged by the job's reference where that does not come from runs of the engine
-(:mod:`engine.explore.references`): every ending must be right by it, those without faults included. Otherwise it is
+(:mod:`engine.explore.run.references`): every ending must be right by it, those without faults included. Otherwise it is
 judged by the endings without faults, all of which the search has found first: ``exactly-once`` means that readers see
 what they could have seen without a fault. For a job that depends on the order of its records there are several such
 endings, and each of them is right.
@@ -14,23 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
-from engine.explore.case import FIFO, Case
+from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, FIFO, Case, promise_of, run_config
 from engine.explore.check.machine import Machine
 from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, Ending, Found, Move, Search
-from engine.explore.invariants import invariants_for, promise_of
-from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
-from engine.explore.invariants.output import PromisedOutput
+from engine.explore.invariants import PromisedOutput, invariants_for
 from engine.explore.output_comparison import compare_outputs
-from engine.explore.references import RUNS, Reference
-from engine.explore.runner import run_case
-from engine.explore.savepoints import DRAIN
-from engine.explore.settings import run_config
+from engine.explore.run import RUNS, Reference, run_case
 from engine.runtime.job import FAILED
 
 if TYPE_CHECKING:
-    from engine.explore.invariant import Violation
-    from engine.explore.runner import FinishedCase
-    from engine.explore.subject import Subject
+    from engine.explore.run import FinishedCase, Subject, Violation
 
 Rows = Mapping[str, Sequence[str]]
 

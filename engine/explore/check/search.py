@@ -33,8 +33,8 @@ from engine.observe.points import TORN
 from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
 
 if TYPE_CHECKING:
-    from engine.explore.case import Case
-    from engine.explore.subject import Subject
+    from engine.explore.cases import Case
+    from engine.explore.run import Subject
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
 """What readers see, by sink; rows sorted."""
@@ -89,7 +89,7 @@ class CheckOrder:
 class Ending:
     """One way in which the job ends: ``state`` of the job, what readers see, with how many ``faults``, on the shortest
     ``path`` to it; ``text`` says what is wrong when it did not end by itself; ``stopped_in_vain``: see
-    :attr:`engine.explore.jobs.Jobs.has_stopped_in_vain`."""
+    :attr:`engine.explore.run.job_sequence.Jobs.has_stopped_in_vain`."""
 
     state: str
     committed: Committed

@@ -11,34 +11,33 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.invariant import Invariant
+from engine.explore.cases import check_promise
 from engine.explore.invariants import footprint
 from engine.explore.invariants.assertions import Assertions
 from engine.explore.invariants.barriers import Alignment, ConsistentCut, OrderOfCheckpoints
-from engine.explore.invariants.base import PROMISES, Shared, Watcher, check_promise, promise_of
-from engine.explore.invariants.ending import Liveness, Quiescence
+from engine.explore.invariants.base import Shared, Watcher
 from engine.explore.invariants.footprint import Footprint
 from engine.explore.invariants.happenings import SOMETIMES, Sometimes
+from engine.explore.invariants.liveness import Liveness, Quiescence
 from engine.explore.invariants.log_checks import LogChecks
-from engine.explore.invariants.output import FailureTransparency, PromisedOutput
+from engine.explore.invariants.promised_output import FailureTransparency, PromisedOutput
 from engine.explore.invariants.rescaling import WholeAfterRestore
 from engine.explore.invariants.savepoints import NothingLeftAfterDrain, SavepointsStay, StartsWhereItWasStopped
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
 from engine.explore.invariants.transactions import CommitOnCompletion, Fencing
 from engine.explore.invariants.visible_rows import CoveredRows
+from engine.explore.run import Invariant
 
 __all__ = [
     "CATALOGUE",
-    "PROMISES",
     "SOMETIMES",
     "Footprint",
     "InvariantText",
+    "PromisedOutput",
     "Sometimes",
     "Watcher",
-    "check_between_events",
     "invariants_for",
-    "promise_of",
     "skipped",
     "sometimes",
 ]
@@ -136,8 +135,3 @@ def sometimes(invariants: Sequence[Invariant]) -> dict[str, bool]:
 def skipped(invariants: Sequence[Invariant]) -> dict[str, str]:
     """Which of them could not judge a case, or not all of it, and why."""
     return {one.name: one.skipped for one in invariants if isinstance(one, Watcher) and one.skipped is not None}
-
-
-def check_between_events(invariants: Sequence[Invariant]) -> tuple[Callable[[], None], int] | None:
-    """What to call between two events, and how many events apart; ``None`` when there is nothing to ask."""
-    return next(((one.between_events, one.every_events) for one in invariants if isinstance(one, Assertions)), None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from engine.explore.invariants.base import Shared, Watcher
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView
+    from engine.explore.run import CaseView
 
 EVERY_EVENTS = 97
 """A number that no rhythm of a job falls in with; asking costs about as much as two events of a small job."""

@@ -16,7 +16,7 @@ from engine.observe.events import (
 )
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView
+    from engine.explore.run import CaseView
 
 _RECORDS, _BARRIER, _CANCEL, _END = "records", "CheckpointBarrier", "CancelCheckpointMarker", "EndOfPartition"
 ALIGNED = "aligned"

@@ -7,44 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import ConfigurationError
 from engine.elements.events import StopMode
-from engine.explore.invariant import Invariant
+from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, NONE, promise_of
 from engine.explore.invariants.losses import is_reported
-from engine.explore.savepoints import DRAIN
+from engine.explore.run import Invariant
 
 if TYPE_CHECKING:
-    from engine.explore.references import Reference
-    from engine.explore.runner import CaseView
+    from engine.explore.run import CaseView, Reference
     from engine.graph.plan import ExecutionPlan
     from engine.observe.events import AttemptStarted, CheckpointCompleted
-    from engine.protocols.interface import CheckpointProtocol
     from state_backends.snapshots import CheckpointMetadata
-
-EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
-PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)
-PER_KEY = "exactly-once-per-key"
-"""What sinks offer that replace rows: the last row of each key, in the end."""
-"""What output may be judged by, as multisets: the reference, more than it, less than it, anything."""
 
 DAMAGE = frozenset(
     ("bit-flip", "truncate", "missing", "delete-referenced", "read-error", "stale-listing", "restore-older")
 )
 """Faults that may make a job go back behind what it has committed."""
-
-
-def promise_of(protocol: CheckpointProtocol) -> str:
-    """What a mode promises. Without checkpoints a restarted job begins again, and what its first attempt has
-    committed stays: nothing is promised."""
-    if not protocol.takes_checkpoints:
-        return NONE
-    return EXACTLY_ONCE if protocol.consistent_cut else AT_LEAST_ONCE
-
-
-def check_promise(promise: str | None) -> None:
-    """:raises ConfigurationError: when there is no such promise"""
-    if promise is not None and promise not in PROMISES:
-        raise ConfigurationError(f"there is no promise {promise!r}; there are: {', '.join(PROMISES)}")
 
 
 class Topology:

@@ -17,7 +17,7 @@ from operators.log.transaction_coordinator import DELIVERED, FENCE
 from operators.log.transaction_log import Exchange, Request
 
 if TYPE_CHECKING:
-    from engine.explore.subject import World
+    from engine.explore.run import World
 
 _AS_IN_A_LOG = {"write": "append"}
 

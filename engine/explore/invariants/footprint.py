@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.explore.runner import FinishedCase
+    from engine.explore.run import FinishedCase
     from state_backends.files import FileSystem
 
 NAME = "V16"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator import IgnoredBecause
 from engine.elements.events import StopMode
-from engine.explore.invariants.base import EXACTLY_ONCE, Shared, Watcher, faults_possible
+from engine.explore.cases import CANCEL, CLAIM_MODES, DRAIN, EXACTLY_ONCE, STOP, Savepoint
+from engine.explore.invariants.base import Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import histories_of
-from engine.explore.savepoints import CANCEL, CLAIM_MODES, DRAIN, STOP, Savepoint
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -31,7 +31,7 @@ from engine.runtime.job import STOPPED
 from operators.log.transaction_log import REFUSED_AS_FENCED
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView, FinishedCase
+    from engine.explore.run import CaseView, FinishedCase
 
 DEATHS = frozenset(("crash", "rescale", "raise"))
 """Faults after which an attempt is over."""

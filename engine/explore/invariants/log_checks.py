@@ -43,8 +43,7 @@ from operators.log.transaction_log import (
 from state_backends.files import FileSystem
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView, FinishedCase
-    from engine.explore.subject import World
+    from engine.explore.run import CaseView, FinishedCase, World
     from operators.log.memory_transaction_log import MemoryTransactionLog
 
 _POWER_CUT = "lose-unsynced"

@@ -12,11 +12,10 @@ import posixpath
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from engine.explore.outputs import directory_in
-from engine.explore.subject import OUTPUT_DIR
+from engine.explore.run import OUTPUT_DIR, directory_in
 
 if TYPE_CHECKING:
-    from engine.explore.subject import World
+    from engine.explore.run import World
 
 
 def is_reported(world: World, partition: str, losses: Iterable[str]) -> bool:

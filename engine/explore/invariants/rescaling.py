@@ -35,7 +35,7 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView
+    from engine.explore.run import CaseView
     from engine.graph.plan import EdgePlan, ExecutionPlan, VertexPlan
     from engine.runtime.channels import Channel
     from engine.runtime.tasks import Task

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.checkpoint.coordinator import RestoreMode
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import StopMode
+from engine.explore.cases import DRAIN
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of, storage_of
-from engine.explore.jobs import SAVEPOINTS_DIR
-from engine.explore.savepoints import DRAIN
+from engine.explore.run import SAVEPOINTS_DIR
 from engine.observe.events import (
     AttemptStarted,
     CheckpointAborted,
@@ -29,7 +29,7 @@ from state_backends.snapshots import FileStateHandle
 
 if TYPE_CHECKING:
     from engine.explore.invariants.snapshots import SnapshotFile
-    from engine.explore.runner import CaseView, FinishedCase
+    from engine.explore.run import CaseView, FinishedCase
     from engine.runtime.tasks import Task
     from state_backends.files import FileSystem
     from state_backends.snapshots import CheckpointMetadata

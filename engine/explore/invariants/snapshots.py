@@ -35,7 +35,7 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView, FinishedCase
+    from engine.explore.run import CaseView, FinishedCase
     from state_backends.files import FileSystem
     from state_backends.snapshots import OperatorSnapshot
 

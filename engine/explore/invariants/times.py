@@ -9,7 +9,7 @@ from engine.explore.invariants.base import Shared, Watcher, faults_possible
 from engine.observe.events import Send, TimerFired
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView
+    from engine.explore.run import CaseView
 
 _OTHER_CLOCKS = frozenset(("clock-jump", "skew"))
 """Faults that tear the clock of a task from the one that its timers are called by."""

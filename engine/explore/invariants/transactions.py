@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.explore.invariants.base import DAMAGE, NONE, Shared, Watcher, faults_possible, promise_of
+from engine.explore.cases import NONE, promise_of
+from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
 from engine.explore.invariants.databases import ToldDatabase, databases_of
 from engine.observe.events import (
     AttemptStarted,
@@ -27,8 +28,7 @@ from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import INTERRUPTED, OK, REPEATED, Exchange, Producer
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView, FinishedCase
-    from engine.explore.subject import World
+    from engine.explore.run import CaseView, FinishedCase, World
 
 _TAKEN_AWAY = frozenset(("expire", "fence"))
 """External faults that end a transaction for good, whatever its state: nobody can commit it any more."""

@@ -27,7 +27,7 @@ from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, 
 from operators.table.staged_sink import StagedFileSink
 
 if TYPE_CHECKING:
-    from engine.explore.runner import CaseView, FinishedCase
+    from engine.explore.run import CaseView, FinishedCase
 
 _FULL = "full"
 

@@ -9,8 +9,19 @@ from __future__ import annotations
 
 from engine.explore.ledger.effect_reference import EffectReference, reference
 from engine.explore.ledger.entries import Origin, Place, Restart
-from engine.explore.ledger.findings import KINDS, LOST, TWICE, UNEXPECTED, VISIBLE, Finding, Findings, Seen, findings
-from engine.explore.ledger.invariant import EffectsInvariant
+from engine.explore.ledger.findings import (
+    KINDS,
+    LOST,
+    TWICE,
+    UNEXPECTED,
+    VISIBLE,
+    Finding,
+    Findings,
+    Seen,
+    findings,
+    seen_in_files,
+)
+from engine.explore.ledger.invariant import EffectsInvariant, rows_of
 from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ranges import Effects, RangeSet
 
@@ -21,6 +32,7 @@ __all__ = [
     "UNEXPECTED",
     "VISIBLE",
     "EffectLedger",
+    "EffectReference",
     "Effects",
     "EffectsInvariant",
     "Finding",
@@ -28,9 +40,10 @@ __all__ = [
     "Origin",
     "Place",
     "RangeSet",
-    "EffectReference",
     "Restart",
     "Seen",
     "findings",
     "reference",
+    "rows_of",
+    "seen_in_files",
 ]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from engine.explore.invariant import Invariant
-from engine.explore.invariants.base import PER_KEY
+from engine.explore.cases import PER_KEY
 from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_files
 from engine.explore.ledger.ledger import EffectLedger
+from engine.explore.run import Invariant
 
 if TYPE_CHECKING:
     from engine.explore.ledger.effect_reference import EffectReference
-    from engine.explore.runner import FinishedCase
-    from engine.explore.subject import SinkInMemory, World
+    from engine.explore.run import FinishedCase, SinkInMemory, World
     from engine.graph.plan import ExecutionPlan
 
 
@@ -28,7 +27,7 @@ class EffectsInvariant(Invariant):
     def __init__(self, expected: EffectReference, promise: str) -> None:
         """``expected``: the effects of the case without faults; ``promise``: what it is judged by."""
         super().__init__()
-        self.ledger = EffectLedger()
+        self.ledger = self.provenance = EffectLedger()
         self.found: Findings | None = None
         self._expected = expected
         self._promise = promise

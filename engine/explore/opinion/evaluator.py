@@ -26,7 +26,7 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
 from engine.explore.opinion import columns, functions, joins, outputs, patterns, ranking, windows
 from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotModelled, Order, Record, Spec
-from engine.explore.opinion.plans import Place, closure_of, depths_of, given_of, route_of, spec_of
+from engine.explore.opinion.plan_reading import Place, closure_of, depths_of, given_of, route_of, spec_of
 from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
 from engine.graph.channels import connections
 from operators.sources import SourceOperator, source_of

@@ -7,10 +7,10 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from engine.explore.case import FIFO, Case, Setting
+from engine.explore.cases import FIFO, Case, Setting
 from engine.explore.check import CheckOrder, Ending
 from engine.explore.check.search import Search
-from engine.explore.subject import Subject
+from engine.explore.run import Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults, SinkOperator
 from operators.sources import CollectionSource

@@ -6,12 +6,11 @@ import pytest
 
 from engine import CollectedResults, CollectionSource, Job
 from engine.elements.batch import Batch
-from engine.explore.case import FIFO
+from engine.explore.cases import FIFO
 from engine.explore.check import STATES, CheckOrder, Found, check
 from engine.explore.check.report import case_of, keeps
 from engine.explore.check.search import WRONG, Search
-from engine.explore.runner import run_case
-from engine.explore.subject import Subject
+from engine.explore.run import Subject, run_case
 from operators.basic import ReduceOperator
 from tests.explore.check.jobs import calm_case, counting, failing_once_restored, hasty, merging, straight
 from tests.explore.subjects import failing_subject

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, JobFileError
+from engine.explore.cases import Savepoint, read_scenario
+from engine.explore.cases.savepoints import KINDS
 from engine.explore.check import CheckOrder, CheckReport, check
-from engine.explore.savepoints import KINDS, Savepoint
-from engine.explore.scenario import read_scenario
-from engine.explore.subject import Subject
+from engine.explore.run import Subject
 from engine.runtime.execution import Execution
 from tests.explore.check.jobs import calm_case, counting, merging, outcomes, straight
 

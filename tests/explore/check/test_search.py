@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.check import CheckOrder
-from engine.explore.check.search import STATES, TIME, Search
-from engine.explore.subject import Subject
+from engine.explore.check import STATES, CheckOrder
+from engine.explore.check.search import TIME, Search
+from engine.explore.run import Subject
 from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight
 
 TWICE = ("finished", (("out", ("0", "0")),), True)

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from engine.explore.case import Case, Setting
-from engine.explore.invariant import Invariant
+from engine.explore.cases import Case, Setting
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import CaseView, FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, run_case
 from engine.graph.job import Job
 from operators.basic import CollectedResults, CollectSink
 from operators.files.sinks import FileSink

@@ -10,7 +10,7 @@ import pytest
 from engine.checkpoint.barriers import BlockChannel, ResumeChannels
 from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import run_case
+from engine.explore.run import run_case
 from engine.faults.fault import parse_fault
 from engine.observe.events import (
     ChannelResumed,

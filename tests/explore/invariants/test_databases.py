@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.explore.invariant import Invariant
 from engine.explore.invariants import invariants_for
 from engine.explore.invariants.databases import DatabaseHistory
-from engine.explore.runner import CaseView, FinishedCase
-from engine.explore.subject import World
+from engine.explore.run import CaseView, FinishedCase, Invariant, World
 from engine.observe.events import CheckpointCompleted
 from operators.databases import DatabaseSink, MemoryDatabase, TransactionName, UnansweredError
 from operators.databases.memory_database import MemorySession

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from engine.explore.case import Case
-from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, check_between_events, invariants_for, sometimes
-from engine.explore.invariants.assertions import Assertions
-from engine.explore.invariants.ending import LONGEST_NS
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject, World
-from engine.explore.tape import TraceTape
+from engine.explore.cases import Case
+from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, invariants_for, sometimes
+from engine.explore.invariants.assertions import EVERY_EVENTS, Assertions
+from engine.explore.invariants.liveness import LONGEST_NS
+from engine.explore.run import FinishedCase, Subject, TraceTape, World, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
@@ -249,11 +247,14 @@ def test_a_machine_in_a_wrong_state_is_found_between_events(monkeypatch: pytest.
     ]
 
 
-def test_assertions_are_asked_for_every_so_many_events() -> None:
-    """The runner learns what to call, and how often."""
-    (assertions,) = invariants_for(only=["assertion"])
-    assert isinstance(assertions, Assertions)
-    assert check_between_events([assertions]) == (assertions.between_events, assertions.every_events)
+def test_assertions_are_asked_every_so_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of some hundred events asks as often as the interval says."""
+    asked: list[int] = []
+    monkeypatch.setattr(Assertions, "between_events", lambda self: asked.append(self.view.execution.kernel.executed))
+    finished, _ = carried_out(only=("assertion",))
+
+    assert asked == list(range(EVERY_EVENTS, finished.events + 1, EVERY_EVENTS))
+    assert asked
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

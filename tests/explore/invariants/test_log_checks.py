@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from engine.explore.invariants.base import Invariant
-from engine.explore.runner import CaseView, FinishedCase
-from engine.explore.subject import World
+from engine.explore.run import CaseView, FinishedCase, World
 from engine.faults.fault import parse_fault
 from engine.observe.events import CheckpointCompleted
 from operators.log.disk_log import DiskLog

@@ -8,12 +8,12 @@ from functools import cache
 
 import pytest
 
+from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE
 from engine.explore.invariants import invariants_for
-from engine.explore.invariants.base import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, Shared
+from engine.explore.invariants.base import Shared
 from engine.explore.invariants.losses import is_reported
-from engine.explore.outputs import FileOutput
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject, World
+from engine.explore.run import FinishedCase, Subject, World, run_case
+from engine.explore.run.file_outputs import FileOutput
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.files.sinks import FileSink

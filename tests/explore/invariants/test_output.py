@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.case import Case
-from engine.explore.invariants import invariants_for
-from engine.explore.invariants.output import FailureTransparency, PromisedOutput
-from engine.explore.references import Reference
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.cases import Case
+from engine.explore.invariants import PromisedOutput, invariants_for
+from engine.explore.invariants.promised_output import FailureTransparency
+from engine.explore.run import FinishedCase, Reference, Subject, run_case
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointCompleted

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.explore.case import Case
-from engine.explore.subject import World
+from engine.explore.cases import Case
+from engine.explore.run import World
 from engine.faults.fault import parse_fault
 from engine.observe.events import (
     AttemptStarted,

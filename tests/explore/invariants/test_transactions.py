@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from engine.explore.invariants.transactions import Owner, owner_of
-from engine.explore.runner import CaseView, FinishedCase
-from engine.explore.subject import World
+from engine.explore.run import CaseView, FinishedCase, World
 from engine.faults.fault import parse_fault
 from engine.observe.events import (
     AttemptStarted,

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from engine.cli.cases import load_subject
-from engine.explore.case import FIFO, Case
+from engine.explore.cases import FIFO, Case, parse_savepoint
 from engine.explore.invariants import invariants_for
 from engine.explore.invariants.visible_rows import CoveredRows
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.savepoints import parse_savepoint
-from engine.explore.subject import Subject
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import parse_fault
 from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from tests.explore.invariants.support import found

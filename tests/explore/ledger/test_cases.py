@@ -18,11 +18,9 @@ from engine import (
     RunConfig,
 )
 from engine.elements.events import StopMode
-from engine.explore.case import FIFO, Case
+from engine.explore.cases import FIFO, Case, run_config
 from engine.explore.ledger import EffectLedger, EffectsInvariant, Place, reference
-from engine.explore.runner import run_case
-from engine.explore.settings import run_config
-from engine.explore.subject import World
+from engine.explore.run import World, run_case
 from engine.faults.fault import parse_fault
 from engine.runtime.channels import TracedBatch
 from engine.runtime.execution import Execution

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine import Job
-from engine.explore.case import FIFO, Case
+from engine.explore.cases import FIFO, Case
 from engine.explore.opinion import Opinion, second_opinion
 from engine.explore.output_comparison import compare_outputs
-from engine.explore.references import undisturbed
-from engine.explore.subject import Subject, World
+from engine.explore.run import Subject, World, undisturbed
 
 
 def opinion_on(

@@ -17,11 +17,10 @@ import pytest
 
 from engine.cli.cases import load_subject
 from engine.elements.operator import Operator
-from engine.explore.case import FIFO, Case
+from engine.explore.cases import FIFO, Case
 from engine.explore.opinion import second_opinion
 from engine.explore.output_comparison import compare_outputs
-from engine.explore.references import undisturbed
-from engine.explore.subject import Subject, World
+from engine.explore.run import Subject, World, undisturbed
 from examples.sinks import SINKS
 from tests.explore.opinion.support import opinion_on
 from tests.house.project import ROOT

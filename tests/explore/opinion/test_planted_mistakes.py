@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from engine import CollectedResults, CollectionSource, Job, TumblingEventTimeWindows, WatermarkStrategy, aggregates
-from engine.explore.campaign import CampaignOrder, CampaignReport, explore
-from engine.explore.subject import Subject
+from engine.explore.run import Subject
+from engine.explore.search import CampaignOrder, CampaignReport, explore
 from operators.basic import ReduceOperator
 from operators.windows import EventTimeSessionWindows, WindowOperator
 from operators.windows.merging import MergingWindows

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, note, settings
 
 from engine.explore.opinion import second_opinion
-from engine.explore.subject import Subject, World
+from engine.explore.run import Subject, World
 from operators.basic import CollectedResults
 from tests.scenarios.random.random_graphs import Graph, build, describe, graphs, meaning
 

@@ -15,10 +15,9 @@ from engine.cli.text.exploration import reference_plain, summary_line
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from engine.explore.campaign import CampaignOrder, explore
-from engine.explore.expected import Expected
-from engine.explore.references import EXPECTED, LEDGER, OPINION, RUNS
-from engine.explore.subject import Subject
+from engine.explore.run import RUNS, Expected, Subject
+from engine.explore.run.references import EXPECTED, LEDGER, OPINION
+from engine.explore.search import CampaignOrder, explore
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
 
 ORDER = CampaignOrder(seed="references", runs=4)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import run_case
-from engine.explore.subject import Subject
+from engine.explore.run import Subject, run_case
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.log.consumer_groups import PartitionLag, committed_offset, consumer_lag

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError
-from engine.explore.case import Case
+from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
-from engine.explore.runner import FinishedCase, run_case
-from engine.explore.subject import Subject
+from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from operators.log.disk_log import DiskLog
 from operators.log.log_reader import committed_records, entries_of

@@ -10,7 +10,7 @@ from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
 from engine.elements.operator import Operator
-from engine.explore.ledger.ledger import EffectLedger
+from engine.explore.ledger import EffectLedger
 from engine.graph.job import Job
 from engine.observe.events import AckingMessage, RecordReplayed
 from engine.observe.message_counter import MessageCounter

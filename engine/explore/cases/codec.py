@@ -1,0 +1,110 @@
+"""A case, and what belongs to it, as plain data and back: for tokens and JSON files.
+
+Only what differs from the default is written, so that a small case stays small. What is read is checked like what
+is typed: an unknown name is an error, not ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.cases.case import SCHEDULERS, Case
+from engine.explore.cases.savepoints import parse_savepoint
+from engine.faults.fault import FaultMix, parse_fault
+from state_backends.base import (
+    CorruptStateError,
+    below,
+    check_shape,
+    fields,
+    list_of,
+    map_of,
+    of_type,
+    optional,
+    row,
+    text,
+    whole,
+)
+
+SETTINGS = map_of(text, of_type("a number, a text, true, false or nothing", int, str, bool, type(None)))
+"""The shape of settings by name."""
+
+CASE = fields(
+    {},
+    {
+        "seed": text,
+        "config": SETTINGS,
+        "faults": list_of(text),
+        "mix": fields({"most": whole, "per_million": map_of(text, whole)}),
+        "dropped": map_of(text, list_of(row(whole, whole))),
+        "checkpoints": optional(list_of(whole)),
+        "savepoints": list_of(text),
+        "scheduler": text,
+        "schedule": list_of(row(whole, whole)),
+        "preemptions": below(1_000),
+    },
+)
+"""The shape of a case."""
+
+_NAMES = tuple(field.name for field in dataclasses.fields(Case))
+_DEFAULT = Case()
+
+
+def case_to_plain(case: Case) -> dict[str, Any]:
+    """The case in lists, dicts, texts and numbers (``plain_to_case`` reads it back)."""
+    plain: dict[str, Any] = {}
+    for name in _NAMES:
+        value = getattr(case, name)
+        if value != getattr(_DEFAULT, name):
+            plain[name] = _to_plain(name, value)
+    return plain
+
+
+def _to_plain(name: str, value: Any) -> Any:
+    if name in ("faults", "savepoints"):
+        return [str(one) for one in value]
+    if name == "mix":
+        return {"most": value.most, "per_million": dict(value.per_million)}
+    if name == "dropped":
+        return {split: [list(one) for one in ranges] for split, ranges in value.items()}
+    if name == "schedule":
+        return [[number, drawn] for number, drawn in sorted(value.items())]
+    if name == "checkpoints":
+        return list(value)
+    return dict(value) if name == "config" else value
+
+
+def plain_to_case(plain: Mapping[str, Any]) -> Case:
+    """The case that :func:`case_to_plain` wrote.
+
+    :raises ConfigurationError: when it is none
+    """
+    try:
+        check_shape(plain, CASE, "this is no case", "case")
+    except CorruptStateError as error:
+        raise ConfigurationError(f"this is no case: {error.what}") from error
+    unknown = sorted(str(name) for name in plain if name not in _NAMES)
+    if unknown:
+        raise ConfigurationError(f"a case has no {unknown[0]!r}; it has {', '.join(_NAMES)}")
+    case = Case(**{name: _from_plain(name, value) for name, value in plain.items()})
+    if case.scheduler not in SCHEDULERS:
+        raise ConfigurationError(f"there is no scheduler {case.scheduler!r}; there are {', '.join(SCHEDULERS)}")
+    return case
+
+
+def _from_plain(name: str, value: Any) -> Any:
+    if name == "faults":
+        return tuple(parse_fault(text) for text in value)
+    if name == "savepoints":
+        return tuple(parse_savepoint(text) for text in value)
+    if name == "mix":
+        return FaultMix(dict(value["per_million"]), value["most"])
+    if name == "dropped":
+        return {split: tuple((first, end) for first, end in ranges) for split, ranges in value.items()}
+    if name == "schedule":
+        return dict(value)
+    if name == "checkpoints":
+        return None if value is None else tuple(value)
+    return dict(value) if name == "config" else value

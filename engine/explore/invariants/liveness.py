@@ -1,0 +1,218 @@
+"""V13 and V14: that a job comes to its end once nothing goes wrong any more, and what it leaves behind."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.explore.invariants.base import Shared, Watcher, faults_possible, shown
+from engine.explore.invariants.databases import databases_of, left_in
+from engine.explore.invariants.snapshots import SnapshotFile, read_metadata, storage_of
+from engine.explore.invariants.transactions import logs_of
+from engine.faults.fault import FAULT_KINDS
+from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
+from engine.runtime.acking import OFFSETS_FILE_NAME
+from operators.files.writing import RETRACTED, attempt_of
+from state_backends.base import StateBackendError
+from state_backends.snapshots import (
+    CHECKPOINT_IDS_FILE_NAME,
+    INCARNATION_FILE_NAME,
+    SHARED_DIRECTORIES_FILE_NAME,
+    FileStateHandle,
+)
+
+if TYPE_CHECKING:
+    from engine.checkpoint.coordinator import CheckpointCoordinator
+    from engine.explore.run import CaseView, FinishedCase
+
+LONGEST_NS = 3_600 * 1_000_000_000
+LONGEST_TIMES = 20
+"""What the last attempt may take at least, and how many times as long as all before it and a checkpoint's timeout."""
+
+_ZOMBIES = {"pause", "partition"}
+"""How the name of a file ends that an attempt has begun: with its incarnation and number."""
+
+_OF_THE_DIRECTORY = (
+    INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, SHARED_DIRECTORIES_FILE_NAME, OFFSETS_FILE_NAME, "lock",
+)  # fmt: skip
+
+
+class Liveness(Watcher):
+    """V13. That a job ends at all is for whoever runs it to say: it is the one that cuts it off."""
+
+    name = "V13"
+    title = "After the last failure a checkpoint completes, and the job ends in good time."
+    reason = "A job that is safe because it stands still serves nobody."
+    source = "TigerBeetle's simulator: safety first, then heal and demand liveness"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._started_ns: int | None = None
+        self._attempt_ns = 0
+        self._attempt = 0
+        self._runs = False
+        self._completed = False
+        self._ended_ns: int | None = None
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Attempts, checkpoints and the end."""
+        return {
+            AttemptStarted: self._on_attempt,
+            TaskState: self._on_task,
+            CheckpointCompleted: self._on_completed,
+            RunEnded: self._on_end,
+        }
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        if self._started_ns is None:
+            self._started_ns = event.time_ns
+        self._attempt_ns, self._attempt = event.time_ns, event.attempt
+        self._runs = self._completed = False
+
+    def _on_task(self, event: TaskState) -> None:
+        if event.state == "running" and event.attempt == self._attempt:
+            self._runs = True
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        self._completed = True
+
+    def _on_end(self, event: RunEnded) -> None:
+        self._ended_ns = event.time_ns
+
+    def finished(self, case: FinishedCase) -> None:
+        """Judge the last attempt."""
+        if case.outcome != "finished" or self._started_ns is None or self._ended_ns is None:
+            self.skipped = f"the job is {case.outcome}"
+            return
+        config = self.view.config
+        if config.protocol.takes_checkpoints and self._runs and not self._completed:
+            self.violated(f"attempt {self._attempt} has finished the job without a completed checkpoint")
+        before_ns, took_ns = self._attempt_ns - self._started_ns, self._ended_ns - self._attempt_ns
+        longest_ns = max(LONGEST_NS, LONGEST_TIMES * (before_ns + config.checkpoint_timeout_ns))
+        if took_ns > longest_ns:
+            self.violated(f"attempt {self._attempt} took {took_ns} ns to finish the job, more than {longest_ns} ns")
+
+
+class Quiescence(Watcher):
+    """V14."""
+
+    name = "V14"
+    title = "When a job has finished nothing of it is left: no file, transaction, timer, blocked channel or checkpoint."
+    reason = "What is left over fills disks, holds readers back, and may be taken for something by the next run."
+    source = "TigerBeetle's simulator; Flink: CheckpointsCleaner, SharedStateRegistry"
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        super().__init__(shared)
+        self._over: set[tuple[str, int]] = set()
+        self._coordinator: CheckpointCoordinator | None = None
+        self._registered: set[str] = set()
+        """Keys of shared state that it knew when a checkpoint completed."""
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Ends of data, timers behind them, and completed checkpoints."""
+        return {TaskState: self._on_task, TimerFired: self._on_timer, CheckpointCompleted: self._on_completed}
+
+    def process_started(self, view: CaseView) -> None:
+        """Attempts count from 1 again."""
+        super().process_started(view)
+        self._over.clear()
+        self._registered.clear()
+
+    def _on_completed(self, event: CheckpointCompleted) -> None:
+        coordinator = self.view.execution.manager.coordinator
+        if coordinator is not self._coordinator:
+            # What a job manager that died was about to delete, its successor does not know of.
+            self._coordinator = coordinator
+            self._registered.clear()
+        self._registered.update(coordinator.retained.shared_keys)
+
+    def _on_task(self, event: TaskState) -> None:
+        if event.state in ("end_of_data", "finished"):
+            self._over.add((event.task, event.attempt))
+
+    def _on_timer(self, event: TimerFired) -> None:
+        if (event.task, event.attempt) in self._over:
+            text = f"a timer of {event.operator} is called in {event.task} behind the end of its data"
+            self.violated(text, event.time_ns, task=event.task)
+
+    def finished(self, case: FinishedCase) -> None:
+        """Look around."""
+        if case.outcome != "finished":
+            self.skipped = f"the job is {case.outcome}"
+            return
+        for problem in (*self._in_memory(), *self._files(), *self._transactions()):
+            self.violated(problem)
+
+    def _in_memory(self) -> Iterator[str]:
+        manager = self.view.execution.manager
+        for task in manager.tasks.values():
+            if task.state != "finished":
+                yield f"the job has finished, and {task.name} is {task.state}"
+            blocked = [channel.name for channel in task.inputs if channel.blocked]
+            if blocked:
+                yield f"{shown(blocked)} is still blocked"
+        pending = manager.coordinator.pending.ids
+        if pending:
+            yield f"checkpoints {', '.join(map(str, pending))} are still pending"
+
+    def _files(self) -> Iterator[str]:
+        if any(FAULT_KINDS[kind].group == "storage" and kind != "lose-unsynced" for kind in faults_possible(self.view)):
+            self.skipped = "files that cannot be deleted stay"
+            return
+        files = self.view.world.checkpoints
+        storage = storage_of(self.view, files)
+        live = {posixpath.join(storage.job_dir, name) for name in _OF_THE_DIRECTORY}
+        for number in storage.list_checkpoints():
+            location = storage.location(number)
+            try:
+                metadata = read_metadata(self.shared, SnapshotFile(files, location))
+            except (StateBackendError, OSError):
+                return
+            live.add(location.metadata_path)
+            live.update(location.full_path(one) for one in metadata.streams() if isinstance(one, FileStateHandle))
+        left = [path for path in files.walk_files(storage.job_dir) if path not in live]
+        if left:
+            yield f"files that no checkpoint refers to: {shown(left)}"
+        leaked = self._leaked(storage.job_dir)
+        if leaked:
+            yield f"shared files were forgotten and not deleted, until the job swept up at its end: {shown(leaked)}"
+        if not self.view.config.protocol.takes_checkpoints:
+            # Nobody knows then what an attempt has left behind.
+            return
+        world = self.view.world
+        for uid, output in sorted(world.file_outputs.items()):
+            was_disturbed = self.view.incarnation > 1 or self.view.execution.manager.job.attempt > 1
+            hidden = output.left_behind(world.files, was_disturbed=was_disturbed)
+            if self.shared.went_back:
+                # What a later checkpoint had made visible is hidden again, and kept (docs/file-sink.md).
+                hidden = [path for path in hidden if RETRACTED not in posixpath.basename(path)]
+            if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
+                # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
+                last = (self.view.incarnation, self.view.execution.manager.job.attempt)
+                hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
+            if hidden:
+                yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
+
+    def _leaked(self, job_dir: str) -> list[str]:
+        """Files that the coordinator has known, and knows no longer, and that were still there when the job ended. What
+        no acknowledgement ever told of is left to the sweep."""
+        manager = self.view.execution.manager
+        if manager.coordinator is not self._coordinator:
+            return []
+        forgotten = self._registered.difference(manager.coordinator.retained.shared_keys)
+        known = {posixpath.join(job_dir, key) for key in forgotten}
+        return [path for path in manager.swept if path in known]
+
+    def _transactions(self) -> Iterator[str]:
+        for uid, database in databases_of(self.view.world):
+            unfinished = left_in(database)
+            if unfinished:
+                yield f"unfinished transactions of sink {uid!r}: {shown(unfinished)}"
+        # Kinds that end or fence what a producer has begun leave something behind that only times out.
+        if any(FAULT_KINDS[kind].group == "external" for kind in faults_possible(self.view)):
+            return
+        for uid, log in logs_of(self.view.world):
+            left = [str(one.producer) for one in log.open_transactions() if one.records]
+            if left:
+                yield f"open transactions of sink {uid!r}: {shown(left)}"

@@ -1,0 +1,67 @@
+"""Input with records left out: what remains of a source after shrinking has taken records from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.elements.batch import Batch
+
+if TYPE_CHECKING:
+    from engine.elements.source import Source, SourceContext, SplitReader
+    from engine.explore.cases import Ranges
+
+
+class PrunedSource:
+    """A source without some records of some splits, by their number in the split (from 0).
+
+    Positions are pairs: the inner one, and how many records of the split were read so far, left out ones included.
+    """
+
+    def __init__(self, source: Source, dropped: Mapping[str, Ranges]) -> None:
+        self._source = source
+        self._dropped = dropped
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """Those of the source."""
+        return self._source.splits(context)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """The split from a position of this source."""
+        inner, number = (None, 0) if position is None else (position[0], position[1])
+        reader = self._source.open_split(split, inner, context)
+        return _PrunedReader(reader, self._dropped.get(split, ()), number)
+
+
+class _PrunedReader:
+    def __init__(self, reader: SplitReader, dropped: Ranges, number: int) -> None:
+        self._reader = reader
+        self._dropped = dropped
+        self._number = number
+
+    def read(self, max_records: int) -> Batch | None:
+        """Records that are left; an empty batch means, as always, that there are none now."""
+        while True:
+            batch = self._reader.read(max_records)
+            if batch is None or not len(batch):
+                return batch
+            first = self._number
+            self._number += len(batch)
+            kept = [at for at in range(len(batch)) if not self._is_dropped(first + at)]
+            if kept:
+                return batch if len(kept) == len(batch) else batch.take(kept)
+
+    def _is_dropped(self, number: int) -> bool:
+        return any(first <= number < end for first, end in self._dropped)
+
+    def position(self) -> Any:
+        """See the class."""
+        return (self._reader.position(), self._number)
+
+    def available_at_ns(self, now_ns: int) -> int:
+        """That of the source."""
+        return self._reader.available_at_ns(now_ns)
+
+    def close(self) -> None:
+        """Close the inner reader."""
+        self._reader.close()

@@ -1,0 +1,82 @@
+"""What every invariant is: an instrument that watches one case from its first event to its last.
+
+An invariant never changes a run. It is told of trace events of the kinds that it names, of the beginning of each
+process (a process that died is followed by the next incarnation), and of the end. What it has found is a list of
+violations, each of which says what happened in the words of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.explore.cases import Case
+    from engine.explore.run.runner import CaseView, FinishedCase
+    from engine.explore.run.subject import Subject
+    from engine.observe.provenance import Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One breach of an invariant. ``at_ns``: when it was seen (virtual), ``None`` = at the end of the run."""
+
+    invariant: str
+    text: str
+    at_ns: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+class Invariant:
+    """Base of invariants. Subclasses set the four texts and override what they need.
+
+    ``name``    short and unique (``V4``); ``title``: what must hold, in a sentence; ``reason``: why it must;
+    ``source``  where the rule, or the mistake that it catches, comes from.
+    """
+
+    name: str = ""
+    title: str = ""
+    reason: str = ""
+    source: str = ""
+    every_events: int = 0
+    """How many events of the kernel apart it is asked between two of them, 0 = never."""
+    provenance: Provenance | None = None
+    """What the run tells which record caused what, if this invariant judges by that."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+
+    def stand_in(self, subject: Subject, case: Case) -> Invariant | None:
+        """Another invariant, which judges a case that this one cannot."""
+        return None
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """By class of trace event: what is to be called with it."""
+        return {}
+
+    def process_started(self, view: CaseView) -> None:
+        """A process of the case is about to run (the first one, or a resumed one); ``view.execution`` is it."""
+
+    def files_changed(self) -> None:
+        """Files that readers of sinks may see have changed. Asked of those that override it only."""
+
+    def between_events(self) -> None:
+        """Two events are done. Asked of the first invariant that sets ``every_events`` only."""
+
+    def process_dies(self, view: CaseView) -> None:
+        """The process is about to die; what it has written is there to the last byte, durable or not."""
+
+    def process_died(self, view: CaseView) -> None:
+        """The process is dead; another one is resumed from what is durable."""
+
+    def finished(self, case: FinishedCase) -> None:
+        """The case is over: judge what can only be judged now."""
+
+    def violated(self, text: str, at_ns: int | None = None, **details: Any) -> None:
+        """Note a breach. One of each text is enough."""
+        if len(self.violations) < 20:
+            self.violations.append(Violation(self.name, text, at_ns, details))

@@ -1,0 +1,188 @@
+"""The jobs of a case, one after the other, and the user who takes savepoints and starts each from that of the last.
+
+A job that goes on from a savepoint is one as ``weir run --from`` starts it: it has a storage directory of its own, an
+incarnation above all that there were, and perhaps other settings. Output and savepoints outlive all jobs.
+
+Rules.
+* What a case orders is asked for once, in whichever process is alive at that instant. What fails is not tried again.
+* A job that has stopped is gone on with from its savepoint.
+* A user who has been told that such a savepoint is complete goes on from it after a crash, too: what the savepoint has
+  committed would be committed again from a checkpoint, which is older.
+* A user cancels a job only if no newer checkpoint is complete by then: what that has committed would come again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import ConfigurationError
+from engine.explore.cases import CANCEL, Savepoint, run_config
+from engine.explore.run.subject import CHECKPOINTS_DIR
+from engine.observe.events import CheckpointCompleted
+from engine.runtime.faulted import PROCESS
+from engine.runtime.job import SavepointOrder, SavepointReport
+from engine.runtime.kernel import START_NS
+from engine.runtime.storage import SavepointRestore
+from state_backends.snapshots import CheckpointStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.explore.cases import Case, Setting
+    from engine.observe.events import TraceEvent
+    from engine.runtime.config import RunConfig
+    from engine.runtime.execution import Execution
+    from state_backends.files import FileSystem
+
+SAVEPOINTS_DIR = "/savepoints"
+"""On the disk of checkpoints, which may refer to files of savepoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The savepoint that a job was started from, as ``order`` asked for it."""
+
+    order: Savepoint
+    checkpoint_id: int
+    path: str
+
+    @property
+    def restore(self) -> SavepointRestore:
+        """For an execution."""
+        return SavepointRestore(self.path, self.order.mode)
+
+
+class Jobs:
+    """Which job of a case runs, and what its user wants of it. ``number`` counts from 1; ``start``: ``None`` = it
+    begins from nothing; ``has_begun``: whether it has had a process; ``cancelled``: by its user, just now."""
+
+    name = "user"
+
+    def __init__(self, case: Case) -> None:
+        """Raises :class:`ConfigurationError` when a job of the case would have settings that make no sense."""
+        self._case = case
+        self._settings: Mapping[str, Setting] = case.config
+        self._asked = [False] * len(case.savepoints)
+        self._reports: list[tuple[Savepoint, SavepointReport]] = []
+        self._execution: Execution | None = None
+        self.number = 1
+        self.start: Start | None = None
+        self.has_begun = self.cancelled = False
+        self._stopped_in_vain = False
+        self.config, self.parallelism = self._read(self._settings)
+        for order in case.savepoints:
+            self._read({**self._settings, **order.settings})
+        if case.savepoints and not self.config.protocol.takes_checkpoints:
+            raise ConfigurationError(
+                f"a savepoint needs a mode that takes snapshots; in mode {self.config.mode} there are none"
+            )
+
+    def _read(self, settings: Mapping[str, Setting]) -> tuple[RunConfig, int | None]:
+        config, parallelism = run_config(replace(self._case, config=settings)), settings.get("parallelism")
+        assert parallelism is None or isinstance(parallelism, int), parallelism
+        return config, parallelism
+
+    @property
+    def storage_dir(self) -> str:
+        """Where the job keeps its checkpoints."""
+        return CHECKPOINTS_DIR if self.number == 1 else f"{CHECKPOINTS_DIR}-{self.number}"
+
+    @property
+    def cancels(self) -> bool:
+        """Whether the user waits to be told of a savepoint, in order to cancel the job."""
+        return any(order.kind == CANCEL for order in self._case.savepoints)
+
+    @property
+    def has_stopped_in_vain(self) -> bool:
+        """Whether tasks have heard of a savepoint with which the job then did not stop. As in Flink it restarts from a
+        checkpoint, which is older: a sink that finds its output ahead of that may have to give up."""
+        stops = (report for order, report in self._reports if order.stop is not None)
+        return self._stopped_in_vain or any(one.path is not None and one.error is not None for one in stops)
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether the job may find its savepoint in a form that its state backend does not read."""
+        return self.start is not None and self.start.order.native and "state_backend" in self.start.order.settings
+
+    # -- what the user does -------------------------------------------------------------------------------------------
+
+    def attend(self, execution: Execution) -> None:
+        """A process is about to run."""
+        self._execution, self.has_begun, self.cancelled = execution, True, False
+        self._forget_reports()
+        for number, order in enumerate(self._case.savepoints):
+            if not self._asked[number]:
+                execution.appoint(START_NS + order.at_ns, "savepoint_is_due", self, number)
+
+    def savepoint_is_due(self, number: int) -> None:
+        """The instant of an order has come (kernel event)."""
+        assert self._execution is not None, "a process runs"
+        self._asked[number] = True
+        order, manager = self._case.savepoints[number], self._execution.manager
+        asked = manager.savepoints.order(SavepointOrder(order.at_ns, SAVEPOINTS_DIR, order.form, order.stop))
+        self._reports.append((order, manager.savepoints.reports[asked]))
+        manager.trigger_savepoint(asked)
+
+    def hear(self, event: TraceEvent) -> None:
+        """Of completed savepoints, as an instrument."""
+        if event.__class__ is CheckpointCompleted:
+            assert self._execution is not None, "a process runs"
+            if event.checkpoint_id in self._execution.manager.files.savepoint_locations:
+                # Not before the job manager knows.
+                self._execution.kernel.schedule(event.time_ns + 1, "savepoint_is_complete", self, None)
+
+    def savepoint_is_complete(self, _payload: None) -> None:
+        """The user is told (kernel event)."""
+        execution = self._execution
+        assert execution is not None, "a process runs"
+        storage = execution.manager.files.storage
+        newest = self._newest_report(storage.file_system, execution.plan.job_name)
+        if newest is not None and newest[0].kind == CANCEL and not execution.manager.is_over:
+            self.cancelled = True
+            execution.condemn(PROCESS, "its user cancelled the job")
+
+    def fingerprint(self) -> object:
+        """What decides what the user does next, and where jobs begin; nothing where no savepoints are taken."""
+        if not self._asked:
+            return None
+        told = tuple((order.at_ns, report.checkpoint_id, report.path) for order, report in self._reports)
+        begun = (self.number, self.start and self.start.path, self.has_begun)
+        return (begun, tuple(self._asked), told, self.has_stopped_in_vain)
+
+    def _forget_reports(self) -> None:
+        self._stopped_in_vain = self.has_stopped_in_vain
+        self._reports.clear()
+
+    def may_go_on(self, disk: FileSystem) -> bool:
+        """Whether the user has a savepoint to go on from, as :meth:`goes_on` would: a job that did not stop properly
+        names it, and may fail for good because the output is ahead of its checkpoints."""
+        assert self._execution is not None, "a process has run"
+        return self._newest_report(disk, self._execution.plan.job_name) is not None
+
+    def goes_on(self, disk: FileSystem) -> bool:
+        """A process has ended or died, and ``disk`` is what is left: whether the user starts a new job, which is then
+        the one that runs."""
+        assert self._execution is not None, "a process has run"
+        found = self._newest_report(disk, self._execution.plan.job_name)
+        self._forget_reports()
+        if found is None:
+            return False
+        order, report = found
+        assert report.checkpoint_id is not None, report
+        assert report.path is not None, report
+        self.start = Start(order, report.checkpoint_id, report.path)
+        self.number += 1
+        self.has_begun = False
+        self._settings = {**self._settings, **order.settings}
+        self.config, self.parallelism = self._read(self._settings)
+        return True
+
+    def _newest_report(self, disk: FileSystem, job_name: str) -> tuple[Savepoint, SavepointReport] | None:
+        """The savepoint that the user goes on from, if there is one that is newer than every checkpoint."""
+        complete = [one for one in self._reports if one[0].ends_job and one[1].path is not None]
+        if not complete:
+            return None
+        newest = max(complete, key=lambda one: one[1].checkpoint_id or 0)
+        checkpoints = CheckpointStorage(disk, self.storage_dir, job_name).list_checkpoints()
+        return newest if max(checkpoints, default=0) < (newest[1].checkpoint_id or 0) else None

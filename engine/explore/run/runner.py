@@ -1,0 +1,522 @@
+"""Carries out one case: processes that run, die and are resumed, watched by invariants, until the job has ended.
+
+A process that dies takes everything with it that is in no file; the next one is another incarnation in the same
+storage directory, as ``weir resume`` would be. A case always comes to an end: what goes on for too long is cut off.
+
+What the runner itself finds, apart from the invariants it was given:
+
+* ``V13``        the job did not end: too many events or too much virtual time, nothing left to happen while somebody
+                 still waits, or it failed although it may restart as often as it likes;
+* ``assertion``  an exception that is about neither the world nor the job: an assertion of the engine, or a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.checkpoint.restore import UnsupportedMappingError
+from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
+from engine.explore.cases import FIFO, PCT, Case
+from engine.explore.run.file_outputs import directory_in
+from engine.explore.run.invariant import Invariant, Violation
+from engine.explore.run.job_sequence import Jobs, Start
+from engine.explore.run.noted_files import NotedFileSystem
+from engine.explore.run.subject import OUTPUT_DIR, Subject, World
+from engine.faults.injector import FaultInjector
+from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
+from engine.runtime.faulted import ProcessDiedError
+from engine.runtime.job import ENDED, FAILED, STOPPED
+from engine.runtime.kernel import START_NS, Choice, ChoiceRecorder, PriorityChoices, SparseChoices
+from engine.runtime.storage import open_storage
+from state_backends.base import StateBackendError
+from state_backends.files import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from engine.faults.fault import Fault
+    from engine.graph.plan import ExecutionPlan
+    from engine.observe.events import TraceEvent
+    from engine.observe.provenance import Provenance
+    from engine.runtime.config import RunConfig
+    from engine.runtime.faulted import Interference
+    from engine.runtime.job import JobManager
+    from state_backends.files import FileSystem
+
+NOTHING_IS_LEFT = "nothing is left to happen"
+"""How the assertion of an execution begins that has nothing left to do and has not ended."""
+
+_LOOK_EVERY_EVENTS = 500
+"""How often somebody looks whether a case has used up what it may take."""
+
+LIVENESS, ASSERTION = "V13", "assertion"
+"""The names of what the runner itself finds."""
+
+CUT_OFF, REFUSED, BROKEN = "cut off", "refused", "broken"
+"""Outcomes besides those of :mod:`engine.runtime.job.job_state`: the case took too long; a process could not start,
+with an error that says why; an exception that nobody expects ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a case may take: ``events`` of the kernel, ``virtual_ns`` since its start, ``processes``, and
+    ``attempts`` of each of these (``None`` = any number). Whoever replays a case that was cut off must do so with the
+    same ones."""
+
+    events: int = 60_000
+    virtual_ns: int = 24 * 3_600 * 1_000_000_000
+    processes: int = 50
+    attempts: int | None = None
+
+
+@dataclass(slots=True)
+class CaseView:
+    """What invariants may look at while a case runs; it is updated as processes come and go, and jobs after each other.
+    ``job`` counts these from 1; ``start``: the savepoint that the job goes on from, ``storage_dir``: where it keeps its
+    checkpoints; ``cancelled``: its user has just cancelled it."""
+
+    subject: Subject
+    case: Case
+    config: RunConfig
+    plan: ExecutionPlan
+    world: World
+    execution: Execution
+    incarnation: int
+    job: int
+    start: Start | None
+    storage_dir: str
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class FinishedCase:
+    """What came of a case.
+
+    ``outcome``   ``finished``, ``stopped``, ``failed``, ``refused``, ``cut off`` or ``broken``;
+    ``results``   one for each process that ended by itself (the last one did, unless the case was cut off);
+    ``faults``    those that struck, exactly; ``unused``: those of the case that never did;
+    ``points``    ``(point, phase)`` -> visits;
+    ``choices``   everything that was drawn, in order; ``committed``: what readers see at the end.
+    """
+
+    view: CaseView
+    results: list[ExecutionResult]
+    committed: dict[str, list[str]]
+    choices: Sequence[Choice]
+    violations: list[Violation] = field(default_factory=list)
+    faults: tuple[Fault, ...] = ()
+    points: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    incarnations: int = 1
+    events: int = 0
+    error: Exception | None = None
+    outcome: str = ""
+    unused: tuple[Fault, ...] = ()
+    judged_by_ledger: bool = False
+    """Whether the ledger has judged its effects, because its rows can be compared with nothing."""
+
+    @property
+    def result(self) -> ExecutionResult:
+        """Of the last process that ended by itself."""
+        assert self.results, f"no process ended by itself: the case was {self.outcome} ({self.error})"
+        return self.results[-1]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job came to its end, so that its output can be judged as a whole."""
+        return self.outcome in ENDED and self.outcome != FAILED
+
+
+def choices_of(case: Case) -> ChoiceRecorder:
+    """The reader of choices that a case asks for."""
+    if case.scheduler == FIFO:
+        return SparseChoices(case.seed, case.schedule)
+    if case.scheduler == PCT:
+        return PriorityChoices(case.seed, case.preemptions)
+    return ChoiceRecorder(case.seed)
+
+
+def run_case(
+    subject: Subject,
+    case: Case,
+    invariants: Sequence[Invariant] = (),
+    *,
+    world: World | None = None,
+    interference: Interference | None = None,
+    choices: ChoiceRecorder | None = None,
+    instruments: Sequence[Callable[[TraceEvent], None]] = (),
+    bounds: Bounds | None = None,
+    provenance: Provenance | None = None,
+) -> FinishedCase:
+    """Run a case to its end and judge it.
+
+    ``world`` is one of the caller's, to be looked at afterwards; ``interference`` and ``choices`` take the place of
+    those that the case asks for; ``provenance`` is told what caused what, in all processes. Without one, a ledger
+    judges output that has no reference, if V1 is among the invariants.
+
+    :raises ConfigurationError: when the case asks for something that makes no sense
+    """
+    if choices is None:
+        choices = choices_of(case)
+    if interference is None and (case.faults or case.mix.per_million):
+        rescales = any("parallelism" in one.settings for one in case.savepoints)
+        interference = FaultInjector(case.faults, case.mix, choices, rescales=rescales)
+    ledger = None
+    if provenance is None and not any(one.ends_job for one in case.savepoints):
+        # A ledger is about one job: the next one may use numbers of checkpoints again, and a drained one loses records.
+        ledger = next(filter(None, (one.stand_in(subject, case) for one in invariants)), None)
+        if ledger is not None:
+            invariants, provenance = [*invariants, ledger], ledger.provenance
+    run = _CaseRun(
+        subject,
+        case,
+        invariants,
+        World() if world is None else world,
+        interference,
+        choices,
+        instruments,
+        Bounds() if bounds is None else bounds,
+        provenance,
+    )
+    finished = run.to_end()
+    finished.judged_by_ledger = ledger is not None
+    return finished
+
+
+class InvariantError(WeirError):
+    """An invariant itself is broken: what it says of the run is worth nothing."""
+
+
+class _InvariantFailed(BaseException):
+    """Says the same from within a run. Not an :class:`Exception`, or the engine would take it for a failed task."""
+
+
+class _CutOffError(Exception):
+    """The case has used up what it may take."""
+
+
+class _CaseRun:
+    """One case on its way."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        case: Case,
+        invariants: Sequence[Invariant],
+        world: World,
+        interference: Interference | None,
+        choices: ChoiceRecorder,
+        instruments: Sequence[Callable[[TraceEvent], None]],
+        bounds: Bounds,
+        provenance: Provenance | None = None,
+    ) -> None:
+        self._subject = subject
+        self._provenance = provenance
+        self._case = case
+        self._invariants = invariants
+        self._world = world
+        self._interference = interference
+        self._injector = interference if isinstance(interference, FaultInjector) else None
+        self._choices = choices
+        self._bounds = bounds
+        self._jobs = Jobs(case)
+        self._parallelism = self._jobs.parallelism
+        self._parallelisms = [self._parallelism]
+        dispatcher = _Dispatcher(invariants)
+        watching = [dispatcher] if dispatcher.by_kind else []
+        hearing = [self._jobs.hear] if self._jobs.cancels else []
+        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *hearing, *instruments]
+        asked = next((one for one in invariants if one.every_events), None)
+        self._check: Callable[[], None] | None = None if asked is None else asked.between_events
+        self._look_every = _LOOK_EVERY_EVENTS if asked is None else asked.every_events
+        self._view: CaseView | None = None
+        self._results: list[ExecutionResult] = []
+        self._found: list[Violation] = []
+        self._events = 0
+        self._error: Exception | None = None
+
+    def to_end(self) -> FinishedCase:
+        outcome = self._processes()
+        view = self._view
+        assert view is not None, "the first process of a case starts, or run_case raises"
+        finished = FinishedCase(
+            view,
+            self._results,
+            self._committed(),
+            self._choices.log,
+            self._found,
+            incarnations=view.incarnation,
+            events=self._events,
+            error=self._error,
+            outcome=outcome,
+        )
+        injector = self._injector
+        if injector is not None:
+            finished.faults, finished.points = injector.struck, injector.points
+            finished.unused = injector.unused
+        for invariant in self._invariants:
+            try:
+                invariant.finished(finished)
+            except Exception as error:
+                raise InvariantError(f"invariant {invariant.name} failed at the end of a case: {error!r}") from error
+            finished.violations += invariant.violations
+        finished.violations.sort(key=_causes_first)
+        return finished
+
+    def _committed(self) -> dict[str, list[str]]:
+        try:
+            return self._world.committed()
+        except StorageError as error:
+            self._found.append(Violation("V1", f"readers find a file that is torn: {error}"))
+            return {}
+
+    def _processes(self) -> str:
+        """One process after the other, until one ends by itself and nothing speaks for another one."""
+        for _ in range(self._bounds.processes):
+            struck_before = self._struck_count()
+            try:
+                state = self._process()
+            except ProcessDiedError:
+                self._process_died()
+                continue
+            except _CutOffError as error:
+                self._found.append(Violation(LIVENESS, str(error), self._now_ns()))
+                return CUT_OFF
+            except _InvariantFailed as error:
+                raise InvariantError(str(error)) from error.__cause__
+            except ConfigurationError:
+                raise
+            except (WeirError, StateBackendError, OSError) as error:
+                if self._view is None and struck_before == self._struck_count():
+                    raise
+                self._error, state = error, REFUSED
+            except Exception as error:
+                self._error = error
+                self._found.append(self._broken(error))
+                return BROKEN
+            if state in (FAILED, REFUSED):
+                if self._struck_count() > struck_before and self._may_end_the_job():
+                    # As somebody would who has looked after the disk: once more, from what is durable.
+                    continue
+                if state == REFUSED or not self._jobs.may_go_on(self._world.checkpoints):
+                    self._judge_failure(state)
+                    return state
+            elif state != STOPPED:
+                return state
+            # Another job goes on from the savepoint; between the two the machine may go down, too.
+            self._process_died()
+        text = f"{self._bounds.processes} processes came to nothing, one after the other"
+        self._found.append(Violation(LIVENESS, text))
+        return CUT_OFF
+
+    def _process(self) -> str:
+        world, subject, injector, jobs = self._world, self._subject, self._injector, self._jobs
+        plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
+        checkpoints, files = world.checkpoints, self._noted(world)
+        if injector is not None:
+            plan = injector.in_world(plan, world)
+            injector.errors.before_process(plan, checkpoints, jobs.storage_dir)
+            logs = [directory_in(OUTPUT_DIR, log.path) for log in world.logs.values()]
+            checkpoints, files = injector.file_systems(checkpoints, files, logs)
+        behind = 0 if self._view is None or jobs.has_begun else self._view.incarnation
+        inline = jobs.config.inline_state_bytes
+        with open_storage(
+            jobs.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
+        ) as opened:
+            execution = Execution(
+                plan,
+                jobs.config,
+                storage=opened.storage,
+                file_system=files,
+                savepoint_files=checkpoints,
+                output_dir=OUTPUT_DIR,
+                incarnation=opened.incarnation,
+                instruments=self._instruments,
+                restore=jobs.has_begun,
+                restore_from=None if jobs.start is None else jobs.start.restore,
+                choices=self._choices,
+                interference=self._interference,
+                provenance=self._provenance,
+            )
+            self._view = CaseView(
+                subject,
+                self._case,
+                jobs.config,
+                plan,
+                world,
+                execution,
+                opened.incarnation,
+                jobs.number,
+                jobs.start,
+                jobs.storage_dir,
+            )
+            jobs.attend(execution)
+            trigger = CheckpointTrigger(execution.manager)
+            for at_ns in self._case.checkpoints or ():
+                execution.appoint(START_NS + at_ns, "checkpoint_is_due", trigger)
+            if injector is not None:
+                injector.install(execution)
+            for invariant in self._invariants:
+                invariant.process_started(self._view)
+            try:
+                result = execution.run(self._between_events, self._look_every)
+            finally:
+                self._events += execution.kernel.executed
+        self._results.append(result)
+        self._error = result.error
+        return result.state
+
+    def _noted(self, world: World) -> FileSystem:
+        """The files of a world, and whoever wants to know is told of changes."""
+        told = [one.files_changed for one in self._invariants if type(one).files_changed != Invariant.files_changed]
+        outputs = list(world.file_outputs.values())
+        if not told or not outputs:
+            return world.files
+
+        def changed(path: str) -> None:
+            if any(output.is_visible(path) for output in outputs):
+                try:
+                    for tell in told:
+                        tell()
+                except Exception as error:
+                    raise _InvariantFailed(f"an invariant failed when {path} had changed: {error!r}") from error
+
+        return NotedFileSystem(world.files, changed)
+
+    def _judge_failure(self, state: str) -> None:
+        error = self._error
+        if self._may_end_the_job() or self._jobs.has_stopped_in_vain:
+            return
+        if state == REFUSED and (
+            isinstance(error, UnsupportedMappingError)
+            or (isinstance(error, JobChangedError) and (self._is_chained_otherwise() or self._jobs.may_be_refused))
+        ):
+            # Records in flight on an edge that cannot be divided otherwise, or that another parallelism has turned
+            # into a call within a task; a native savepoint for another state backend. To refuse is right.
+            return
+        if state == FAILED:
+            text = f"the job failed for good: {_whole(error)}"
+        else:
+            text = f"a process could not start: {type(error).__name__}: {error}"
+        self._found.append(Violation(LIVENESS, text, self._now_ns()))
+
+    def _is_chained_otherwise(self) -> bool:
+        """Whether some process had other operators in one task than another one."""
+        first, *others = (
+            [[one.uid for one in vertex.operators] for vertex in self._subject.plan(parallelism).vertices]
+            for parallelism in self._parallelisms
+        )
+        return any(other != first for other in others)
+
+    def _struck_count(self) -> int:
+        return 0 if self._injector is None else len(self._injector.struck)
+
+    def _process_died(self) -> None:
+        view, injector, world = self._view, self._injector, self._world
+        assert view is not None, "what dies has been started"
+        state = view.execution.manager.job.state
+        assert injector is not None or self._jobs.cancelled or state in ENDED, "who kills it?"
+        view.cancelled = self._jobs.cancelled
+        disks = {"checkpoints": world.checkpoints, "files": world.files}
+        for invariant in self._invariants:
+            invariant.process_dies(view)
+        if injector is not None:
+            # Real files are real: what was written is there.
+            injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
+            if injector.next_parallelism is not None:
+                self._parallelism = injector.next_parallelism
+        for invariant in self._invariants:
+            invariant.process_died(view)
+        if self._jobs.goes_on(world.checkpoints):
+            self._parallelism = self._jobs.parallelism
+            if injector is not None:
+                # A rescale was about the job before.
+                injector.processes.next_parallelism = None
+        else:
+            assert view.execution.manager.job.state not in ENDED, "a job that has ended is gone on with by another one"
+        self._parallelisms.append(self._parallelism)
+
+    def _may_end_the_job(self) -> bool:
+        """Whether something has struck after which a job may end with an error, instead of finishing."""
+        return self._injector is not None and self._injector.may_end_the_job
+
+    def _now_ns(self) -> int | None:
+        return None if self._view is None else self._view.execution.kernel.now_ns
+
+    def _between_events(self, progress: Progress) -> None:
+        view = self._view
+        assert view is not None
+        if self._check is not None:
+            self._check()
+        bounds, manager = self._bounds, view.execution.manager
+        events, passed_ns = self._events + view.execution.kernel.executed, progress.virtual_ns - START_NS
+        spent = None
+        if events > bounds.events:
+            spent = f"{events} events"
+        elif passed_ns > bounds.virtual_ns:
+            spent = f"{passed_ns} ns"
+        elif bounds.attempts is not None and progress.attempt > bounds.attempts:
+            spent = f"{bounds.attempts} attempts"
+        if spent is not None:
+            last = f"; at last: {manager.job.notes[-1]}" if manager.job.notes else ""
+            raise _CutOffError(f"not ended after {spent}: {who_waits(manager)}{last}")
+
+    def _broken(self, error: Exception) -> Violation:
+        view = self._view
+        is_assertion = isinstance(error, AssertionError)
+        if is_assertion and view is not None and str(error).startswith(NOTHING_IS_LEFT):
+            text = f"{NOTHING_IS_LEFT}, but the job is {view.execution.manager.job.state}"
+            return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
+        return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
+
+
+_CONSEQUENCES = (LIVENESS, "V1", "V2")
+"""What comes of most mistakes in the end. Whatever else is violated says more about the cause."""
+
+
+def _causes_first(violation: Violation) -> tuple[int, bool, int]:
+    """Causes in the order in which they were seen, what was seen in the end last; then consequences."""
+    name, at_ns = violation.invariant, violation.at_ns
+    return (1 + _CONSEQUENCES.index(name) if name in _CONSEQUENCES else 0, at_ns is None, at_ns or 0)
+
+
+class CheckpointTrigger:
+    """Triggers a checkpoint at an instant that the case names; a target of kernel events. It goes by the name of what
+    triggers periodic ones, and does the same."""
+
+    name = "checkpoint driver"
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+
+    def checkpoint_is_due(self, _payload: None) -> None:
+        """The instant has come (kernel event)."""
+        manager = self._manager
+        if manager.coordinator.schedule.is_running:
+            manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
+
+
+def _whole(error: BaseException | None) -> str:
+    cause = None if error is None else error.__cause__
+    if cause is None or str(cause) in str(error):
+        return str(error)
+    return f"{error} ({type(cause).__name__}: {cause})"
+
+
+class _Dispatcher:
+    """One instrument for all invariants: each hears only of the kinds of events that it asked for."""
+
+    def __init__(self, invariants: Sequence[Invariant]) -> None:
+        self.by_kind: dict[type[Any], tuple[Callable[[Any], None], ...]] = {}
+        for invariant in invariants:
+            for kind, handler in invariant.handlers().items():
+                self.by_kind[kind] = (*self.by_kind.get(kind, ()), handler)
+
+    def __call__(self, event: TraceEvent) -> None:
+        handlers = self.by_kind.get(event.__class__)
+        if handlers is None:
+            return
+        try:
+            for handler in handlers:
+                handler(event)
+        except Exception as error:
+            raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error

@@ -1,0 +1,241 @@
+"""The job under test, and the world of one run of it: files, outputs and inputs that no other run sees.
+
+A job's plan is made once; each case gets it with sinks of its own. A sink in memory takes part by three methods, found
+on the object whose ``create_operator`` makes its operators:
+
+* ``fresh()``           another sink like it, with nothing in it;
+* ``committed_rows()``  what a reader sees now, as text, in the order of commits.
+
+Sinks of files write to the world's file system and are read like a reader would
+(:mod:`engine.explore.run.file_outputs`). The input files of a job are read from disk once, and lie in each world as
+they were. Everything else (Spark, the network) is as it is, and no case for this.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from engine.elements.errors import ConfigurationError, JobGraphError
+from engine.explore.cases import Ranges
+from engine.explore.run.file_outputs import FileOutput, Rows, announced, directory_in, output_of
+from engine.explore.run.inputs import PrunedSource
+from operators.files.formats import list_files
+from operators.files.reading import FileSource
+from operators.log.disk_log import DiskLog
+from operators.log.log_sink import LogSink
+from operators.log.log_source import LogSource
+from operators.sources import reading_from, source_of
+from operators.table.partition_commit import PartitionCommitterSpec
+from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
+
+if TYPE_CHECKING:
+    from engine.explore.run.expected import Expected
+    from engine.explore.run.measure import Measure
+    from engine.explore.run.references import Reference, References
+    from engine.graph.job import Job
+    from engine.graph.plan import ExecutionPlan, OperatorPlan
+    from state_backends.files import FileSystem
+
+OUTPUT_DIR = "/out"
+CHECKPOINTS_DIR = "/checkpoints"
+
+
+@runtime_checkable
+class SinkInMemory(Protocol):
+    """A sink whose committed output is in this process."""
+
+    def create_operator(self) -> Any:
+        """See :class:`operators.basic.simple_sinks.Sink`."""
+
+    def fresh(self) -> SinkInMemory:
+        """Another one, with nothing in it."""
+
+    def committed_rows(self) -> list[str]:
+        """What a reader sees, as text, in the order of commits."""
+
+
+@dataclass(slots=True)
+class World:
+    """What outlives the processes of one case. ``checkpoints``: of checkpoint storage; ``files``: of sources and sinks;
+    ``sinks``: by uid, those in memory; ``file_outputs``: by uid, those in files; ``announcers``: by uid, who says which
+    partitions of a table are there."""
+
+    checkpoints: FileSystem = field(default_factory=MemoryFileSystem)
+    files: FileSystem = field(default_factory=MemoryFileSystem)
+    sinks: dict[str, SinkInMemory] = field(default_factory=dict)
+    file_outputs: dict[str, FileOutput] = field(default_factory=dict)
+    announcers: dict[str, PartitionCommitterSpec] = field(default_factory=dict)
+    logs: dict[str, DiskLog] = field(default_factory=dict)
+    """By path: logs on disk that sinks write to."""
+
+    @property
+    def file_sinks(self) -> dict[str, str]:
+        """By uid, the directory of each sink of files."""
+        return {uid: output.directory for uid, output in self.file_outputs.items()}
+
+    def committed(self) -> dict[str, list[str]]:
+        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted.
+
+        Raises :class:`engine.elements.errors.StorageError` when they find a file that is torn.
+        """
+        output = {uid: sink.committed_rows() for uid, sink in self.sinks.items()}
+        return output | self.committed_in_files()
+
+    def committed_in_files(self) -> dict[str, list[str]]:
+        """The part of it that is in files, and what is said of it."""
+        output: dict[str, list[str]] = {}
+        tables: dict[str, Rows] = {}
+        for uid, found in self.file_outputs.items():
+            tables[found.directory] = buckets = found.rows(self.files)
+            output.update((f"{uid}/{bucket}" if bucket else uid, list(rows)) for bucket, rows in buckets.items())
+        for uid, spec in self.announcers.items():
+            directory = directory_in(OUTPUT_DIR, spec.path)
+            output[uid] = announced(spec, self.files, directory, tables.get(directory, {}))
+        return output
+
+
+    def durable_in_files(self) -> dict[str, list[str]]:
+        """As :meth:`committed_in_files`, what readers would see if the machine went down now and came up again."""
+        if not isinstance(self.files, MemoryFileSystem):
+            return self.committed_in_files()
+        return replace(self, files=self.files.survivors()).committed_in_files()
+
+
+class Subject:
+    """A job under test."""
+
+    def __init__(
+        self,
+        build: Callable[[int | None], Job],
+        *,
+        label: str = "job",
+        path: str | None = None,
+        params: Mapping[str, str] | None = None,
+        job_digest: str = "",
+        expected: Expected | None = None,
+    ) -> None:
+        """``build(parallelism)`` makes the job, ``None`` = with its own parallelism; ``path`` and ``params`` say which
+        file it comes from, for tokens and commands, ``job_digest`` what was in that file when it was loaded, and
+        ``expected`` what it says that the job commits."""
+        self.label, self.path, self.params, self.job_digest = label, path, dict(params or {}), job_digest
+        self.expected = expected
+        self._build = build
+        self._plans: dict[int | None, ExecutionPlan] = {}
+        self._references: References | None = None
+        self._measure: Measure | None = None
+        self.kept: dict[object, Any] = {}
+        """For those who judge its runs: what they have found out about the job, by a key of theirs."""
+        self._inputs: dict[tuple[str, ...], dict[str, bytes]] = {}
+        """By the paths of a source: its files, as they were when the first case began."""
+
+    def plan(self, parallelism: int | None = None) -> ExecutionPlan:
+        """The plan of the job, made once for each parallelism."""
+        plan = self._plans.get(parallelism)
+        if plan is None:
+            plan = self._plans[parallelism] = self._build(parallelism).plan()
+        return plan
+
+    def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
+        """The plan with the sinks of a world, and without the records that are dropped."""
+        vertices = []
+        for vertex in plan.vertices:
+            operators = tuple(self._operator_in(operator, world, dropped or {}) for operator in vertex.operators)
+            vertices.append(replace(vertex, operators=operators) if operators != vertex.operators else vertex)
+        return replace(plan, vertices=tuple(vertices))
+
+    def _operator_in(self, operator: OperatorPlan, world: World, dropped: Mapping[str, Ranges]) -> OperatorPlan:
+        factory: Any = operator.factory
+        owner = getattr(factory, "__self__", None)
+        if owner is not None and isinstance(owner, SinkInMemory):
+            sink = world.sinks.get(operator.uid)
+            if sink is None:
+                sink = world.sinks[operator.uid] = owner.fresh()
+                if isinstance(sink, LogSink):
+                    sink.live_in(world.files, OUTPUT_DIR, world.logs)
+            return replace(operator, factory=sink.create_operator)
+        if isinstance(owner, PartitionCommitterSpec):
+            spec = world.announcers.get(operator.uid)
+            if spec is None:
+                spec = world.announcers[operator.uid] = owner.fresh()
+            return replace(operator, factory=spec.create_operator)
+        output = output_of(owner)
+        if output is not None:
+            world.file_outputs[operator.uid] = FileOutput(directory_in(OUTPUT_DIR, output.path), output)
+            return operator
+        source = source_of(factory)
+        if source is not None:
+            # Somebody may listen to what is read.
+            files = getattr(source, "inner", source)
+            if isinstance(files, FileSource):
+                self._put_inputs(files.paths, world.files)
+            elif isinstance(source, LogSource):
+                self._put_inputs((source.path,), world.files)
+            # A split may be called like a path, with slashes of its own.
+            prefix = f"{operator.uid}/"
+            mine = {key.removeprefix(prefix): ranges for key, ranges in dropped.items() if key.startswith(prefix)}
+            if mine:
+                return replace(operator, factory=reading_from(factory, PrunedSource(source, mine)))
+        return operator
+
+    def _put_inputs(self, paths: tuple[str, ...], files: FileSystem) -> None:
+        inputs = self._inputs.get(paths)
+        if inputs is None:
+            disk = LocalFileSystem()
+            try:
+                inputs = {path: disk.read_bytes(path) for path in list_files(disk, paths)}
+            except (ConfigurationError, OSError):
+                # They may lie in the world already; if not, the source says what is missing.
+                inputs = {}
+            self._inputs[paths] = inputs
+        for path, content in inputs.items():
+            if not files.exists(path):
+                _put_durably(files, path, content)
+
+    @property
+    def is_scalable(self) -> bool:
+        """Whether the parallelism given to ``build`` changes anything: some operator names none of its own."""
+        try:
+            one, two = self.plan(1), self.plan(2)
+        except JobGraphError:
+            return False
+        return [vertex.parallelism for vertex in one.vertices] != [vertex.parallelism for vertex in two.vertices]
+
+    def reference(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
+        """What the job must commit, made once for each input.
+
+        Raises :class:`engine.elements.errors.ConfigurationError` when it does not end even then.
+        """
+        if self._references is None:
+            # Not at the top: a reference is a run, and a run is of a subject.
+            from engine.explore.run.references import References
+
+            self._references = References(self)
+        return self._references.of(dropped)
+
+    def measure(self) -> Measure:
+        """How large the job is, found out once.
+
+        Raises :class:`engine.elements.errors.ConfigurationError` when it does not end without faults.
+        """
+        if self._measure is None:
+            # Not at the top: it is measured by a run.
+            from engine.explore.run.measure import Measure
+
+            self._measure = Measure.of(self)
+        return self._measure
+
+
+def _put_durably(files: FileSystem, path: str, content: bytes) -> None:
+    directory = posixpath.dirname(path)
+    if directory:
+        files.make_dirs(directory)
+    write_atomically(files, path, content)
+    while directory:
+        parent = posixpath.dirname(directory)
+        if parent == directory:
+            return
+        files.fsync_dir(parent)
+        directory = parent

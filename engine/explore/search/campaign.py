@@ -1,0 +1,325 @@
+"""A campaign: very many runs of one job, each drawn from a seed of its own, over one or several processes.
+
+Rules.
+1. Run number *i* of a campaign has the seed ``SEED/i`` and nothing else decides it. With a number of runs the report
+   is the same however many workers there are: work is handed out in chunks in the order of their numbers, and what
+   lies behind the first failure is thrown away, even if somebody has already made it.
+2. A campaign checks itself: every twentieth run is made twice and compared, and a failure is reported only after it
+   was replayed three times. A run that is another one the second time is itself a violation (V16).
+3. The wall clock decides when to stop, if so asked, and nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
+from engine.explore.invariants import Footprint, invariants_for, sometimes
+from engine.explore.run import RUNS, Bounds, FinishedCase, TraceTape, Violation, World, calm_cases, run_case
+from engine.explore.search.coverage import Coverage
+from engine.explore.search.rooted_files import RootedFileSystem
+from engine.explore.search.swarm import Swarm, draw_case
+from engine.explore.search.workers import Pool
+from state_backends.files import LocalFileSystem
+
+if TYPE_CHECKING:
+    from engine.explore.cases import Case
+    from engine.explore.run import Invariant, Measure, Reference, Subject
+
+CHUNK_RUNS = 20
+"""Runs handed out at a time. One of them, the first, is made twice: five per cent."""
+
+REPLAYS = 3
+
+DETERMINISM = "V16"
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignOrder:
+    """What is asked for. One of ``runs`` and ``seconds`` may be ``None``; with both, what comes first ends it.
+
+    ``jobs``        processes that run cases; ``promise``: what output is judged by, ``None`` = what each mode promises;
+    ``keep_going``  whether the first failure does not end the campaign;
+    ``files``       a directory below which cases use real files, ``None`` = files in memory.
+    """
+
+    seed: str = "0"
+    runs: int | None = 1_000
+    seconds: float | None = None
+    jobs: int = 1
+    swarm: Swarm = field(default_factory=Swarm)
+    promise: str | None = None
+    keep_going: bool = False
+    files: str | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that violated something. ``replayed``: how many of the three replays did the same."""
+
+    number: int
+    seed: str
+    case: Case
+    violations: tuple[Violation, ...]
+    digest: str
+    replayed: int = 0
+    drawn: bool = True
+    """Whether the case is the one that its seed stands for; otherwise it is one without faults, made beforehand."""
+
+    @property
+    def violation(self) -> Violation:
+        """The first one: the others are often its consequences."""
+        return self.violations[0]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What came of some runs in a row."""
+
+    first: int
+    coverage: Coverage = field(default_factory=Coverage)
+    failures: list[Failure] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CampaignReport:
+    """What came of a campaign. ``failures`` are in the order of their numbers."""
+
+    order: CampaignOrder
+    measure: Measure
+    coverage: Coverage
+    failures: list[Failure]
+    seconds: float
+    reference: Reference | None = None
+    """What output was judged by; ``None``: nothing was promised."""
+
+    @property
+    def verdict(self) -> tuple[str, str, int]:
+        """``(valid | violated | unknown, one sentence, exit code)``."""
+        if self.failures:
+            first = self.failures[0]
+            return "violated", f"run {first.seed} violates {first.violation}", EXIT_VIOLATED
+        unknown = self._why_unknown()
+        if unknown is not None:
+            return "unknown", unknown, EXIT_UNKNOWN
+        judged = ""
+        if self.reference is not None and self.reference.order_dependent is not None:
+            judged = (
+                "; the job's output depends on the order in which records meet"
+                f" ({self.reference.order_dependent}), so the ledger judged {self.coverage.by_ledger} of the runs: in"
+                " these nothing is lost or applied twice"
+            )
+        return "valid", f"{self.coverage.runs} runs, and none violates anything{judged}", EXIT_VALID
+
+    def _why_unknown(self) -> str | None:
+        coverage = self.coverage
+        if not coverage.runs:
+            return "no run was made"
+        dependent = None if self.reference is None else self.reference.order_dependent
+        if dependent is not None and not coverage.by_ledger:
+            return (
+                "no run violates anything, but the job's output depends on the order in which records meet"
+                f" ({dependent}), and the ledger could judge none of the runs"
+            )
+        if coverage.vacuous:
+            return f"no run violates anything, but none {_listed(coverage.vacuous)}"
+        return None
+
+
+def explore(
+    load: Callable[[], Subject],
+    order: CampaignOrder,
+    progress: Callable[[Coverage, float], None] | None = None,
+    *,
+    clock: Callable[[], float] = perf_counter,
+) -> CampaignReport:
+    """Make a campaign.
+
+    ``load`` makes the job under test; with several workers each calls it, in a process of its own, so that it must be
+    a function of a module, or a ``functools.partial`` of one. ``progress`` is told of what was seen so far, and how
+    many seconds have passed by ``clock``.
+    """
+    started = clock()
+    subject = load()
+    explorer = Explorer(subject, order)
+    # Before anything else: a job that fails by itself is told so, and not as the first of a thousand failures.
+    reference = subject.reference() if order.promise != "none" else None
+    coverage, failures = Coverage(), explorer.calm(reference)
+    if failures and not order.keep_going:
+        return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, reference)
+    for chunk in _chunks(load, explorer, order, lambda: clock() - started):
+        coverage.merge(chunk.coverage)
+        failures += chunk.failures
+        if progress is not None:
+            progress(coverage, clock() - started)
+        if chunk.failures and not order.keep_going:
+            break
+    return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, reference)
+
+
+def _chunks(
+    load: Callable[[], Subject], explorer: Explorer, order: CampaignOrder, elapsed_s: Callable[[], float]
+) -> Iterator[Chunk]:
+    """The chunks of a campaign in the order of their numbers."""
+    spans = _spans(order, elapsed_s)
+    if order.jobs == 1:
+        for first, count in spans:
+            yield explorer.chunk(first, count)
+        return
+    with Pool(order.jobs, partial(_worker, load, order)) as pool:
+        yield from pool.in_order(spans)
+
+
+def _worker(load: Callable[[], Subject], order: CampaignOrder) -> Callable[[int, int], Chunk]:
+    """What a process of its own makes chunks with."""
+    return Explorer(load(), order).chunk
+
+
+def _spans(order: CampaignOrder, elapsed_s: Callable[[], float]) -> Iterator[tuple[int, int]]:
+    """``(first, count)`` of each chunk, until there were enough runs or the time is over."""
+    first = 0
+    while order.runs is None or first < order.runs:
+        if order.seconds is not None and elapsed_s() >= order.seconds:
+            return
+        count = CHUNK_RUNS if order.runs is None else min(CHUNK_RUNS, order.runs - first)
+        yield first, count
+        first += count
+
+
+class Explorer:
+    """Makes the runs of a campaign in this process."""
+
+    def __init__(self, subject: Subject, order: CampaignOrder) -> None:
+        self._subject = subject
+        self._order = order
+        self.measure = subject.measure()
+        self._files = None if order.files is None else LocalFileSystem()
+
+    def calm(self, reference: Reference | None) -> list[Failure]:
+        """Those of the runs without faults that do not commit what they must: the engine is wrong by itself. Where the
+        reference is such runs, there is nothing that they could be compared with."""
+        failures = []
+        if reference is not None and set(reference.judges.values()) != {RUNS}:
+            for number, case in enumerate(calm_cases(self._subject, self.measure.duration_ns)):
+                made = self._made(case, number, whole=True)
+                if made.finished.violations:
+                    failures.append(self._failure(number, f"without-faults/{number}", case, made, drawn=False))
+                    if not self._order.keep_going:
+                        break
+        return failures
+
+    def chunk(self, first: int, count: int) -> Chunk:
+        """Make some runs in a row; unless the campaign goes on behind failures, the first one ends them."""
+        chunk = Chunk(first)
+        with garbage_kept():
+            for number in range(first, first + count):
+                failure = self._run(number, chunk.coverage)
+                if failure is not None:
+                    chunk.failures.append(failure)
+                    if not self._order.keep_going:
+                        break
+        return chunk
+
+    def _run(self, number: int, coverage: Coverage) -> Failure | None:
+        seed = f"{self._order.seed}/{number}"
+        case = draw_case(self._order.swarm, self.measure, seed)
+        made = self._made(case, number)
+        coverage.add(made.finished, made.digest, made.invariants, sometimes(made.invariants))
+        violations = list(made.finished.violations)
+        if not violations and number % CHUNK_RUNS == 0:
+            coverage.checked += 1
+            violations += _differences(made, self._made(case, number, whole=True))
+        if not violations:
+            return None
+        return self._failure(number, seed, case, made, violations)
+
+    def _failure(
+        self,
+        number: int,
+        seed: str,
+        case: Case,
+        made: _Made,
+        violations: list[Violation] | None = None,
+        *,
+        drawn: bool = True,
+    ) -> Failure:
+        violations = list(made.finished.violations) if violations is None else violations
+        if made.footprint is None:
+            made = self._made(case, number, whole=True)
+        replays = [self._made(case, number, whole=True) for _ in range(REPLAYS)]
+        others = [replay for replay in replays if replay.footprint != made.footprint]
+        if others and violations[0].invariant != DETERMINISM:
+            violations += _differences(made, others[0])
+        portable = tuple(map(_portable, violations))
+        return Failure(number, seed, case, portable, made.digest, REPLAYS - len(others), drawn)
+
+    def _made(self, case: Case, number: int, *, whole: bool = False) -> _Made:
+        tape, invariants = TraceTape(), invariants_for(self._order.promise)
+        root = None if self._order.files is None else f"{self._order.files}/run-{number}"
+        world = World()
+        disks: tuple[RootedFileSystem, ...] = ()
+        if self._files is not None and root is not None:
+            disks = tuple(RootedFileSystem(self._files, f"{root}/{name}") for name in ("storage", "files"))
+            world.checkpoints, world.files = disks
+        try:
+            finished = run_case(
+                self._subject, case, invariants, world=world, instruments=[tape.append], bounds=self._order.bounds
+            )
+            digest = tape.digest()
+            whole = whole or number % CHUNK_RUNS == 0
+            return _Made(finished, invariants, digest, Footprint.of(finished, digest) if whole else None)
+        finally:
+            for disk in disks:
+                disk.release()
+            if self._files is not None and root is not None:
+                self._files.delete_tree(root)
+
+
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Runs leave a few megabytes behind, all of it garbage: to look for it once is cheaper than all the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+            gc.collect(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A run that was made; all that it left behind only where it is compared."""
+
+    finished: FinishedCase
+    invariants: Sequence[Invariant]
+    digest: str
+    footprint: Footprint | None
+
+
+def _differences(first: _Made, second: _Made) -> list[Violation]:
+    assert first.footprint is not None
+    assert second.footprint is not None
+    different = first.footprint.differences(second.footprint)
+    if not different:
+        return []
+    text = "; ".join(different[:3]) + (f"; and {len(different) - 3} further differences" if len(different) > 3 else "")
+    return [Violation(DETERMINISM, f"made a second time, the run is another one: {text}")]
+
+
+def _portable(violation: Violation) -> Violation:
+    """Without what only means something in the process that saw it."""
+    details = {name: value for name, value in violation.details.items() if isinstance(value, str | int | None)}
+    return Violation(violation.invariant, violation.text, violation.at_ns, details)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "; none ".join(names)

@@ -1,0 +1,138 @@
+"""From a case that was drawn to one that says everything: the form that is shrunk, pasted into a test, kept for years.
+
+Concrete means: exactly the faults that struck and no chance of others; first come, first served except where the case
+says otherwise; checkpoints at instants that are named. Each step is tried out and kept only if the run stays the same
+event by event, so a concrete case never is another run than the one it was made from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.explore.cases import FIFO, Case
+from engine.explore.run import CaseView, FinishedCase, Invariant, TraceTape, choices_of, run_case
+from engine.faults.fault import FaultMix
+from engine.observe.events import AttemptStarted, CheckpointTriggered, TaskState
+from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, ReadyEvent
+
+if TYPE_CHECKING:
+    from engine.explore.run import Subject
+
+
+def concretised(finished: FinishedCase) -> Case:
+    """The case that says everything about this run, as far as one gives the same run; at worst the case as it was."""
+    subject, case = finished.view.subject, finished.view.case
+    tape, picks, triggers = TraceTape(), _Recording(choices_of(case)), Triggers()
+    again = run_case(subject, case, [triggers], choices=picks, instruments=[tape.append])
+    digest = tape.digest()
+    exact = replace(
+        case, faults=again.faults, mix=FaultMix(), scheduler=FIFO, schedule=sparse_schedule(again.choices)
+    )
+    if _digest(subject, exact) != digest:
+        return case
+    named = _with_named_checkpoints(subject, exact, picks.picks, triggers.periodic)
+    return named if named is not None and _digest(subject, named) == digest else exact
+
+
+def sparse_schedule(choices: Iterable[Choice]) -> dict[int, int]:
+    """The draws of the schedule that are not 0, by number."""
+    drawn = (choice.value for choice in choices if choice.stream == SCHEDULE)
+    return {number: value for number, value in enumerate(drawn) if value}
+
+
+def _digest(subject: Subject, case: Case) -> str:
+    tape = TraceTape()
+    run_case(subject, case, instruments=[tape.append])
+    return tape.digest()
+
+
+def _with_named_checkpoints(
+    subject: Subject, case: Case, picks: Sequence[tuple[int, str]], instants: Sequence[int]
+) -> Case | None:
+    """The case with an instant for each checkpoint, and the schedule that belongs to it: what triggers a checkpoint now
+    is another event, so that draws have other numbers; whose turn it was stays the same."""
+    if case.checkpoints is not None:
+        return None
+    config = {name: value for name, value in case.config.items() if name != "checkpoint_interval"}
+    named = replace(case, config=config, checkpoints=tuple(instants))
+    following = _Following(case.seed, picks)
+    run_case(subject, named, choices=following)
+    return replace(named, schedule=sparse_schedule(following.log))
+
+
+class Triggers(Invariant):
+    """When checkpoints were triggered, savepoints left out, in ns since the start. ``periodic``: without those that
+    follow the end of all input; they come by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[int] = []
+        self.periodic: list[int] = []
+        self._view: CaseView | None = None
+        self._states: dict[str, str] = {}
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Triggers, and which tasks run then."""
+        return {AttemptStarted: self._on_attempt, TaskState: self._on_task, CheckpointTriggered: self._on_triggered}
+
+    def process_started(self, view: CaseView) -> None:
+        """Look at another execution from now on."""
+        self._view = view
+
+    def _on_attempt(self, event: AttemptStarted) -> None:
+        self._states.clear()
+
+    def _on_task(self, event: TaskState) -> None:
+        self._states[event.task] = event.state
+
+    def _on_triggered(self, event: CheckpointTriggered) -> None:
+        assert self._view is not None, "a process has started"
+        if event.checkpoint_id not in self._view.execution.manager.files.savepoint_locations:
+            self.all.append(event.time_ns - START_NS)
+            if "running" in self._states.values():
+                self.periodic.append(event.time_ns - START_NS)
+
+
+class _Recording(ChoiceRecorder):
+    """Passes every question on to another recorder, and keeps whose turn it was."""
+
+    def __init__(self, inner: ChoiceRecorder) -> None:
+        super().__init__(inner.seed)
+        self._inner = inner
+        self.log = inner.log
+        self.picks: list[tuple[int, str]] = []
+
+    def draw(self, stream: str, bound: int) -> int:
+        """See the base class."""
+        return self._inner.draw(stream, bound)
+
+    def pick(self, ready: Sequence[ReadyEvent]) -> int:
+        """See the base class."""
+        position = self._inner.pick(ready)
+        self.picks.append((ready[position][0], _name(ready[position])))
+        return position
+
+
+class _Following(ChoiceRecorder):
+    """At each instant it is the turn of whose turn it was before; then of the oldest."""
+
+    def __init__(self, seed: str, picks: Iterable[tuple[int, str]]) -> None:
+        super().__init__(seed)
+        self._names: dict[int, deque[str]] = {}
+        for time_ns, name in picks:
+            self._names.setdefault(time_ns, deque()).append(name)
+
+    def pick(self, ready: Sequence[ReadyEvent]) -> int:
+        """See the base class."""
+        names = self._names.get(ready[0][0])
+        name = names.popleft() if names else None
+        position = next((at for at, event in enumerate(ready) if _name(event) == name), 0)
+        self.log.append(Choice(SCHEDULE, position, len(ready)))
+        return position
+
+
+def _name(event: ReadyEvent) -> str:
+    return str(getattr(event[3], "name", type(event[3]).__name__))

@@ -1,0 +1,531 @@
+"""Shrinking: makes a failing case as small as it gets while it fails by the same invariant.
+
+Rules.
+1. A step is accepted only if the smaller case breaks the *same* invariant in the same way: shrinking must not slip from
+   one bug to another.
+2. In this order: settings towards their defaults, records of the input, faults, savepoints, checkpoints, choices of the
+   schedule; again and again until a whole round changes nothing. What is left of each kind is found by delta
+   debugging (:mod:`engine.explore.shrink.ddmin`), and then made simpler: an earlier visit of a point, *before* instead
+   of *after*, shorter, an earlier instant, a smaller choice.
+3. At the end each single removal (of a record, a fault, a savepoint, a checkpoint, a choice that is not first come,
+   first served) is run once more. If one of them still fails, it is accepted and everything begins again; if none does,
+   the case is *1-minimal*, and that is said only of what was run.
+4. A budget of runs ends the search, never the honesty: what could not be verified within it is named. The wall clock
+   ends it only where seconds are asked for, as the verbs do: then the result depends on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from engine.elements.errors import ConfigurationError, WeirError
+from engine.explore.cases import CANCEL, DRAIN, FIFO, STOP, Case, Ranges, Savepoint
+from engine.explore.run import ASSERTION, LIVENESS, Bounds, FinishedCase, Invariant, Subject, Violation, run_case
+from engine.explore.shrink.concrete import Triggers
+from engine.explore.shrink.ddmin import ddmin, smallest
+from engine.explore.story import Witness
+from engine.faults.fault import FaultMix
+from engine.observe.points import POINTS
+
+InvariantsFactory = Callable[[Case], Sequence[Invariant]]
+"""Fresh invariants for one case: what is expected of it may depend on its input and settings."""
+
+SameFailure = Callable[[Violation, Violation], bool]
+"""Whether the second violation is the failure that the first one was."""
+
+Run = Callable[[Subject, Case, Sequence[Invariant]], FinishedCase]
+
+_KEPT_SETTINGS = ("mode", "batch_size", "parallelism")
+_DIGITS = re.compile(r"\d+")
+_US = 1_000
+_PATIENCE, _FEW_EVENTS, _MANY_EVENTS = 10, 5_000, 40_000
+_SEARCH_SHARE = 0.8
+"""Of the budget; the rest is kept for the verification."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What shrinking may cost: ``runs`` of the job, ``seconds`` of wall time."""
+
+    runs: int = 300
+    seconds: float = math.inf
+
+    def limited_to(self, share: float) -> Budget:
+        """A part of it."""
+        return Budget(int(self.runs * share), self.seconds * share)
+
+
+WAITING = Budget(seconds=10.0)
+"""What the verbs allow, since a person waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a case is: records of the input, faults, checkpoints triggered at instants, choices other than 0,
+    savepoints."""
+
+    records: int
+    faults: int
+    checkpoints: int
+    choices: int
+    savepoints: int = 0
+
+    def __str__(self) -> str:
+        parts = (
+            counted(self.records, "record"),
+            counted(self.faults, "fault"),
+            counted(self.checkpoints, "checkpoint"),
+            counted(self.choices, "choice"),
+            *([counted(self.savepoints, "savepoint")] if self.savepoints else []),
+        )
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The smallest case that was found.
+
+    ``records`` by ``source uid/split``: how many records the split has, left out ones included; ``unverified``: what
+    could not be removed *and run* within the budget.
+    """
+
+    case: Case
+    finished: FinishedCase
+    violation: Violation
+    original: Case
+    before: Size
+    after: Size
+    records: Mapping[str, int]
+    runs: int
+    seconds: float
+    verified: int
+    unverified: tuple[str, ...]
+
+    @property
+    def is_minimal(self) -> bool:
+        """Whether each single removal was run and does not fail."""
+        return not self.unverified
+
+    def describe(self) -> str:
+        """One or two lines for people."""
+        lines = [f"shrunk from {self.before} to {self.after} ({counted(self.runs, 'run')}, {self.seconds:.1f} s)"]
+        if self.is_minimal:
+            lines.append(
+                f"1-minimal: {counted(self.verified, 'single removal')} run again, none of which fails so"
+                if self.verified
+                else "1-minimal: there is nothing left to remove"
+            )
+        else:
+            shown = ", ".join(self.unverified[:5]) + (", …" if len(self.unverified) > 5 else "")
+            lines.append(
+                f"not shown to be 1-minimal: the budget ended before {counted(len(self.unverified), 'single removal')}"
+                f" could be run ({shown})"
+            )
+        return "\n".join(lines)
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def same_invariant(original: Violation, other: Violation) -> bool:
+    """The same invariant, and the same kind of breach: as the invariant says of which kind it is (``details["kind"]``),
+    or, for what the runner itself finds, as the text says without its numbers."""
+    return other.invariant == original.invariant and _kind(other) == _kind(original)
+
+
+def _kind(violation: Violation) -> object:
+    if violation.invariant == ASSERTION:
+        return _DIGITS.sub("#", violation.text)
+    if violation.invariant == LIVENESS:
+        # What follows is who waits for whom, which gets less as the case gets smaller.
+        return _DIGITS.sub("#", violation.text.partition(":")[0])
+    if "lost" in violation.details:
+        # Rows that are missing and rows that are too many have different causes.
+        return "lost" if violation.details["lost"] else "too many"
+    return violation.details.get("kind")
+
+
+def shrink(
+    subject: Subject,
+    case: Case,
+    invariants_for: InvariantsFactory,
+    violation: Violation | None = None,
+    *,
+    budget: Budget | None = None,
+    same: SameFailure = same_invariant,
+    run: Run | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Shrunk | None:
+    """Shrink a case that is concretised: exact faults, no mix, first come, first served but for its ``schedule``.
+
+    ``violation``: the failure that must stay, ``None`` = the first one of the case. ``None`` is returned when the case
+    does not fail (so).
+    """
+    if case.scheduler != FIFO or case.mix.per_million:
+        raise ConfigurationError(
+            "only a case whose faults and choices are spelled out can be shrunk: run it, and shrink what"
+            " concretised(finished) gives"
+        )
+    bounds = shorter_bounds(subject, case, violation)
+    search = _Search(subject, invariants_for, same, budget or Budget(), run, bounds, clock)
+    if not search.begin(case, violation):
+        return None
+    before = search.size()
+    unverified = search.search()
+    return Shrunk(
+        case=search.case,
+        finished=search.finished,
+        violation=search.violation,
+        original=case,
+        before=before,
+        after=search.size(),
+        records=search.records,
+        runs=search.runs,
+        seconds=search.elapsed_s,
+        verified=search.verified,
+        unverified=unverified,
+    )
+
+
+def shorter_bounds(subject: Subject, case: Case, violation: Violation | None) -> Bounds | None:
+    """When a run that never ends may be given up. A search cannot wait for the usual bound each time; ten times what
+    the run takes when nothing goes wrong is long enough. ``None`` = the usual bounds: the failure is another one."""
+    if violation is None or violation.invariant != LIVENESS:
+        return None
+    undisturbed = run_case(subject, replace(case, faults=(), mix=FaultMix()), bounds=Bounds(events=_MANY_EVENTS))
+    return Bounds(events=min(_MANY_EVENTS, max(_FEW_EVENTS, _PATIENCE * undisturbed.events)))
+
+
+class _BudgetSpent(Exception):
+    """No further run may be made."""
+
+
+class _Search:
+    """The best case so far, and what is known of others."""
+
+    case: Case
+    finished: FinishedCase
+    violation: Violation
+
+    def __init__(
+        self,
+        subject: Subject,
+        invariants_for: InvariantsFactory,
+        same: SameFailure,
+        budget: Budget,
+        run: Run | None,
+        bounds: Bounds | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._subject, self._invariants_for, self._same = subject, invariants_for, same
+        self._budget, self._bounds, self._clock = budget, bounds, clock
+        self._run = run or partial(run_case, bounds=bounds)
+        self._start_s = clock()
+        self._limit = budget.limited_to(_SEARCH_SHARE)
+        self._passing: dict[str, None] = {}
+        self.runs = 0
+        self.verified = 0
+        self.records: dict[str, int] = {}
+        self._instants: tuple[int, ...] = ()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall time since the beginning."""
+        return self._clock() - self._start_s
+
+    def size(self) -> Size:
+        """Of the best case."""
+        return size_of(self.case, self.records)
+
+    def begin(self, case: Case, violation: Violation | None) -> bool:
+        """Whether the case fails, by ``violation`` if there is one."""
+        self._original = violation
+        if not self._fails_now(case):
+            return False
+        self._original = self.violation
+        self._look()
+        return True
+
+    def search(self) -> tuple[str, ...]:
+        """Shrink as far as the budget goes; what is unverified then."""
+        while True:
+            self._limit = self._budget.limited_to(_SEARCH_SHARE)
+            try:
+                self._until_nothing_changes()
+            except _BudgetSpent:
+                return self._verify(as_far_as_it_goes=True)
+            before = self.case
+            unverified = self._verify(as_far_as_it_goes=False)
+            if self.case is before:
+                return unverified
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    def _fails(self, case: Case) -> bool:
+        """Whether a case fails in the same way; then it is the best one from now on."""
+        key = case_key(case)
+        if key == case_key(self.case):
+            return True
+        if key in self._passing:
+            return False
+        self._spend()
+        if self._fails_now(case):
+            return True
+        self._passing[key] = None
+        return False
+
+    def _spend(self) -> None:
+        if self.runs >= self._limit.runs or self.elapsed_s >= self._limit.seconds:
+            raise _BudgetSpent
+
+    def _fails_now(self, case: Case) -> bool:
+        self.runs += 1
+        try:
+            finished = self._run(self._subject, case, self._invariants_for(case))
+        except WeirError:
+            # The smaller case makes no sense: a fault without its target, a setting that needs another one.
+            return False
+        for violation in finished.violations:
+            if self._original is None or self._same(self._original, violation):
+                self.case, self.finished, self.violation = case, finished, violation
+                return True
+        return False
+
+    def _look(self) -> None:
+        """How many records each split has, and when the case triggers checkpoints. Records are counted where nothing
+        goes wrong: a failing run may well end without having read all of them."""
+        witness = Witness(self._subject)
+        case = self.case
+        self.runs += 2
+        self._run(witness.subject, replace(case, faults=(), savepoints=(), schedule={}, dropped={}), [witness])
+        self.records = witness.records
+        triggers = Triggers()
+        run_case(self._subject, case, [triggers], bounds=self._bounds)
+        self._instants = tuple(dict.fromkeys(triggers.all))
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+
+    def _until_nothing_changes(self) -> None:
+        while True:
+            before = self.case
+            self._fails(replace(self.case, schedule={}))
+            self._name_checkpoints()
+            self._simplify_settings()
+            self._remove_records()
+            self._remove_faults()
+            self._simplify_faults()
+            self._remove_savepoints()
+            self._simplify_savepoints()
+            self._remove_checkpoints()
+            self._move_checkpoints()
+            self._remove_choices()
+            self._simplify_choices()
+            if self.case is before:
+                return
+
+    def _name_checkpoints(self) -> None:
+        """Checkpoints at instants, where an interval triggers them: only these can be taken away one by one."""
+        if self.case.checkpoints is None:
+            config = {name: value for name, value in self.case.config.items() if name != "checkpoint_interval"}
+            self._fails(replace(self.case, config=config, checkpoints=self._instants))
+
+    def _simplify_settings(self) -> None:
+        config = self.case.config
+        kept = {name: config[name] for name in _KEPT_SETTINGS if name in config}
+        if self.case.checkpoints is None and "checkpoint_interval" in config:
+            kept["checkpoint_interval"] = config["checkpoint_interval"]
+        if not self._fails(replace(self.case, config={**kept, "batch_size": 1}, seed="0")):
+            for name in config:
+                if name not in kept:
+                    others = {one: value for one, value in self.case.config.items() if one != name}
+                    self._fails(replace(self.case, config=others))
+            self._fails(self.case.with_config(batch_size=1))
+            self._fails(replace(self.case, seed="0"))
+        parallelism = self.case.config.get("parallelism")
+        if isinstance(parallelism, int):
+            any(self._fails(self.case.with_config(parallelism=fewer)) for fewer in range(1, parallelism))
+
+    def _remove_records(self) -> None:
+        ddmin(_atoms(self.case, self.records), lambda kept: self._fails(self._with_records(kept)))
+
+    def _with_records(self, kept: Sequence[tuple[str, int]]) -> Case:
+        wanted = dict.fromkeys(kept)
+        dropped: dict[str, Ranges] = {}
+        for key, count in self.records.items():
+            ranges = _ranges([number for number in range(count) if (key, number) not in wanted])
+            if ranges:
+                dropped[key] = ranges
+        return replace(self.case, dropped=dropped)
+
+    def _remove_faults(self) -> None:
+        ddmin(self.case.faults, lambda kept: self._fails(replace(self.case, faults=tuple(kept))))
+
+    def _simplify_faults(self) -> None:
+        for at in range(len(self.case.faults)):
+            fault = self.case.faults[at]
+            if fault.point in POINTS and fault.phase != "before":
+                self._fails_with_fault(at, "phase", "before")
+            smallest(fault.number, 1, partial(self._fails_with_fault, at, "number"))
+            for name in ("for_ns", "at_ns"):
+                if getattr(fault, name):
+                    self._lower(getattr(fault, name), 0, partial(self._fails_with_fault, at, name))
+            if fault.amount > 1:
+                smallest(fault.amount, 1, partial(self._fails_with_fault, at, "amount"))
+
+    def _fails_with_fault(self, at: int, name: str, value: int | str) -> bool:
+        faults = list(self.case.faults)
+        changes: dict[str, Any] = {name: value}
+        try:
+            faults[at] = replace(faults[at], **changes)
+        except ConfigurationError:
+            return False
+        return self._fails(replace(self.case, faults=tuple(faults)))
+
+    def _lower(self, value: int, least: int, fails: Callable[[int], bool]) -> None:
+        """A smaller time: whole microseconds first, for these are read more easily, and looked for faster."""
+        if value % _US and value // _US * _US >= least and fails(value // _US * _US):
+            value = value // _US * _US
+        if value % _US == 0:
+            smallest(value // _US, -(-least // _US), lambda us: fails(us * _US))
+
+    def _remove_savepoints(self) -> None:
+        ddmin(self.case.savepoints, lambda kept: self._fails(replace(self.case, savepoints=tuple(kept))))
+
+    def _simplify_savepoints(self) -> None:
+        """Fewer settings that change, none of whose it is, the canonical form, an earlier instant."""
+        for at in range(len(self.case.savepoints)):
+            for name in sorted(self.case.savepoints[at].settings):
+                settings = self.case.savepoints[at].settings
+                self._fails_with_savepoint(at, settings={one: settings[one] for one in settings if one != name})
+            self._fails_with_savepoint(at, claim=Savepoint(STOP, 0).claim)
+            self._fails_with_savepoint(at, native=False)
+            if self.case.savepoints[at].kind in (DRAIN, CANCEL):
+                self._fails_with_savepoint(at, kind=STOP)
+            self._lower(self.case.savepoints[at].at_ns, 0, partial(self._fails_with_savepoint_at, at))
+
+    def _fails_with_savepoint_at(self, at: int, instant_ns: int) -> bool:
+        return self._fails_with_savepoint(at, at_ns=instant_ns)
+
+    def _fails_with_savepoint(self, at: int, **changes: Any) -> bool:
+        orders = list(self.case.savepoints)
+        orders[at] = replace(orders[at], **changes)
+        return self._fails(replace(self.case, savepoints=tuple(orders)))
+
+    def _remove_checkpoints(self) -> None:
+        if self.case.checkpoints:
+            ddmin(self.case.checkpoints, lambda kept: self._fails(replace(self.case, checkpoints=tuple(kept))))
+
+    def _move_checkpoints(self) -> None:
+        for at in range(len(self.case.checkpoints or ())):
+            instants = self.case.checkpoints or ()
+            self._lower(instants[at], instants[at - 1] + 1 if at else 0, partial(self._fails_at, at))
+
+    def _fails_at(self, at: int, instant_ns: int) -> bool:
+        instants = list(self.case.checkpoints or ())
+        instants[at] = instant_ns
+        return self._fails(replace(self.case, checkpoints=tuple(instants)))
+
+    def _remove_choices(self) -> None:
+        ddmin(sorted(self.case.schedule.items()), lambda kept: self._fails(replace(self.case, schedule=dict(kept))))
+
+    def _simplify_choices(self) -> None:
+        for number, value in sorted(self.case.schedule.items()):
+            smallest(value, 1, partial(self._fails_with_choice, number))
+
+    def _fails_with_choice(self, number: int, value: int) -> bool:
+        return self._fails(replace(self.case, schedule={**self.case.schedule, number: value}))
+
+    # -- verification -------------------------------------------------------------------------------------------------
+
+    def _verify(self, *, as_far_as_it_goes: bool) -> tuple[str, ...]:
+        """Run each single removal, whatever is known of it. The first one that fails after all becomes the best case
+        (then this is over for now), unless the budget is spent already."""
+        self._limit = self._budget
+        self.verified = 0
+        unverified: list[str] = []
+        for what, smaller in list(self._removals()):
+            try:
+                self._spend()
+            except _BudgetSpent:
+                unverified.append(what)
+                continue
+            if self._fails_now(smaller):
+                if not as_far_as_it_goes:
+                    return ()
+                return self._verify(as_far_as_it_goes=True)
+            self._passing[case_key(smaller)] = None
+            self.verified += 1
+        return tuple(unverified)
+
+    def _removals(self) -> Iterator[tuple[str, Case]]:
+        return removals(self.case, self.records)
+
+
+def size_of(case: Case, records: Mapping[str, int]) -> Size:
+    """How large a case is. ``records``: how many each split has."""
+    instants, savepoints = case.checkpoints or (), case.savepoints
+    return Size(len(_atoms(case, records)), len(case.faults), len(instants), len(case.schedule), len(savepoints))
+
+
+def removals(case: Case, records: Mapping[str, int]) -> Iterator[tuple[str, Case]]:
+    """Every case that has one record, fault, savepoint, checkpoint or choice less, and what that is. ``records``: how
+    many each split has."""
+    for key, number in _atoms(case, records):
+        gone = [one for first, end in case.dropped.get(key, ()) for one in range(first, end)]
+        more = {**case.dropped, key: _ranges(sorted([*gone, number]))}
+        yield f"record {number} of {key}", replace(case, dropped={one: more[one] for one in records if one in more})
+    for at, fault in enumerate(case.faults):
+        yield f"fault {fault}", replace(case, faults=(*case.faults[:at], *case.faults[at + 1 :]))
+    for at, order in enumerate(case.savepoints):
+        yield f"savepoint {order}", replace(case, savepoints=(*case.savepoints[:at], *case.savepoints[at + 1 :]))
+    instants = case.checkpoints or ()
+    for at, instant in enumerate(instants):
+        yield f"checkpoint at {instant} ns", replace(case, checkpoints=(*instants[:at], *instants[at + 1 :]))
+    for number, value in sorted(case.schedule.items()):
+        schedule = {one: other for one, other in case.schedule.items() if one != number}
+        yield f"choice {number} = {value}", replace(case, schedule=schedule)
+
+
+def case_key(case: Case) -> str:
+    """The same text for cases that are the same run."""
+    return repr(
+        (
+            case.seed,
+            sorted(case.config.items()),
+            [str(fault) for fault in case.faults],
+            sorted(case.dropped.items()),
+            case.checkpoints,
+            [str(order) for order in case.savepoints],
+            case.scheduler,
+            sorted(case.schedule.items()),
+        )
+    )
+
+
+def _atoms(case: Case, records: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The records that are left, split by split."""
+    return [
+        (key, number)
+        for key, count in records.items()
+        for number in range(count)
+        if not any(first <= number < end for first, end in case.dropped.get(key, ()))
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> Ranges:
+    """Ascending numbers as half-open ranges."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number:
+            ranges[-1] = (ranges[-1][0], number + 1)
+        else:
+            ranges.append((number, number + 1))
+    return tuple(ranges)

@@ -1,0 +1,471 @@
+"""A witness of one case: every trace event, and beside them the values that the trace does not carry.
+
+The trace says which element went where; a story for people must say *what* it was. So the witness looks on where
+values pass anyway: where a source reads, where an operator is handed a batch, where readers of a sink see something
+new. It changes nothing: operators and sources get a listener in front of their methods, state and positions stay what
+they are, and a run that is watched has the trace of one that is not.
+
+What was seen is a list of *entries* in the order in which it happened: trace events as they are, and the classes below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from engine.elements.batch import Batch
+from engine.elements.events import StopMode
+from engine.elements.operator import TwoInputOperator
+from engine.explore.run import Invariant, Subject
+from engine.observe.events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
+from engine.runtime.job import ENDED
+from operators.sources import SourceOperator, reading_from, source_of
+
+if TYPE_CHECKING:
+    from engine.elements.operator import Operator, OperatorFactory
+    from engine.elements.source import Source, SourceContext, SplitReader
+    from engine.explore.cases import Ranges
+    from engine.explore.run import CaseView, Reference, Start, World
+    from engine.faults.fault import Fault
+    from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+
+RECORDS = "records"
+
+
+class RecordsRead(NamedTuple):
+    """A source has read records of a split. ``numbers`` count the records of the split from 0, those that are left out
+    of the input too; but these are not told of."""
+
+    time_ns: int
+    task: str
+    uid: str
+    split: str
+    numbers: tuple[int, ...]
+    values: tuple[Any, ...]
+
+
+class RecordsHandled(NamedTuple):
+    """An operator is handed records. ``taken``: the trace event by which its task took them from a channel, ``None``
+    for operators further down a chain."""
+
+    time_ns: int
+    task: str
+    operator: str
+    position: int
+    values: tuple[Any, ...]
+    taken: Receive | None
+
+
+class OutputChanged(NamedTuple):
+    """Readers see something else: ``added`` and ``gone`` rows by output. ``task``: who has just done something."""
+
+    time_ns: int
+    task: str
+    added: Mapping[str, tuple[str, ...]]
+    gone: Mapping[str, tuple[str, ...]]
+
+
+class ProcessDied(NamedTuple):
+    """The process is dead, perhaps because its user cancelled the job; the next entries are those of another one."""
+
+    time_ns: int
+    incarnation: int
+    cancelled: bool
+
+
+class JobStarted(NamedTuple):
+    """The user starts another job from a savepoint; the next entries are those of it."""
+
+    time_ns: int
+    start: Start
+    incarnation: int
+
+
+class FaultStruck(NamedTuple):
+    """A fault has struck, just before the next entry."""
+
+    time_ns: int
+    fault: Fault
+
+
+Entry = TraceEvent | RecordsRead | RecordsHandled | OutputChanged | ProcessDied | JobStarted | FaultStruck
+
+Element = tuple[int, int, int, int]
+"""``(incarnation, attempt, channel, element)``: one element on one channel."""
+
+
+class Witness(Invariant):
+    """Sees one run of ``subject``; run the case with :attr:`subject` and this among the invariants.
+
+    ``entries``   what happened, in order;
+    ``values``    by element: the records that it carried, as far as anybody saw them;
+    ``records``   by ``source uid/split``: how many records were read of it (the highest number, plus one);
+    ``plans``     by incarnation: what its process ran, for a process may come back with another parallelism;
+    ``savepoints`` by incarnation and number: those that were triggered, and what becomes of the job.
+    """
+
+    name = "witness"
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.subject = _WatchedSubject(subject, self)
+        self.entries: list[Entry] = []
+        self.values: dict[Element, tuple[Any, ...]] = {}
+        self.records: dict[str, int] = {}
+        self.plans: dict[int, ExecutionPlan] = {}
+        self.savepoints: dict[tuple[int, int], str] = {}
+        self._view: CaseView | None = None
+        self._world: World | None = None
+        self._seen: dict[str, Counter[str]] = {}
+        self._unseen: list[tuple[Element, Send]] = []
+        self._whole: dict[Element, None] = {}
+        self._channels: dict[int, Any] = {}
+        self._taken: Receive | None = None
+        self._reading = ""
+        self._struck = 0
+        self._positions: dict[str, _Positions] = {}
+
+    # -- as an invariant --------------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """Every event there is."""
+        return dict.fromkeys(get_args(TraceEvent), self._event)
+
+    def process_started(self, view: CaseView) -> None:
+        """Look at another execution from now on."""
+        if view.start is not None and self._view is not None and self._view.job != view.job:
+            self.entries.append(JobStarted(self._now_ns, view.start, view.incarnation))
+        self._view = view
+        self._world = view.world
+        self.plans[view.incarnation] = view.plan
+        self._channels = {}
+        self._unseen = []
+
+    def process_died(self, view: CaseView) -> None:
+        """Note it."""
+        self._look_at_channels()
+        self._look_at_faults()
+        if view.execution.manager.job.state not in ENDED:
+            self.entries.append(ProcessDied(self._now_ns, view.incarnation, view.cancelled))
+
+    @property
+    def trace(self) -> list[TraceEvent]:
+        """The trace alone."""
+        return [one for one in self.entries if not isinstance(one, BESIDE_THE_TRACE)]
+
+    def carried(self, incarnation: int, event: Send | Receive) -> tuple[Any, ...] | None:
+        """The records of the element that an event is about, ``None`` when nobody has seen them."""
+        return self.values.get((incarnation, event.attempt, event.channel, event.element))
+
+    @property
+    def _now_ns(self) -> int:
+        assert self._view is not None
+        return self._view.execution.kernel.now_ns
+
+    def _event(self, event: TraceEvent) -> None:
+        self._look_at_channels()
+        self._look_at_faults()
+        self.entries.append(event)
+        if isinstance(event, Receive):
+            self._taken = event if event.kind == RECORDS else None
+        elif isinstance(event, Send):
+            if event.kind == RECORDS:
+                self._unseen.append((self._element(event), event))
+        elif isinstance(event, AttemptStarted):
+            self._channels = {}
+        elif isinstance(event, CheckpointTriggered):
+            self._note_savepoint(event.checkpoint_id)
+
+    def _note_savepoint(self, checkpoint_id: int) -> None:
+        assert self._view is not None
+        manager = self._view.execution.manager
+        if checkpoint_id in manager.files.savepoint_locations:
+            stops = [one.order.stop for one in manager.savepoints.reports if one.order.stop is not None]
+            stop = stops[-1] if manager.savepoints.is_stopping else None
+            self.savepoints[self._view.incarnation, checkpoint_id] = _WHAT_BECOMES_OF_THE_JOB[stop]
+
+    def _element(self, event: Send | Receive) -> Element:
+        assert self._view is not None
+        return (self._view.incarnation, event.attempt, event.channel, event.element)
+
+    def _look_at_channels(self) -> None:
+        """Find what was sent just now in the queues: some of it will never be taken by anybody."""
+        for element, event in self._unseen:
+            if element not in self.values:
+                batch = self._queued(event)
+                if batch is not None:
+                    self.values[element] = tuple(batch.values)
+                    self._whole[element] = None
+        self._unseen.clear()
+
+    def _look_at_faults(self) -> None:
+        """What has struck since is noted: most faults leave no other trace than what does not happen."""
+        assert self._view is not None
+        struck = getattr(self._view.execution.interference, "struck", ())
+        for fault in struck[self._struck :]:
+            self.entries.append(FaultStruck(self._now_ns, fault))
+        self._struck = len(struck)
+
+    def _queued(self, event: Send) -> Batch | None:
+        channel = self._channel(event.channel)
+        if channel is None or channel.attempt != event.attempt:
+            return None
+        for number, element in (*channel.queue, *(channel.outgoing or ())):
+            if number == event.element and isinstance(element, Batch):
+                return element
+        return self._under_way(channel, event.element)
+
+    def _channel(self, index: int) -> Any:
+        assert self._view is not None
+        if index not in self._channels:
+            tasks = self._view.execution.manager.tasks.values()
+            self._channels = {one.index: one for task in tasks for writer in task.writers for one in writer.channels}
+        return self._channels.get(index)
+
+    def _under_way(self, channel: Any, number: int) -> Batch | None:
+        assert self._view is not None
+        for event in self._view.execution.kernel.pending():
+            if event.operation == "arrive" and event.target is channel and event.payload[0] == number:
+                element = event.payload[1]
+                return element if isinstance(element, Batch) else None
+        return None
+
+    # -- what the listeners say ----------------------------------------------------------------------------------------
+
+    def positions_of(self, uid: str) -> _Positions:
+        """Of a source: the same for all processes of a case, for one goes on where another has stopped."""
+        return self._positions.setdefault(uid, _Positions({}, {}))
+
+    def source_asked(self, task: str) -> None:
+        """The source of a task is about to read."""
+        self._reading = task
+
+    def records_read(self, uid: str, split: str, end: int, kept: Sequence[tuple[int, Any]]) -> None:
+        """A source has read a split up to record ``end``; ``kept``: numbers and values of what is not left out."""
+        key = f"{uid}/{split}"
+        self.records[key] = max(self.records.get(key, 0), end)
+        if kept:
+            numbers, values = zip(*kept, strict=True)
+            self.entries.append(RecordsRead(self._now_ns, self._reading, uid, split, numbers, values))
+
+    def records_handled(self, task: str, operator: str, position: int, batch: Batch) -> None:
+        """An operator is handed a batch."""
+        values, taken = tuple(batch.values), self._taken if position == 0 else None
+        if taken is not None:
+            self._taken = None
+            element = self._element(taken)
+            if element not in self._whole:
+                # A batch that was cut comes in parts.
+                self.values[element] = (*self.values.get(element, ()), *values)
+        self.entries.append(RecordsHandled(self._now_ns, task, operator, position, values, taken))
+
+    def look_at_output(self, task: str) -> None:
+        """Compare what readers see with what they saw."""
+        assert self._world is not None
+        now = {name: Counter(rows) for name, rows in self._world.committed().items()}
+        if now == self._seen:
+            return
+        before, self._seen = self._seen, now
+        nothing: Counter[str] = Counter()
+        names = dict.fromkeys([*before, *now])
+        added = {name: now.get(name, nothing) - before.get(name, nothing) for name in names}
+        gone = {name: before.get(name, nothing) - now.get(name, nothing) for name in names}
+        if any(added.values()) or any(gone.values()):
+            self.entries.append(OutputChanged(self._now_ns, task, _plain(added), _plain(gone)))
+
+    def in_world(self, plan: ExecutionPlan, world: World) -> ExecutionPlan:
+        """The plan with a listener in front of every operator; ``plan`` has its sinks already."""
+        self._world = world
+        vertices = tuple(
+            replace(
+                vertex,
+                operators=tuple(
+                    replace(one, factory=partial(_attended, one.factory, self, vertex, one)) for one in vertex.operators
+                ),
+            )
+            for vertex in plan.vertices
+        )
+        return replace(plan, vertices=vertices)
+
+
+_WHAT_BECOMES_OF_THE_JOB = {
+    None: "the job goes on",
+    StopMode.SUSPEND: "the job stops with it",
+    StopMode.TERMINATE: "event time ends, and the job stops with it",
+}
+
+BESIDE_THE_TRACE = (RecordsRead, RecordsHandled, OutputChanged, ProcessDied, JobStarted, FaultStruck)
+
+
+def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted(counts.elements())) for name, counts in rows.items() if counts}
+
+
+class _WatchedSubject(Subject):
+    """The same job; whatever is built of it in a world is watched."""
+
+    def __init__(self, subject: Subject, witness: Witness) -> None:
+        super().__init__(lambda _: _unbuilt(), label=subject.label, path=subject.path, params=subject.params)
+        self._subject = subject
+        self._witness = witness
+
+    def plan(self, parallelism: int | None = None) -> ExecutionPlan:
+        return self._subject.plan(parallelism)
+
+    def reference(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
+        return self._subject.reference(dropped)
+
+    def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
+        # Sources first: records that are dropped are dropped behind the listener, which so knows their numbers.
+        vertices = tuple(
+            replace(vertex, operators=tuple(self._watched(one, dropped or {}) for one in vertex.operators))
+            for vertex in plan.vertices
+        )
+        return self._witness.in_world(
+            self._subject.in_world(replace(plan, vertices=vertices), world, dropped), world
+        )
+
+    def _watched(self, operator: OperatorPlan, dropped: Mapping[str, Ranges]) -> OperatorPlan:
+        source = source_of(operator.factory)
+        if source is None:
+            return operator
+        watched = _WatchedSource(source, self._witness, operator.uid, dropped, self._witness.positions_of(operator.uid))
+        return replace(operator, factory=reading_from(operator.factory, watched))
+
+
+def _unbuilt() -> Any:
+    raise AssertionError("the plan of a watched job is that of the job")
+
+
+class _Positions(NamedTuple):
+    """``numbers``: ``(split, position)`` -> how many records lie before it; ``seen``: by split, the number of the last
+    record that looked so."""
+
+    numbers: dict[tuple[str, str], int]
+    seen: dict[str, dict[str, int]]
+
+
+class _WatchedSource:
+    """Tells the witness what is read. Positions are those of the source: they go into snapshots."""
+
+    def __init__(
+        self, source: Source, witness: Witness, uid: str, dropped: Mapping[str, Ranges], positions: _Positions
+    ) -> None:
+        self._source, self._witness, self._uid, self._dropped = source, witness, uid, dropped
+        self.inner = source
+        self._numbers, self._seen = positions
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        return self._source.splits(context)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        number = 0 if position is None else self._numbers.get((split, repr(position)))
+        reader = self._source.open_split(split, position, context)
+        return _WatchedReader(reader, self, split, number)
+
+    def passed(self, split: str, position: Any, number: int) -> None:
+        """Remember how many records lie before a position."""
+        self._numbers[split, repr(position)] = number
+
+    def number_of(self, split: str, value: Any) -> int:
+        """Which record this is, read from a position that the source has never told: somebody made it up. It is taken
+        for the last one that looked like this, or for one behind all that were seen."""
+        seen = self._seen.get(split, {})
+        return seen.get(repr(value), max(seen.values(), default=-1) + 1)
+
+    def read(self, split: str, first: int, batch: Batch) -> None:
+        """Tell the witness."""
+        seen = self._seen.setdefault(split, {})
+        seen.update((repr(value), number) for number, value in enumerate(batch.values, start=first))
+        key = f"{self._uid}/{split}"
+        dropped = self._dropped.get(key, ())
+        kept = [
+            (number, value)
+            for number, value in enumerate(batch.values, start=first)
+            if not any(begin <= number < end for begin, end in dropped)
+        ]
+        self._witness.records_read(self._uid, split, first + len(batch), kept)
+
+
+class _WatchedReader:
+    def __init__(self, reader: SplitReader, source: _WatchedSource, split: str, number: int | None) -> None:
+        self._reader, self._source, self._split, self._number = reader, source, split, number
+
+    def read(self, max_records: int) -> Batch | None:
+        batch = self._reader.read(max_records)
+        if batch is not None and len(batch):
+            if self._number is None:
+                self._number = self._source.number_of(self._split, batch.values[0])
+            self._source.read(self._split, self._number, batch)
+            self._number += len(batch)
+        return batch
+
+    def position(self) -> Any:
+        position = self._reader.position()
+        if self._number is not None:
+            self._source.passed(self._split, position, self._number)
+        return position
+
+    def available_at_ns(self, now_ns: int) -> int:
+        return self._reader.available_at_ns(now_ns)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _attended(factory: OperatorFactory, witness: Witness, vertex: VertexPlan, plan: OperatorPlan) -> Operator:
+    """An operator of the factory that tells the witness what it is handed."""
+    made = factory()
+    listener = _Listener(witness, made, vertex.name, plan)
+    if isinstance(made, SourceOperator):
+        heard = {"emit_next": listener.asks(made.emit_next)}
+    else:
+        heard = {"process_batch": listener.takes(made.process_batch)}
+    if isinstance(made, TwoInputOperator):
+        heard["process_batch_2"] = listener.takes(made.process_batch_2)
+    if listener.is_last:
+        heard.update({name: listener.does(getattr(made, name)) for name in _MAY_COMMIT})
+    for name, method in heard.items():
+        setattr(made, name, method)
+    return made
+
+
+_MAY_COMMIT = ("initialize_state", "notify_checkpoint_complete", "notify_checkpoint_aborted", "finish", "close")
+
+
+class _Listener:
+    """What is put in front of the methods of one operator."""
+
+    def __init__(self, witness: Witness, operator: Operator, vertex: str, plan: OperatorPlan) -> None:
+        self._witness, self._operator, self._vertex, self._plan = witness, operator, vertex, plan
+        self.is_last = not plan.chained_outputs and not plan.edge_outputs
+
+    @property
+    def _task(self) -> str:
+        return f"{self._vertex}[{self._operator.context.subtask}]"
+
+    def asks(self, emit_next: Callable[[int], int | None]) -> Callable[..., Any]:
+        def ask(max_records: int) -> int | None:
+            self._witness.source_asked(self._task)
+            return emit_next(max_records)
+
+        return ask
+
+    def takes(self, process: Callable[[Batch], None]) -> Callable[..., Any]:
+        def take(batch: Batch) -> None:
+            self._witness.records_handled(self._task, self._plan.name, self._plan.position, batch)
+            process(batch)
+            if self.is_last:
+                self._witness.look_at_output(self._task)
+
+        return take
+
+    def does(self, method: Callable[..., None]) -> Callable[..., Any]:
+        def do(*arguments: Any) -> None:
+            method(*arguments)
+            self._witness.look_at_output(self._task)
+
+        return do
