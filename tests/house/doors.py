@@ -16,7 +16,8 @@ from textwrap import dedent
 from tests.house.determinism import Finding
 
 CONVERTED = (
-    "state_backends", "operators", "operators.files", "engine.checkpoint", "engine.runtime", "engine.explore", "engine.cli",
+    "state_backends", "operators", "operators.files", "engine.checkpoint", "engine.runtime", "engine.explore",
+    "engine.cli",
 )  # fmt: skip
 WITHOUT_DOORS = ("operators.files", "operators.log", "operators.table")  # for one room they hold too much
 TOLD_APART = ("state_backends", "operators")

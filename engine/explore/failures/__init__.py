@@ -14,9 +14,9 @@ from engine.explore.failures.report import (
 
 __all__ = [
     "DEFAULT_BUDGET",
-    "FailureReport",
     "JSON_NAME",
     "TEST_NAME",
+    "FailureReport",
     "compare_cases",
     "failure_report",
     "nearest_passing",

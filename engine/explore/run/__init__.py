@@ -11,7 +11,7 @@ from engine.explore.run.file_outputs import directory_in, without_rows
 from engine.explore.run.invariant import Invariant, Violation
 from engine.explore.run.job_sequence import SAVEPOINTS_DIR, Jobs, Start
 from engine.explore.run.measure import Measure
-from engine.explore.run.references import MOST_EVENTS, RUNS, Reference, calm_cases, undisturbed
+from engine.explore.run.references import RUNS, Reference, calm_cases
 from engine.explore.run.runner import (
     ASSERTION,
     LIVENESS,
@@ -28,6 +28,10 @@ from engine.explore.run.tape import TraceTape, trace_digest
 
 __all__ = [
     "ASSERTION",
+    "LIVENESS",
+    "OUTPUT_DIR",
+    "RUNS",
+    "SAVEPOINTS_DIR",
     "Bounds",
     "CaseView",
     "CheckpointTrigger",
@@ -35,13 +39,8 @@ __all__ = [
     "FinishedCase",
     "Invariant",
     "Jobs",
-    "LIVENESS",
-    "MOST_EVENTS",
     "Measure",
-    "OUTPUT_DIR",
-    "RUNS",
     "Reference",
-    "SAVEPOINTS_DIR",
     "SelfCheckReport",
     "SinkInMemory",
     "Start",
@@ -57,6 +56,5 @@ __all__ = [
     "run_case",
     "self_check",
     "trace_digest",
-    "undisturbed",
     "without_rows",
 ]

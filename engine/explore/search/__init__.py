@@ -19,12 +19,12 @@ from engine.explore.search.token import FAMILY, Drawn, Token, digest_of_job_file
 
 __all__ = [
     "CHUNK_RUNS",
+    "FAMILY",
     "CampaignOrder",
     "CampaignReport",
     "Coverage",
     "Drawn",
     "Explorer",
-    "FAMILY",
     "Failure",
     "Swarm",
     "Token",

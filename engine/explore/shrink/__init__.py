@@ -19,11 +19,11 @@ from engine.explore.shrink.shrinking import (
 )
 
 __all__ = [
+    "WAITING",
     "Budget",
     "InvariantsFactory",
     "Shrunk",
     "Size",
-    "WAITING",
     "case_key",
     "concretised",
     "counted",
