@@ -11,8 +11,8 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.cases import Case, case_to_plain, run_config
 from engine.explore.cases.case import SCHEDULERS
 from engine.explore.cases.settings import RESTART_DELAY_NS
-from engine.explore.run import Measure, run_case
-from engine.explore.search import Swarm, swarm
+from engine.explore.run import Measure, measure, run_case
+from engine.explore.search import Swarm
 from engine.explore.search.swarm import draw_case, possible_kinds
 from engine.faults.fault import FAULT_KINDS
 from engine.runtime.config import ALIGNED_TIMEOUT
@@ -176,7 +176,7 @@ def test_drawn_cases_without_faults_commit_the_reference() -> None:
 
 def test_a_job_that_is_too_long_is_told_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not searched: the error names the events and records, the limit, and what to change."""
-    monkeypatch.setattr(swarm, "MOST_EVENTS", 300)
+    monkeypatch.setattr(measure, "MOST_EVENTS", 300)
     with pytest.raises(ConfigurationError) as refused:
         counting_subject(200).measure()
     told = str(refused.value)

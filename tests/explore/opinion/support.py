@@ -9,7 +9,8 @@ from engine import Job
 from engine.explore.cases import FIFO, Case
 from engine.explore.opinion import Opinion, second_opinion
 from engine.explore.output_comparison import compare_outputs
-from engine.explore.run import Subject, World, undisturbed
+from engine.explore.run import Subject, World
+from engine.explore.run.references import undisturbed
 
 
 def opinion_on(
