@@ -20,7 +20,8 @@ from engine.elements.operator import Operator
 from engine.explore.cases import FIFO, Case
 from engine.explore.opinion import second_opinion
 from engine.explore.output_comparison import compare_outputs
-from engine.explore.run import Subject, World, undisturbed
+from engine.explore.run import Subject, World
+from engine.explore.run.references import undisturbed
 from examples.sinks import SINKS
 from tests.explore.opinion.support import opinion_on
 from tests.house.project import ROOT
