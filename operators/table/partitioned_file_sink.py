@@ -31,6 +31,7 @@ from operators.table.partition_commit import PartitionCommit, PartitionCommitter
 from operators.table.partitioning import PartitionAssigner
 from operators.table.streaming_file_writer import StreamingFileWriterOperator
 from operators.table.table_compaction import UNCOMPACTED_PREFIX, TableCompactCoordinator
+from operators.transactions import part_options
 
 DEFAULT_TARGET_SIZE_BYTES = 128 << 20
 
@@ -168,26 +169,20 @@ class PartitionedFileSink:
         if self.compaction is not None:
             written = stream.via(self.writer, **options)
             coordinator = CompactCoordinatorSpec(self.compaction.target_size_bytes)
-            units = written.global_().via(coordinator, **_behind(options, "compact-coordinator")).broadcast()
+            units = written.global_().via(coordinator, **part_options(options, "compact-coordinator")).broadcast()
             compactors = CompactSpec(self.path, self.writer.format, self.compaction.ns_per_byte)
             parallel = {key: options[key] for key in ("parallelism",) if key in options}
             if self.commit is None:
-                units.sink(compactors, **_behind(options, "compactor"), **parallel)
+                units.sink(compactors, **part_options(options, "compactor"), **parallel)
                 return
-            written = units.via(compactors, **_behind(options, "compactor"), **parallel)
+            written = units.via(compactors, **part_options(options, "compactor"), **parallel)
         elif self.commit is None:
             stream.sink(self.writer, **options)
             return
         else:
             written = stream.via(self.writer, **options)
         committer = PartitionCommitterSpec(self.path, self.columns, self.commit)
-        written.global_().sink(committer, **_behind(options, "partition-committer"))
-
-
-def _behind(options: Any, what: str) -> dict[str, Any]:
-    """Name and uid of an operator behind the writers, made from those that the writers were given."""
-    given = {key: options.get(key) for key in ("name", "uid")}
-    return {key: f"{value}-{what}" for key, value in given.items() if value is not None}
+        written.global_().sink(committer, **part_options(options, "partition-committer"))
 
 
 def _check_type(name: str, value: object, wanted: type, example: str) -> None:

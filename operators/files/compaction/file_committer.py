@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from engine.elements.errors import StorageError
@@ -72,20 +73,26 @@ class CommittedFiles(Protocol):
 
 class FileCommitter:
     """Commits files below one directory. ``count``: gets names and amounts for metrics; ``lost``: the final names of
-    files that are gone, relative to it."""
+    files that are gone, relative to it; ``refusals``: turns errors of the file system into one of the sink's."""
 
     def __init__(
         self,
         files: CommittedFiles,
         count: Callable[[str, int], None] | None = None,
         lost: Callable[[list[str]], None] | None = None,
+        refusals: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._files = files
         self._count = count
         self._lost = lost
+        self._refusals = refusals
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """All of them; nothing is ever put off. Raises ``StorageError``."""
+        with self._refusals():
+            self._commit(requests)
+
+    def _commit(self, requests: Sequence[CommitRequest]) -> None:
         files = self._files
         late: list[str] = []
         gone: list[str] = []

@@ -15,6 +15,7 @@ files, if the sink keeps its ``uid``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
@@ -53,7 +54,6 @@ from operators.files.writing import (
     storage_problems,
 )
 from operators.transactions import (
-    CommitRequest,
     Committer,
     CommittingSink,
     SinkPart,
@@ -103,7 +103,8 @@ class CommittingFileSink(CommittingSink, FileSink):
         def lost(targets: list[str]) -> None:
             report_lost_files(context, files.path(""), [files.path(target) for target in targets])
 
-        return _FileSinkCommitter(FileCommitter(files, context.metrics.count, lost), context.name, self.path)
+        refusals = partial(storage_problems, context.name, self.path)
+        return FileCommitter(files, context.metrics.count, lost, refusals)
 
     def add_pre_commit(self, stream: Any, options: Any) -> Any:
         """Compaction, if it is wanted."""
@@ -115,20 +116,6 @@ class CommittingFileSink(CommittingSink, FileSink):
         # Edges that reach the neighbours only: on the others barriers may overtake records.
         requests = stream.rescale().via(coordinator, **part_options(options, "compact-coordinator"), parallelism=1)
         return requests.rescale().via(compactor, **part_options(options, "compactor"), **parallelism)
-
-
-class _FileSinkCommitter:
-    """Names the sink in errors of the file system."""
-
-    def __init__(self, committer: FileCommitter, operator: str, path: str) -> None:
-        self._committer = committer
-        self._operator = operator
-        self._path = path
-
-    def commit(self, requests: Any) -> None:
-        checked: tuple[CommitRequest, ...] = tuple(requests)
-        with storage_problems(self._operator, self._path):
-            self._committer.commit(checked)
 
 
 class FileSinkWriter(SinkWriter):

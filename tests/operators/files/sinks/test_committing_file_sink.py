@@ -25,8 +25,7 @@ from operators.files.sinks.compaction_operators import CompactCoordinatorOperato
 from operators.files.writing import BulkTextFormat, DefaultRollingPolicy
 from operators.sources import SequenceSource
 from operators.transactions import messages
-from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
-from state_backends.files.faulty import SimulatedCrashError
+from state_backends.files import FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.operators.files.attempts import CHUNK, KINDS, Numbers, Pipeline, by_parity, undisturbed_calls
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import US, every, execution
@@ -89,37 +88,6 @@ def test_older_checkpoints_take_back_what_newer_ones_have_committed(name: str, f
         run.run([FaultRule(FileFault.CRASH_BEFORE, at_call=at_call)])
         run.go_back(back)
     run.run_to_the_end()
-
-
-def test_a_visible_file_is_never_cut() -> None:
-    """A file that was open in an older checkpoint has been committed since. It is taken back for good before it is cut:
-    whenever that restore dies, readers see all of it or nothing."""
-    sink, struck = FileSink("rows", rolling_policy=DefaultRollingPolicy()).with_committer(), 0
-    for call in range(1, 40):
-        disk = MemoryFileSystem()
-        first = Pipeline(sink, disk, None)
-        first.process([1, 2])
-        older = first.snapshot(1)
-        first.process([3, 4])
-        first.finish()
-        first.snapshot(2)
-        first.complete(2)
-        assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4"]}
-
-        fs = FaultInjectingFileSystem(disk, [FaultRule(FileFault.CRASH_AFTER, at_call=call)])
-        try:
-            Pipeline(sink, fs, older, incarnation=2).close()
-        except SimulatedCrashError:
-            struck += 1
-            disk.crash()
-            assert read_committed(disk, "/out/rows") in ({}, {"": ["1", "2", "3", "4"]})
-        last = Pipeline(sink, disk, older, incarnation=3)
-        last.process([3, 4, 5])
-        last.finish()
-        last.snapshot(3)
-        last.complete(3)
-        assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4", "5"]}
-    assert struck > 5
 
 
 @pytest.mark.parametrize("name", ["open for long", "never resumed", "compacted when open"])

@@ -16,7 +16,7 @@ from operators.files.writing import BulkTextFormat, DefaultRollingPolicy
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
 from tests.cases import crossed
-from tests.operators.files.attempts import KINDS, Numbers, by_parity, undisturbed_calls
+from tests.operators.files.attempts import KINDS, ROWS, Numbers, Pipeline, by_parity, undisturbed_calls
 from tests.operators.harness import Harness
 
 SINKS: dict[str, FileSink] = {
@@ -84,38 +84,43 @@ def test_going_back_to_older_checkpoints(sink: str, attempts: list[tuple[int, in
     job.run_to_the_end()
 
 
-@pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "committed as it was"])
-def test_a_visible_file_is_never_cut(resumes: bool) -> None:
-    """A file that was open in the older checkpoint is taken out of sight for good before it is cut: power may fail at
-    any call of the restore."""
-    sink = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=resumes)
+OPEN = FileSink("rows", rolling_policy=DefaultRollingPolicy())
+AS_IT_WAS = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=False)
+
+
+@pytest.mark.parametrize(
+    "sink", [OPEN, AS_IT_WAS, OPEN.with_committer()], ids=["resumed", "committed as it was", "with a committer"]
+)
+def test_a_visible_file_is_never_cut(sink: FileSink) -> None:
+    """A file that was open in the older checkpoint has been committed since. It is taken out of sight for good before
+    it is cut: power may fail at any call of the restore."""
+    everything = {"": ["1", "2", "3", "4"]}
     struck = 0
     for call in range(1, 40):
         disk = MemoryFileSystem()
-        harness = Harness(sink.create_operator(), fs=disk)
-        harness.process([1, 2])
-        older = harness.snapshot(1)
-        harness.process([3, 4])
-        harness.finish()
-        harness.snapshot(2)
-        harness.complete(2)
-        assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4"]}
+        first = Pipeline(sink, disk)
+        first.process([1, 2])
+        older = first.snapshot(1)
+        first.process([3, 4])
+        first.finish()
+        first.snapshot(2)
+        first.complete(2)
+        assert read_committed(disk, ROWS) == everything
 
         fs = FaultInjectingFileSystem(disk, [FaultRule(FileFault.CRASH_AFTER, at_call=call)])
         try:
-            Harness(sink.create_operator(), fs=fs, restored=older, incarnation=2).operator.abandon()
+            Pipeline(sink, fs, older, incarnation=2).close()
         except SimulatedCrashError:
             struck += 1
             disk.crash()
-            assert read_committed(disk, "/out/rows") in ({}, {"": ["1", "2", "3", "4"]}, {"": ["1", "2"]})
-            if resumes:
-                assert read_committed(disk, "/out/rows") in ({}, {"": ["1", "2", "3", "4"]})
-        last = Harness(sink.create_operator(), fs=disk, restored=older, incarnation=3)
+            allowed = [{}, everything] if sink.resumes else [{}, everything, {"": ["1", "2"]}]
+            assert read_committed(disk, ROWS) in allowed
+        last = Pipeline(sink, disk, older, incarnation=3)
         last.process([3, 4, 5])
         last.finish()
         last.snapshot(3)
         last.complete(3)
-        assert read_committed(disk, "/out/rows") == {"": ["1", "2", "3", "4", "5"]}
+        assert read_committed(disk, ROWS) == {"": ["1", "2", "3", "4", "5"]}
     assert struck > 5
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import StorageError
 from operators.files.compaction import PENDING, FileCommittable, FileCommitter, committable_of, delete
 from operators.files.compaction.file_committer import CLEAN_UP
-from operators.files.formats import JsonLinesRowFormat, TextRowFormat
+from operators.files.formats import TextRowFormat
 from operators.files.writing import (
     Buckets,
     BucketState,
-    BulkTextFormat,
     DefaultRollingPolicy,
     OnCheckpointRollingPolicy,
     PartEncoder,
@@ -128,32 +125,6 @@ def test_at_the_end_everything_is_handed_out() -> None:
     assert task.visible() == {f"out/a/part-{unique(0)}-0": "1\n"}
 
 
-def test_the_policy_is_asked_at_every_moment() -> None:
-    """Before a record, by size; at a checkpoint, by size; at the periodic check, by time."""
-    task = Task()
-    task.write("a", "12345678", "x")
-    task.write("b", "y")
-    assert kinds(task.hand_out()) == [PENDING]
-
-    task.writer.on_processing_time(99)
-    assert task.hand_out() == []
-    task.writer.on_processing_time(100)
-    assert kinds(task.hand_out()) == [PENDING, PENDING]
-
-    task.write("a", "123456789", now_ms=100)
-    assert kinds(task.hand_out()) == [PENDING]
-
-
-def test_rows_of_a_batch_go_to_their_buckets() -> None:
-    """In order, whatever the buckets are mixed like."""
-    task = Task()
-    rows = ["1", "2", "3", "4"]
-    task.writer.write_each(["a", "b", "a", "b"], PartEncoder(TextRowFormat()).encode(Batch(rows)), rows, 0)
-    task.commit(task.hand_out(flush=True))
-
-    assert list(task.visible().values()) == ["1\n3\n", "2\n4\n"]
-
-
 def test_a_restore_cuts_the_open_part_and_goes_on() -> None:
     """Under a name of its own from the next part on."""
     task = Task()
@@ -200,20 +171,6 @@ def test_pending_files_of_a_sink_in_one_operator_are_handed_out() -> None:
     assert again.hand_out() == [pending]
 
 
-def test_the_later_of_two_restored_buckets_closes_its_part() -> None:
-    """Both are of one id now; what the later one had open is handed out."""
-    fs = MemoryFileSystem()
-    tasks = [Task(fs, subtask=subtask) for subtask in range(2)]
-    for task, row in zip(tasks, "12", strict=True):
-        task.write("a", row)
-
-    merged = Task(fs, attempt=2, restored=[state for task in tasks for state in task.writer.persist()])
-    merged.write("a", "3")
-    merged.commit(merged.hand_out(flush=True))
-
-    assert sorted(merged.visible().values()) == ["1\n3\n", "2\n"]
-
-
 def test_files_to_be_compacted_have_hidden_names() -> None:
     """Readers never see them, even when they have their final names."""
     task = Task(names=PART._replace(hidden=True))
@@ -223,16 +180,6 @@ def test_files_to_be_compacted_have_hidden_names() -> None:
     assert pending[3] == f"a/.part-{unique(0)}-0"
     task.commit([pending])
     assert task.visible() == {}
-
-
-def test_a_bulk_format_needs_a_policy_that_closes_parts() -> None:
-    """As in one operator."""
-    fs = MemoryFileSystem()
-    files = RecoverableWriter(fs, "out", UniqueNames(1, 1, 0))
-    encoder = PartEncoder(BulkTextFormat(JsonLinesRowFormat()))
-
-    with pytest.raises(ConfigurationError, match="bulk format"):
-        Buckets(files, encoder, KEEPING, PART, unique=UniqueNames(1, 1, 0))
 
 
 # --- the committer ----------------------------------------------------------------------------------------------
