@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checkpoint.barriers.loop_head import LoopHead
+from tests.checkpoint.barriers.random_streams import TIMEOUT_MS, Operations, ahead_of, drain, names, streams
 
-Operations = list[list[Any]]
 Run = tuple[LoopHead, Operations, tuple[int, ...]]
 """The input side, what it has seen, and which channels lead back."""
 
-TIMEOUT_MS = 5
-WHAT = 5 * ["rec"] + 4 * ["barrier"] + ["cancel"]
 KINDS = {
     "exactly once": ["aligned_timeout", "aligned_timeout", "aligned", "aligned", "unaligned", "savepoint"],
     "at least once": ["at_least_once"],
 }
-
-
-@st.composite
-def streams(draw: st.DrawFn, guarantee: str, channels: int) -> list[Operations]:
-    """For each channel what is sent on it: ids grow, and nothing follows its end."""
-    kinds = st.sampled_from(KINDS[guarantee])
-    kind_of: dict[int, dict[str, Any]] = {}
-    per_channel: list[Operations] = []
-    for channel in range(channels):
-        operations: Operations = []
-        checkpoint_id = -1
-        for index in range(draw(st.integers(0, 10))):
-            what = draw(st.sampled_from(WHAT))
-            if what == "rec":
-                operations.append(["rec", channel, f"{channel}.{index}", {"bytes": 1}])
-                continue
-            checkpoint_id += draw(st.sampled_from([1, 1, 1, 2]))
-            if what == "cancel":
-                operations.append(["cancel", channel, checkpoint_id])
-                continue
-            if checkpoint_id not in kind_of or draw(st.integers(0, 4)) == 0:
-                kind_of[checkpoint_id] = {"kind": draw(kinds), "timeout_ms": TIMEOUT_MS}
-            operations.append(["barrier", channel, checkpoint_id, kind_of[checkpoint_id]])
-        if draw(st.integers(0, 3)) == 0:
-            operations.append(["eop", channel])
-        per_channel.append(operations)
-    return per_channel
 
 
 @st.composite
@@ -62,7 +31,7 @@ def runs(draw: st.DrawFn, guarantee: str = "exactly once") -> Run:
         timeout_ms=TIMEOUT_MS,
         at_least_once=guarantee == "at least once",
     )
-    left = draw(streams(guarantee, channels))
+    left = draw(streams(KINDS[guarantee], channels, longest=10, one_ends_in=4))
     applied: Operations = []
     while any(left):
         applied.append(draw(st.sampled_from([operations for operations in left if operations])).pop(0))
@@ -74,31 +43,6 @@ def runs(draw: st.DrawFn, guarantee: str = "exactly once") -> Run:
             driver.apply(["poll", draw(st.sampled_from([0, 0, 0, 1, 1, 3]))])
     drain(driver)
     return driver, applied, back_edges
-
-
-def drain(driver: LoopHead) -> None:
-    """Consume whatever can be."""
-    before = -1
-    while before != driver.waiting:
-        before = driver.waiting
-        driver.apply(["poll_announcements"])
-        driver.apply(["poll_all"])
-
-
-def names(order: list[Any], channel: int) -> list[str]:
-    """The records of one channel."""
-    return [one for one in order if isinstance(one, str) and one.startswith(f"{channel}.")]
-
-
-def ahead_of(operations: Operations, channel: int, checkpoint_id: int) -> list[str]:
-    """The records on ``channel`` ahead of its barrier of that id, or of its end if there is none."""
-    ahead = []
-    for operation in operations:
-        if operation[:3] == ["barrier", channel, checkpoint_id]:
-            break
-        if operation[0] == "rec" and operation[1] == channel:
-            ahead.append(operation[2])
-    return ahead
 
 
 @given(runs())

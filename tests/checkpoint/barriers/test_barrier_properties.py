@@ -19,13 +19,12 @@ from engine.checkpoint.barriers import (
 )
 from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions
 from tests.checkpoint.barriers.barrier_driver import EXACTLY_ONCE, MODES, UNALIGNED, replay
+from tests.checkpoint.barriers.random_streams import TIMEOUT_MS, Operations, ahead_of, drain, names, streams
 from tests.conformance.barrier.input_side import InputReplay
 
-Operations = list[list[Any]]
 Run = tuple[InputReplay, Operations]
 
 CHANNELS = st.integers(1, 4)
-TIMEOUT_MS = 5
 
 KINDS = {
     "aligned": ["aligned", "savepoint"],
@@ -35,44 +34,13 @@ KINDS = {
 }
 
 
-WHAT = 5 * ["rec"] + 4 * ["barrier"] + ["cancel"]
-
-
-@st.composite
-def streams(draw: st.DrawFn, mode: str, channels: int) -> list[Operations]:
-    """For each channel what is sent on it: ids grow, and nothing follows its end."""
-    kinds = st.sampled_from(KINDS[mode])
-    kind_of: dict[int, dict[str, Any]] = {}
-    per_channel: list[Operations] = []
-    for channel in range(channels):
-        operations: Operations = []
-        checkpoint_id = -1
-        for index in range(draw(st.integers(0, 12))):
-            what = draw(st.sampled_from(WHAT))
-            if what == "rec":
-                operations.append(["rec", channel, f"{channel}.{index}", {"bytes": 1}])
-                continue
-            checkpoint_id += draw(st.sampled_from([1, 1, 1, 2]))
-            if what == "cancel":
-                operations.append(["cancel", channel, checkpoint_id])
-                continue
-            # Mostly one kind per checkpoint; but a barrier may have been converted on its way.
-            if checkpoint_id not in kind_of or draw(st.integers(0, 4)) == 0:
-                kind_of[checkpoint_id] = {"kind": draw(kinds), "timeout_ms": TIMEOUT_MS}
-            operations.append(["barrier", channel, checkpoint_id, kind_of[checkpoint_id]])
-        if draw(st.booleans()):
-            operations.append(["eop", channel])
-        per_channel.append(operations)
-    return per_channel
-
-
 @st.composite
 def runs(draw: st.DrawFn, modes: tuple[str, ...] = MODES, delivery: str = "eager") -> Run:
     """An input side that has seen a random interleaving of random streams, and what it has seen."""
     mode, channels = draw(st.sampled_from(modes)), draw(CHANNELS)
     local = tuple(channel for channel in range(channels) if draw(st.integers(0, 3)) == 0)
     driver = replay(mode, channels, draw(st.booleans()), delivery=delivery, timeout_ms=TIMEOUT_MS, local_channels=local)
-    left = draw(streams(mode, channels))
+    left = draw(streams(KINDS[mode], channels, longest=12, one_ends_in=2))
     applied: Operations = []
     while any(left):
         applied.append(draw(st.sampled_from([operations for operations in left if operations])).pop(0))
@@ -97,34 +65,9 @@ def interludes(draw: st.DrawFn, delivery: str) -> Operations:
     return operations
 
 
-def drain(driver: InputReplay) -> None:
-    """Consume whatever can be."""
-    before = -1
-    while before != driver.waiting:
-        before = driver.waiting
-        driver.apply(["poll_announcements"])
-        driver.apply(["poll_all"])
-
-
-def names(order: list[Any], channel: int) -> list[str]:
-    """The records of one channel."""
-    return [one for one in order if isinstance(one, str) and one.startswith(f"{channel}.")]
-
-
 def cut(driver: InputReplay, checkpoint_id: int) -> list[Any]:
     """What was processed before the snapshot."""
     return driver.observed.output[: driver.observed.output.index(["ckpt", checkpoint_id])]
-
-
-def ahead_of(operations: Operations, channel: int, checkpoint_id: int) -> list[str]:
-    """The records on ``channel`` ahead of its barrier of that id, or of its end if there is none."""
-    ahead = []
-    for operation in operations:
-        if operation[:3] == ["barrier", channel, checkpoint_id]:
-            break
-        if operation[0] == "rec" and operation[1] == channel:
-            ahead.append(operation[2])
-    return ahead
 
 
 def assert_consistent(driver: InputReplay, operations: Operations) -> None:
@@ -260,7 +203,7 @@ def test_the_alternating_handler_contains_both_others(data: st.DataObject, mode:
     """Fed with barriers of one form only, it decides what the handler for that form decides."""
     channels = data.draw(CHANNELS)
     pure, mixed = replay(mode, channels), replay(mode, channels, handler=_alternating(mode))
-    left = data.draw(streams(mode, channels))
+    left = data.draw(streams(KINDS[mode], channels, longest=12, one_ends_in=2))
     while any(left):
         operation = data.draw(st.sampled_from([operations for operations in left if operations])).pop(0)
         if operation[0] == "barrier":

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.elements.batch import MIN_TIMESTAMP_MS
+from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from tests.operators.keyed_cluster import KeyedCluster
 
 Record = tuple[str, int]
 """(key, value)."""
@@ -107,9 +108,10 @@ def sorted_values(key: str, window: Any, values: list[Record]) -> list[Any]:
     return [(key, window.start, window.end, sorted(value for _, value in values))]
 
 
-def steps(keys: str = "abcd", most_steps: int = 25) -> st.SearchStrategy[list[tuple[str, Any]]]:
+def steps(keys: str = "abcd", most_steps: int = 25, least_value: int = 1) -> st.SearchStrategy[list[tuple[str, Any]]]:
     """Batches of out-of-order records, watermarks and restarts at another parallelism, in random order."""
-    records = st.lists(st.tuples(st.tuples(st.sampled_from(keys), st.integers(1, 9)), st.integers(-60, 60)), max_size=8)
+    numbers = st.integers(least_value, 9)
+    records = st.lists(st.tuples(st.tuples(st.sampled_from(keys), numbers), st.integers(-60, 60)), max_size=8)
     return st.lists(
         st.one_of(
             st.tuples(st.just("records"), records),
@@ -118,3 +120,33 @@ def steps(keys: str = "abcd", most_steps: int = 25) -> st.SearchStrategy[list[tu
         ),
         max_size=most_steps,
     )
+
+
+def assert_agreement(
+    windows: KeyedCluster,
+    model: NaiveWindows | NaiveSessions,
+    steps: list[tuple[str, Any]],
+    seen: Callable[[list[int]], Any] = list,
+) -> None:
+    """After each step the operator has given what the model has, and at the end it has dropped as much and is empty.
+
+    ``seen``  what the operator makes of the values of a window.
+    """
+    for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
+        if step == "records":
+            windows.process(argument)
+            for record, stamp in argument:
+                model.record(record, stamp)
+        elif step == "watermark":
+            windows.watermark(argument)
+            model.watermark(argument)
+        else:
+            windows.restart(argument)
+        expected, model.out = [((*window, seen(values)), stamp) for (*window, values), stamp in model.out], []
+
+        assert windows.take_stamped() == sorted(expected, key=repr)
+    assert windows.late_records_dropped() == model.dropped
+    for harness in windows.subtasks:
+        keyed = harness.context.keyed
+        timers = keyed.timer_service("window-timers")
+        assert (keyed.num_entries(), timers.num_event_time_timers(), timers.num_processing_time_timers()) == (0, 0, 0)

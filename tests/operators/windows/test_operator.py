@@ -15,13 +15,9 @@ from operators.basic import AggregateFunction, aggregates
 from operators.windows import TimeWindow, TumblingEventTimeWindows, WindowOperator
 from tests.operators.harness import Harness
 from tests.operators.keyed_cluster import KeyedCluster
+from tests.operators.windows.models import NaiveWindows, Record, assert_agreement, first, steps
 
 TENS = TumblingEventTimeWindows.of(10)
-Record = tuple[str, int]
-
-
-def first(record: Record) -> str:
-    return record[0]
 
 
 def total() -> AggregateFunction:
@@ -230,53 +226,6 @@ def test_other_windows_are_a_changed_job() -> None:
             window_harness(WindowOperator(other, total()), restored=checkpoint)
 
 
-class NaiveWindows:
-    """The rules of event-time windows, written down record by record."""
-
-    def __init__(self, size_ms: int, offset_ms: int, lateness_ms: int) -> None:
-        self.size_ms, self.offset_ms, self.lateness_ms = size_ms, offset_ms, lateness_ms
-        self.contents: dict[tuple[str, int], list[int]] = {}
-        self.watermark_ms = MIN_TIMESTAMP_MS
-        self.dropped = 0
-        self.out: list[tuple[Any, int]] = []
-
-    def record(self, record: Record, stamp: int) -> None:
-        start = stamp - (stamp - self.offset_ms) % self.size_ms
-        last = start + self.size_ms - 1
-        if last + self.lateness_ms <= self.watermark_ms:
-            self.dropped += 1
-            return
-        self.contents.setdefault((record[0], start), []).append(record[1])
-        if last <= self.watermark_ms:
-            self.fire(record[0], start)
-
-    def fire(self, key: str, start: int) -> None:
-        values = self.contents[key, start]
-        end = start + self.size_ms
-        self.out.append(((key, start, end, {"n": len(values), "sum": sum(values), "max": max(values)}), end - 1))
-
-    def watermark(self, timestamp_ms: int) -> None:
-        before, self.watermark_ms = self.watermark_ms, max(self.watermark_ms, timestamp_ms)
-        for key, start in sorted(self.contents):
-            last = start + self.size_ms - 1
-            if before < last <= self.watermark_ms:
-                self.fire(key, start)
-            if last + self.lateness_ms <= self.watermark_ms:
-                del self.contents[key, start]
-
-
-STEPS = st.one_of(
-    st.tuples(
-        st.just("records"),
-        st.lists(
-            st.tuples(st.tuples(st.sampled_from("abcdefgh"), st.integers(-100, 100)), st.integers(-60, 60)), max_size=8
-        ),
-    ),
-    st.tuples(st.just("watermark"), st.integers(-60, 90)),
-    st.tuples(st.just("restart"), st.integers(1, 3)),
-)
-
-
 def _summary() -> AggregateFunction:
     def second(record: Record) -> int:
         return record[1]
@@ -284,7 +233,7 @@ def _summary() -> AggregateFunction:
     return aggregates.combined(n=aggregates.count(), sum=aggregates.total(second), max=aggregates.maximum(second))
 
 
-@given(st.lists(STEPS, max_size=25), st.integers(1, 30), st.integers(0, 40), st.data())
+@given(steps("abcdefgh", least_value=-100), st.integers(1, 30), st.integers(0, 40), st.data())
 def test_windows_agree_with_the_naive_model(
     steps: list[tuple[str, Any]], size_ms: int, lateness_ms: int, data: st.DataObject
 ) -> None:
@@ -292,24 +241,12 @@ def test_windows_agree_with_the_naive_model(
     step."""
     offset_ms = data.draw(st.integers(-size_ms + 1, size_ms - 1))
     assigner = TumblingEventTimeWindows.of(size_ms, offset_ms)
-    model = NaiveWindows(size_ms, offset_ms, lateness_ms)
+    model = NaiveWindows(size_ms, lambda stamp: [stamp - (stamp - offset_ms) % size_ms], lateness_ms)
     windows = KeyedCluster(lambda: WindowOperator(assigner, _summary(), allowed_lateness_ms=lateness_ms), first)
 
-    for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
-        if step == "records":
-            windows.process(argument)
-            for record, stamp in argument:
-                model.record(record, stamp)
-        elif step == "watermark":
-            windows.watermark(argument)
-            model.watermark(argument)
-        else:
-            windows.restart(argument)
-        expected, model.out = sorted(model.out, key=repr), []
-
-        assert windows.take_stamped() == expected
-    assert windows.late_records_dropped() == model.dropped
-    assert [harness.context.keyed.num_entries() for harness in windows.subtasks] == [0] * len(windows.subtasks)
+    assert_agreement(
+        windows, model, steps, lambda values: {"n": len(values), "sum": sum(values), "max": max(values)}
+    )
 
 
 @given(st.permutations([("a", n) for n in range(8)]), st.lists(st.integers(1, 8), max_size=4))

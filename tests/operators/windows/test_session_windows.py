@@ -30,7 +30,7 @@ from operators.windows import (
 from operators.windows.merging import Merge, MergingWindows
 from tests.operators.harness import START_NS, Harness
 from tests.operators.keyed_cluster import KeyedCluster
-from tests.operators.windows.models import NaiveSessions, first, sorted_values, steps
+from tests.operators.windows.models import NaiveSessions, assert_agreement, first, sorted_values, steps
 
 TEN_MS = EventTimeSessionWindows.with_gap(10)
 START_MS = START_NS // 1_000_000
@@ -432,19 +432,4 @@ def test_sessions_agree_with_the_naive_model(
         first,
     )
 
-    for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
-        if step == "records":
-            windows.process(argument)
-            for record, stamp in argument:
-                model.record(record, stamp)
-        elif step == "watermark":
-            windows.watermark(argument)
-            model.watermark(argument)
-        else:
-            windows.restart(argument)
-        expected, model.out = sorted(model.out, key=repr), []
-
-        assert windows.take_stamped() == expected
-    assert windows.late_records_dropped() == model.dropped
-    for harness in windows.subtasks:
-        assert (harness.context.keyed.num_entries(), timers_of(harness)) == (0, (0, 0))
+    assert_agreement(windows, model, steps)

@@ -22,7 +22,7 @@ from operators.windows import (
 )
 from tests.operators.harness import Harness
 from tests.operators.keyed_cluster import KeyedCluster
-from tests.operators.windows.models import NaiveWindows, first, sorted_values, steps
+from tests.operators.windows.models import NaiveWindows, assert_agreement, first, sorted_values, steps
 
 TENS_BY_FIVE = SlidingEventTimeWindows.of(10, 5)
 
@@ -126,20 +126,4 @@ def test_sliding_windows_agree_with_the_naive_model(
         lambda: operator(assigner, None, process_function=sorted_values, allowed_lateness_ms=lateness_ms), first
     )
 
-    for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
-        if step == "records":
-            windows.process(argument)
-            for record, stamp in argument:
-                model.record(record, stamp)
-        elif step == "watermark":
-            windows.watermark(argument)
-            model.watermark(argument)
-        else:
-            windows.restart(argument)
-        expected, model.out = sorted(model.out, key=repr), []
-
-        assert windows.take_stamped() == expected
-    assert windows.late_records_dropped() == model.dropped
-    for harness in windows.subtasks:
-        assert harness.context.keyed.num_entries() == 0
-        assert harness.context.keyed.timer_service("window-timers").next_event_time() is None
+    assert_agreement(windows, model, steps)
