@@ -31,59 +31,19 @@ from operators.log.transaction_log import (
     TransactionLogError,
 )
 from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
-from tests.operators.harness import START_NS, Checkpoint, Harness
+from tests.operators.harness import START_NS, Harness
+from tests.operators.sink_cluster import SinkCluster
 
 UID = "op-uid"
 MS = 1_000_000
 
 
-class Cluster:
-    """All subtasks of one sink over its attempts; a coordinator completes checkpoints, or does not."""
+class Cluster(SinkCluster):
+    """Over a log in memory."""
 
     def __init__(self, parallelism: int = 1, **options: Any) -> None:
         self.log = MemoryTransactionLog()
-        self.sink = LogSink("rows", log=self.log, **options)
-        self.completed: Checkpoint | None = None
-        self.next_id = 1
-        self.attempt = 0
-        self.now_ns = START_NS
-        self.tasks: list[Harness] = []
-        self.start(parallelism)
-
-    def start(self, parallelism: int | None = None, order: Sequence[int] | None = None) -> None:
-        """A new attempt from the last completed checkpoint; whatever ran before is left as it was."""
-        count = len(self.tasks) if parallelism is None else parallelism
-        self.attempt += 1
-        started = {subtask: self.deploy(subtask, count) for subtask in (range(count) if order is None else order)}
-        self.tasks = [started[subtask] for subtask in range(count)]
-
-    def deploy(self, subtask: int, parallelism: int) -> Harness:
-        return Harness(
-            self.sink.create_operator(),
-            subtask=subtask,
-            parallelism=parallelism,
-            attempt=self.attempt,
-            now_ns=self.now_ns,
-            restored=self.completed,
-        )
-
-    def write(self, *values: int) -> None:
-        for value in values:
-            self.tasks[value % len(self.tasks)].process([value])
-
-    def snapshot(self) -> Checkpoint:
-        checkpoint = Checkpoint(self.next_id)
-        self.next_id += 1
-        for task in self.tasks:
-            task.snapshot(checkpoint.id, checkpoint)
-        return checkpoint
-
-    def checkpoint(self, *notified: int) -> Checkpoint:
-        """Taken and completed; only some are told."""
-        self.completed = self.snapshot()
-        for subtask in notified:
-            self.tasks[subtask].complete(self.completed.id)
-        return self.completed
+        super().__init__(LogSink("rows", log=self.log, **options), parallelism)
 
     def visible(self) -> list[int]:
         return sorted(int(row) for row in self.sink.committed_rows())
@@ -91,9 +51,6 @@ class Cluster:
     def stable(self) -> list[Any]:
         """What a reader gets that does not read past open transactions."""
         return sorted(one.value for number in range(self.sink.partitions) for one in self.log.read("rows", number))
-
-    def counter(self, name: str) -> int:
-        return sum(task.counter(name) for task in self.tasks)
 
 
 def fate_of(kind: str, fate: str, times: int = 1) -> Callable[[Request], str]:
