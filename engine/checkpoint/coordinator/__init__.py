@@ -14,9 +14,8 @@ from engine.checkpoint.coordinator.checkpoint_statistics import (
     SubtaskRow,
     spreads,
 )
-from engine.checkpoint.coordinator.completed_store import CompletedCheckpoint, JobStatus
 from engine.checkpoint.coordinator.coordinator import FINAL_CHECKPOINT, CheckpointCoordinator
-from engine.checkpoint.coordinator.coordinator_config import CoordinatorConfig
+from engine.checkpoint.coordinator.coordinator_config import CoordinatorConfig, JobStatus
 from engine.checkpoint.coordinator.coordinator_messages import (
     NONE_COMPLETED,
     NONE_SUBSUMED,
@@ -50,6 +49,7 @@ from engine.checkpoint.coordinator.coordinator_messages import (
 )
 from engine.checkpoint.coordinator.deployment import CheckpointEdge, CheckpointGraph, TaskStatus
 from engine.checkpoint.coordinator.requests import TriggerRequest
+from engine.checkpoint.coordinator.retained_checkpoints import CompletedCheckpoint
 from engine.checkpoint.coordinator.shared_state_registry import RestoreMode, SharedState, SharingFilesStrategy
 from engine.checkpoint.coordinator.spread import Spread
 from engine.checkpoint.coordinator.stop_with_savepoint import (

@@ -1,4 +1,13 @@
-"""How a checkpoint ends: completed, aborted, or refused before it got an id.
+"""How a checkpoint ends: what its tasks deliver, then completion or abort, and what a failure does to the job.
+
+*Messages of tasks* (``TaskMessages``)
+
+* *Shared state* is registered before anything else is done with an acknowledgement, from any sender and however late:
+  the task that uploaded it may build on it already. Only a savepoint's files are its own. A message to a coordinator
+  that has died is not looked at: what that one made durable, savepoints above all, is not known here.
+* The state in a message that does not count is deleted, unless it is, or may be, part of a durable checkpoint.
+
+*The end* (``CheckpointEnding``)
 
 * All tasks have acknowledged -> write the metadata -> only when that is durable: retain it, subsume surplus ones,
   abort older pending ones, then notify the tasks; delete what was subsumed last. Metadata is written for one checkpoint
@@ -6,7 +15,15 @@
   both because it holds the coordinator's lock meanwhile.)
 * A plain savepoint is not retained, subsumes nothing and notifies no task. A synchronous one notifies, and aborts
   older pending checkpoints, but is not retained either.
-* Whoever requested the checkpoint hears of its end, and so do the failure budget and the table.
+* The end of a checkpoint is told to its requester, to the failure budget and to the table.
+
+*The failure budget* (``CheckpointFailureManager``, as in Flink)
+
+* Only counted reasons count, once per checkpoint id; a failure without an id counts each time.
+* Ids not above the newest completed one are ignored. A newer completion clears the count.
+* More than ``tolerable_failures`` in a row fail the job and clear the count. ``None`` tolerates any number.
+* A failure is *job level* when its reason is pre-flight or no task is to blame: ignored for savepoints. Otherwise it
+  is *task level*: a synchronous savepoint then always fails the job, since its tasks would wait for it forever.
 """
 
 from __future__ import annotations
@@ -14,9 +31,14 @@ from __future__ import annotations
 from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointStatistics
 from engine.checkpoint.coordinator.coordinator_messages import (
     NONE_SUBSUMED,
+    Acknowledge,
+    Decline,
     DisarmTimeout,
+    DiscardAcknowledgedState,
     DiscardPendingCheckpoint,
     FailJob,
+    IgnoredBecause,
+    MessageIgnored,
     NotifyAborted,
     NotifyComplete,
     NotifyCoordinatorsAborted,
@@ -26,12 +48,152 @@ from engine.checkpoint.coordinator.coordinator_messages import (
     RequestFailed,
     TaskId,
 )
-from engine.checkpoint.coordinator.deployment import PartlyFinishedUnionStateError
-from engine.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from engine.checkpoint.coordinator.deployment import Deployment, PartlyFinishedUnionStateError
 from engine.checkpoint.coordinator.pending import PendingCheckpoint, PendingSet
 from engine.checkpoint.coordinator.requests import TriggerRequest
 from engine.checkpoint.coordinator.retained_checkpoints import Deletions, RetainedCheckpoints
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
+
+
+class CheckpointFailureManager:
+    """Counts failures in a row. ``tolerable_failures``: how many are tolerated, ``None`` = any number."""
+
+    def __init__(self, tolerable_failures: int | None = 0) -> None:
+        assert tolerable_failures is None or tolerable_failures >= 0, tolerable_failures
+        self._tolerable = tolerable_failures
+        self._count = 0
+        self._counted_ids: set[int] = set()
+        self._newest_completed: int | None = None
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """The current count."""
+        return self._count
+
+    def on_completed(self, checkpoint_id: int) -> None:
+        """A checkpoint or savepoint has completed."""
+        if self._newest_completed is None or checkpoint_id > self._newest_completed:
+            self._newest_completed = checkpoint_id
+            self._clear()
+
+    def on_failure(
+        self,
+        reason: CheckpointFailureReason,
+        checkpoint_id: int | None,
+        *,
+        is_savepoint: bool = False,
+        is_synchronous: bool = False,
+        by_task: bool = False,
+    ) -> bool:
+        """Account for one failure; whether the job has to fail now."""
+        if reason.pre_flight or not by_task:
+            return not is_savepoint and self._exceeds_budget(reason, checkpoint_id)
+        if is_savepoint and is_synchronous:
+            return True
+        return self._exceeds_budget(reason, checkpoint_id)
+
+    def _exceeds_budget(self, reason: CheckpointFailureReason, checkpoint_id: int | None) -> bool:
+        if self._tolerable is None or not reason.counted:
+            return False
+        if checkpoint_id is None:
+            self._count += 1
+        else:
+            newest = self._newest_completed
+            if (newest is not None and checkpoint_id <= newest) or checkpoint_id in self._counted_ids:
+                return False
+            self._counted_ids.add(checkpoint_id)
+            self._count += 1
+        if self._count <= self._tolerable:
+            return False
+        self._clear()
+        return True
+
+    def _clear(self) -> None:
+        self._count = 0
+        self._counted_ids.clear()
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert len(self._counted_ids) <= self._count, (self._counted_ids, self._count)
+        assert self._tolerable is None or self._count <= self._tolerable, self._count
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """All state that decides what happens next."""
+        return (self._count, tuple(sorted(self._counted_ids)), self._newest_completed)
+
+
+class TaskMessages:
+    """Judges acknowledgements and declines; see the rules at the top of the module."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        pending: PendingSet,
+        retained: RetainedCheckpoints,
+        statistics: CheckpointStatistics,
+    ) -> None:
+        self._deployment = deployment
+        self._pending = pending
+        self._retained = retained
+        self._statistics = statistics
+
+    def on_acknowledge(self, ack: Acknowledge, now_ns: int, out: Out, *, is_over: bool) -> bool:
+        """A task has delivered its part; whether that was the last one missing. ``is_over``: the job is."""
+        why = self._why_ignored(ack, is_over)
+        pending = self._pending.by_id.get(ack.checkpoint_id)
+        is_refused = False
+        # Nothing of a foreign one is taken and nothing deleted: storage was tidied up at the start.
+        is_foreign = self._deployment.is_foreign(ack)
+        is_registrable = not is_over and (pending is None or not pending.is_savepoint)
+        if ack.shared and is_registrable and not is_foreign:
+            ack, is_refused = self._retained.register(ack)
+        if why is None and pending is not None:
+            if ack.task in pending.waiting and not is_refused:
+                self._statistics.on_acknowledged(ack.checkpoint_id, ack.task, ack.metrics, now_ns)
+                return self._pending.acknowledge(pending, ack)
+            if ack.task in pending.waiting:
+                # The checkpoint lacks this part and will expire; its abort tells the task what is complete.
+                why = IgnoredBecause.UNKNOWN_SHARED_STATE
+            else:
+                known = ack.task in pending.acknowledgements
+                why = IgnoredBecause.DUPLICATE if known else IgnoredBecause.UNKNOWN_TASK
+        assert why is not None
+        out.append(MessageIgnored(ack, why))
+        # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
+        # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
+        # A stranger's state is part of nothing, and neither is another one than was taken.
+        is_taken = why is IgnoredBecause.DUPLICATE or is_foreign or self._is_durable(ack)
+        if (ack.state is not None or ack.discardable_shared) and not is_taken:
+            out.append(DiscardAcknowledgedState(ack))
+        return False
+
+    def on_decline(self, decline: Decline, now_ns: int, out: Out, *, is_over: bool) -> bool:
+        """A task will not deliver its part; whether the checkpoint is to be aborted for it."""
+        why = self._why_ignored(decline, is_over)
+        pending = self._pending.by_id.get(decline.checkpoint_id)
+        if why is None and pending is not None and not pending.can_be_aborted:
+            why = IgnoredBecause.BEING_FINALIZED
+        if decline.metrics is not None and why in (None, IgnoredBecause.NOT_PENDING, IgnoredBecause.EXPIRED):
+            self._statistics.on_incomplete(decline.checkpoint_id, decline.task, decline.metrics, now_ns)
+        if why is not None:
+            out.append(MessageIgnored(decline, why))
+        return why is None
+
+    def _is_durable(self, ack: Acknowledge) -> bool:
+        return self._deployment.has(ack.task) and self._retained.holds_state_of(ack)
+
+    def _why_ignored(self, message: Acknowledge | Decline, is_over: bool) -> IgnoredBecause | None:
+        is_void = self._deployment.is_void(message)
+        if is_over:
+            return IgnoredBecause.SHUT_DOWN
+        if is_void:
+            return IgnoredBecause.OLDER_ATTEMPT
+        if self._retained.is_durable(message.checkpoint_id):
+            return IgnoredBecause.DURABLE
+        if self._pending.by_id.get(message.checkpoint_id) is None:
+            expired = message.checkpoint_id in self._pending.expired_ids
+            return IgnoredBecause.EXPIRED if expired else IgnoredBecause.NOT_PENDING
+        return None
 
 
 class CheckpointEnding:

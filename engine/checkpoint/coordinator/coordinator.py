@@ -32,10 +32,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding
+from engine.checkpoint.coordinator.checkpoint_ending import CheckpointEnding, CheckpointFailureManager, TaskMessages
 from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointStatistics
-from engine.checkpoint.coordinator.completed_store import CompletedCheckpoint, JobStatus
-from engine.checkpoint.coordinator.coordinator_config import CoordinatorConfig
+from engine.checkpoint.coordinator.coordinator_config import CoordinatorConfig, JobStatus
 from engine.checkpoint.coordinator.coordinator_messages import (
     Acknowledge,
     CoordinatorInstructions,
@@ -45,18 +44,16 @@ from engine.checkpoint.coordinator.coordinator_messages import (
     TaskId,
 )
 from engine.checkpoint.coordinator.deployment import CheckpointGraph, Deployment, TaskStatus
-from engine.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from engine.checkpoint.coordinator.pending import PendingSet
 from engine.checkpoint.coordinator.requests import (
     CheckpointRequestDecider,
     Decision,
+    PeriodicSchedule,
     RequestedForm,
     Situation,
     TriggerRequest,
 )
-from engine.checkpoint.coordinator.retained_checkpoints import Deletions, RetainedCheckpoints
-from engine.checkpoint.coordinator.schedule import PeriodicSchedule
-from engine.checkpoint.coordinator.task_messages import TaskMessages
+from engine.checkpoint.coordinator.retained_checkpoints import CompletedCheckpoint, Deletions, RetainedCheckpoints
 from engine.checkpoint.coordinator.trigger_pipeline import PipelineSettings, TriggerPipeline
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointOptions, SavepointFormat, StopMode

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
-from engine.checkpoint.coordinator.completed_store import RetentionPolicy
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import CheckpointOptions
 
@@ -13,6 +13,37 @@ DEFAULT_TIMEOUT_NS = 600 * 1_000_000_000
 
 MAX_PAUSE_NS = 365 * 24 * 3600 * 1_000_000_000
 """A longer pause is cut to one year, so that sums of times stay sensible (Flink does the same)."""
+
+
+class JobStatus(Enum):
+    """How a job ended, or that it only paused (Flink: ``JobStatus``)."""
+
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+    SUSPENDED = "suspended"
+
+
+class RetentionPolicy(Enum):
+    """Whether completed checkpoints outlive the job (Flink: ``CheckpointRetentionPolicy``).
+
+    ``RETAIN_ALWAYS`` is ours and the default: a finished run can be inspected.
+    """
+
+    NEVER_RETAIN_AFTER_TERMINATION = "never_retain_after_termination"
+    RETAIN_ON_FAILURE = "retain_on_failure"
+    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
+    RETAIN_ALWAYS = "retain_always"
+
+    def discards(self, status: JobStatus) -> bool:
+        """Whether a checkpoint is deleted when the job reaches ``status``."""
+        if self is RetentionPolicy.RETAIN_ALWAYS:
+            return False
+        if self is RetentionPolicy.RETAIN_ON_FAILURE:
+            return status is not JobStatus.FAILED
+        if self is RetentionPolicy.RETAIN_ON_CANCELLATION:
+            return status is JobStatus.FINISHED
+        return True
 
 
 @dataclass(frozen=True, slots=True)

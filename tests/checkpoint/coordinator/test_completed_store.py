@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.checkpoint.coordinator import CompletedCheckpoint, JobStatus
-from engine.checkpoint.coordinator.completed_store import CompletedCheckpointStore, RetentionPolicy
+from engine.checkpoint.coordinator.coordinator_config import RetentionPolicy
+from engine.checkpoint.coordinator.retained_checkpoints import CompletedCheckpointStore
 from engine.elements.events import SnapshotKind
 
 

@@ -25,7 +25,7 @@ from engine.checkpoint.coordinator import (
     TaskId,
     TaskStatus,
 )
-from engine.checkpoint.coordinator.completed_store import RetentionPolicy
+from engine.checkpoint.coordinator.coordinator_config import RetentionPolicy
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import AlignmentType, CheckpointOptions, SavepointFormat, SnapshotKind, StopMode
 from tests.checkpoint.coordinator.coordinator_driver import (

@@ -19,7 +19,7 @@ from engine.checkpoint.coordinator import (
     SharingFilesStrategy,
     TaskId,
 )
-from engine.checkpoint.coordinator.completed_store import RetentionPolicy
+from engine.checkpoint.coordinator.coordinator_config import RetentionPolicy
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import SnapshotKind
 from tests.checkpoint.coordinator.coordinator_driver import (

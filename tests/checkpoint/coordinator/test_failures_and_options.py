@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from engine.checkpoint.coordinator.checkpoint_ending import CheckpointFailureManager
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CheckpointOptions, SnapshotKind
 

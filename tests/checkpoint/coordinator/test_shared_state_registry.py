@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.checkpoint.coordinator import RestoreMode, SharedState, SharingFilesStrategy
-from engine.checkpoint.coordinator.completed_store import CheckpointsCleaner
+from engine.checkpoint.coordinator.retained_checkpoints import CheckpointsCleaner, CompletedCheckpoint
 from engine.checkpoint.coordinator.shared_state_registry import (
     HandleMismatchError,
     RegistryClosedError,
@@ -254,21 +253,15 @@ def test_files_of_retained_checkpoints_exist(checkpoints: list[tuple[set[int], b
 # --- the cleaner ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Entry:
-    checkpoint_id: int
-    may_be_deleted: bool = True
-
-
-def cleaner_with(*entries: Entry) -> CheckpointsCleaner[Entry]:
-    cleaner: CheckpointsCleaner[Entry] = CheckpointsCleaner()
+def cleaner_with(*entries: CompletedCheckpoint) -> CheckpointsCleaner:
+    cleaner = CheckpointsCleaner()
     cleaner.add(entries)
     return cleaner
 
 
 def test_only_what_is_below_and_unused_is_deleted() -> None:
     """What is still in use is looked at again the next time."""
-    cleaner = cleaner_with(Entry(1), Entry(2), Entry(3))
+    cleaner = cleaner_with(CompletedCheckpoint(1), CompletedCheckpoint(2), CompletedCheckpoint(3))
 
     assert cleaner.clean(3, in_use=[1]) == (2,)
     assert cleaner.waiting_ids == (1, 3)
@@ -278,7 +271,7 @@ def test_only_what_is_below_and_unused_is_deleted() -> None:
 
 def test_what_is_not_ours_leaves_undeleted() -> None:
     """It is not looked at twice either."""
-    cleaner = cleaner_with(Entry(1, may_be_deleted=False), Entry(2))
+    cleaner = cleaner_with(CompletedCheckpoint(1, is_unclaimed=True), CompletedCheckpoint(2))
 
     assert cleaner.clean(9) == (2,)
     assert cleaner.waiting_ids == ()
@@ -286,13 +279,13 @@ def test_what_is_not_ours_leaves_undeleted() -> None:
 
 def test_everything_goes_without_a_bound() -> None:
     """At the end of the job no newer checkpoint will come."""
-    assert cleaner_with(Entry(1), Entry(9)).clean(None, in_use=[1]) == (9,)
+    assert cleaner_with(CompletedCheckpoint(1), CompletedCheckpoint(9)).clean(None, in_use=[1]) == (9,)
 
 
 def test_an_entry_may_be_taken_back() -> None:
     """It was needed after all: it is not deleted, and others are as before."""
-    cleaner = cleaner_with(Entry(1), Entry(2))
+    cleaner = cleaner_with(CompletedCheckpoint(1), CompletedCheckpoint(2))
 
-    assert cleaner.take_back(1) == Entry(1)
+    assert cleaner.take_back(1) == CompletedCheckpoint(1)
     assert cleaner.take_back(1) is None
     assert cleaner.fingerprint() == (2,)

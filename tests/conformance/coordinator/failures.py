@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from engine.checkpoint.coordinator.checkpoint_ending import CheckpointFailureManager
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 

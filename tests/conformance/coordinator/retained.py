@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from engine.checkpoint.coordinator import CompletedCheckpoint, JobStatus, RestoreMode, SharedState, SharingFilesStrategy
-from engine.checkpoint.coordinator.completed_store import CheckpointsCleaner, CompletedCheckpointStore, RetentionPolicy
+from engine.checkpoint.coordinator.coordinator_config import RetentionPolicy
+from engine.checkpoint.coordinator.retained_checkpoints import CheckpointsCleaner, CompletedCheckpointStore
 from engine.checkpoint.coordinator.shared_state_registry import (
     HandleMismatchError,
     RegistryClosedError,
@@ -69,18 +69,12 @@ def _store_with(kind: SnapshotKind) -> CompletedCheckpointStore:
     return store
 
 
-@dataclass(frozen=True)
-class _Subsumed:
-    checkpoint_id: int
-    may_be_deleted: bool = True
-
-
 def checkpoints_cleaner(vector: Vector) -> list[str]:
     """``checkpoints_cleaner``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"subsumed", "up_to", "still_in_use"}, "input")
-    cleaner: CheckpointsCleaner[_Subsumed] = CheckpointsCleaner()
-    cleaner.add(_Subsumed(checkpoint_id) for checkpoint_id in given["subsumed"])
+    cleaner = CheckpointsCleaner()
+    cleaner.add(CompletedCheckpoint(checkpoint_id) for checkpoint_id in given["subsumed"])
     discarded = cleaner.clean(given["up_to"], in_use=given.get("still_in_use", ()))
     comparison.fields(vector["expect"], {"discarded": discarded, "kept": cleaner.waiting_ids})
     return comparison.finish()
