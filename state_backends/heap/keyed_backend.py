@@ -48,8 +48,7 @@ from state_backends.codec import StateCodec, default_codec
 from state_backends.heap.expiry import UnexpiredEntries, cleanup_of
 from state_backends.heap.folding_states import HeapAggregatingState, HeapReducingState
 from state_backends.heap.incremental import CheckedReader, IncrementalHeapStrategy, full_format_parts, restored_base
-from state_backends.heap.pinned import HeapSnapshotResources
-from state_backends.heap.state_table import StateTable
+from state_backends.heap.state_table import HeapSnapshotResources, StateTable
 from state_backends.heap.states import HeapListState, HeapMapState, HeapValueState
 from state_backends.snapshots import (
     EncodedBlock,

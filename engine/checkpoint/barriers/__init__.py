@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.barriers.aligned import AlignedBarrierHandler
 from engine.checkpoint.barriers.alternating import AlternatingBarrierHandler
 from engine.checkpoint.barriers.at_least_once import AtLeastOnceTracker
 from engine.checkpoint.barriers.back_edge_tracker import BackEdgeTracker
@@ -27,6 +26,7 @@ from engine.checkpoint.barriers.handler_instructions import (
     StopCapture,
     TriggerSnapshot,
 )
+from engine.checkpoint.barriers.single_checkpoint import AlignedBarrierHandler
 
 __all__ = [
     "AbortCheckpoint",

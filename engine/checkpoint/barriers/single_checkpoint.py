@@ -1,4 +1,5 @@
-"""The core of every handler that tracks one checkpoint at a time (Flink: ``SingleCheckpointBarrierHandler``).
+"""The core of every handler that tracks one checkpoint at a time (Flink: ``SingleCheckpointBarrierHandler``), and the
+plainest of them, which aligns.
 
 Theory of operation
 -------------------
@@ -32,7 +33,7 @@ from engine.checkpoint.barriers.handler_instructions import (
     TriggerSnapshot,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
+from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier
 
 _NO_CHECKPOINT = -1
 
@@ -315,3 +316,47 @@ class SingleCheckpointHandler(BarrierHandler):
             self.open_channels,
             self.blocked_channels,
         )
+
+
+class AlignedBarrierHandler(SingleCheckpointHandler):
+    """Exactly-once by blocking: each channel waits at its barrier until all barriers of the checkpoint have arrived
+    (Flink: ``SingleCheckpointBarrierHandler.aligned``).
+
+    * A barrier blocks its channel. Records behind it wait upstream until the channel is resumed. A chained source is
+      blocked likewise, by its own trigger.
+    * The last barrier (or the end of the last missing channel) takes the snapshot and *then* resumes all blocked
+      channels. So the snapshot follows every record before a barrier and precedes every record behind one, on every
+      channel: the cut is consistent and holds no in-flight data.
+    * A newer barrier behind a blocked channel simply waits in FIFO order until the channel is resumed.
+    * A channel that ends is not blocked any more: there is nobody to resume.
+    * Announcements are ignored.
+    """
+
+    def _on_channel_aligned(
+        self,
+        channel: int,
+        barrier: CheckpointBarrier,
+        blocks: bool,
+        complete: bool,
+        now_ns: int,
+        out: list[HandlerInstruction],
+    ) -> None:
+        assert barrier.options.alignment in (AlignmentType.ALIGNED, AlignmentType.FORCED_ALIGNED), (
+            f"the aligned handler got a barrier with {barrier.options}"
+        )
+        if blocks:
+            self._block(channel, out)
+        if complete:
+            self._complete_aligned(barrier, out)
+
+    def _on_channel_ended(
+        self, barrier: CheckpointBarrier, complete: bool, now_ns: int, out: list[HandlerInstruction]
+    ) -> None:
+        if complete:
+            self._complete_aligned(barrier, out)
+
+    def validate(self) -> None:
+        """Assert the invariants: someone is aligned while pending, and only those are blocked."""
+        super().validate()
+        assert self._aligned or not self._is_pending, self._current
+        assert self._aligned.issuperset(self._blocked), (self._blocked, self._aligned)

@@ -98,6 +98,11 @@ class SharedState:
     def __post_init__(self) -> None:
         assert not self.is_marker or self.handle is None, self
 
+    @classmethod
+    def marker(cls, uid: str, subtask: int, checkpoint_id: int) -> SharedState:
+        """Stands for the whole keyed state of one subtask of an operator in a checkpoint (G5)."""
+        return cls(f"keyed state of {uid}[{subtask}] in {checkpoint_id}", is_marker=True)
+
     @property
     def is_placeholder(self) -> bool:
         """Whether it names what an earlier message brought."""

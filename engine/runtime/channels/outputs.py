@@ -6,17 +6,12 @@ Everything is wired once, when the task is built; per batch there is one bound c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.events import Event, Watermark, WatermarkStatus
 from engine.elements.operator import Operator
 from engine.graph.partitioner import Router
 from engine.runtime.channels.channel import Channel
-
-if TYPE_CHECKING:
-    from engine.checkpoint.subtask import ChannelStateWriter
-    from engine.elements.events import CheckpointBarrier
 
 Emit = Callable[[Batch], None]
 
@@ -47,14 +42,6 @@ class RecordWriter:
         """Send ``event`` on every channel."""
         for channel in self.channels:
             channel.put_event(event)
-
-    def broadcast_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
-        """Send a barrier on every channel, in the form that the edge allows. ``state``: for the records that it
-        overtakes."""
-        if not self.supports_unaligned:
-            barrier, state = barrier.with_options(barrier.options.with_unaligned_unsupported()), None
-        for channel in self.channels:
-            channel.put_barrier(barrier, state)
 
 
 def _discard(batch: Batch) -> None:

@@ -11,7 +11,7 @@ from engine.runtime.storage.checkpoint_files import CheckpointFiles, SavepointRe
 from engine.runtime.storage.local_files import LocalFiles, local_state_name
 from engine.runtime.storage.restored_channels import NOTHING_IN_FLIGHT
 from engine.runtime.storage.restored_state import RestoredJob, RestoredOperator, take_over_state
-from engine.runtime.storage.shared_files import SharedStreams, check_forms, shared_state
+from engine.runtime.storage.shared_files import SharedStreams, check_forms
 from engine.runtime.storage.storage_directory import open_storage
 from engine.runtime.storage.task_snapshot import TaskSnapshot
 
@@ -28,7 +28,6 @@ __all__ = [
     "check_forms",
     "local_state_name",
     "open_storage",
-    "shared_state",
     "take_over_state",
     "unusable_storage",
 ]

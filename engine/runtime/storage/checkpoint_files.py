@@ -149,29 +149,22 @@ class CheckpointFiles:
         coordinator_states: Iterable[tuple[str, object]],
     ) -> list[OperatorSnapshot]:
         operators, coordinators = [], dict(coordinator_states)
-        for vertex, operator in self.plan.operators():
-            subtasks: dict[int, SubtaskSnapshot] = {}
+        for vertex in self.plan.vertices:
             fully_finished = vertex.index in finished.fully_finished_vertices
-            for subtask in range(vertex.parallelism):
-                task = (vertex.index, subtask)
-                if fully_finished or task in finished.finished_subtasks:
-                    # What a finished operator had left is committed: nothing of it is needed again.
-                    subtasks[subtask] = SubtaskSnapshot(finished=True)
-                elif task in snapshots:
-                    subtasks[subtask] = snapshots[task].operators[operator.uid]
-            # Nobody is left to be coordinated in a vertex that has finished.
-            coordinator_state = None if fully_finished else coordinators.get(operator.uid)
-            assert coordinator_state is None or isinstance(coordinator_state, bytes), operator.uid
-            operators.append(
-                OperatorSnapshot(
-                    operator.uid,
-                    operator.name,
-                    vertex.parallelism,
-                    vertex.max_parallelism,
-                    subtasks,
-                    coordinator_state,
-                )
-            )
+            for operator in vertex.operators:
+                subtasks: dict[int, SubtaskSnapshot] = {}
+                for subtask in range(vertex.parallelism):
+                    task = (vertex.index, subtask)
+                    if fully_finished or task in finished.finished_subtasks:
+                        # What a finished operator had left is committed: nothing of it is needed again.
+                        subtasks[subtask] = SubtaskSnapshot(finished=True)
+                    elif task in snapshots:
+                        subtasks[subtask] = snapshots[task].operators[operator.uid]
+                # Nobody is left to be coordinated in a vertex that has finished.
+                state = None if fully_finished else coordinators.get(operator.uid)
+                assert state is None or isinstance(state, bytes), operator.uid
+                bounds = vertex.parallelism, vertex.max_parallelism
+                operators.append(OperatorSnapshot(operator.uid, operator.name, *bounds, subtasks, state))
         return operators
 
     def discard(self, checkpoint_id: int) -> None:

@@ -14,7 +14,7 @@ checkpoint uploads everything. The directories that these paths lead to are note
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         CheckpointStorage,
         CheckpointStream,
         FsStreamFactory,
-        SubtaskSnapshot,
     )
 
 
@@ -66,33 +65,16 @@ class SharedStreams:
         return (0, 0) if self._factory is None else self._factory.written.take()
 
 
-def shared_state(
-    operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpoint_id: int
-) -> tuple[SharedState, ...]:
-    """What one task tells of its shared state, by uid of its operators."""
-    told: list[SharedState] = []
-    for uid, snapshot in operators.items():
-        if snapshot.keyed is not None:
-            told.append(_marker(uid, subtask, checkpoint_id))
-            told += [SharedState(file.path, file if is_new else None) for file, is_new in snapshot.keyed.shared()]
-    return tuple(told)
-
-
 def recovered_shared_state(metadata: CheckpointMetadata) -> tuple[SharedState, ...]:
     """All shared state of a checkpoint that an earlier process has completed, once each."""
     found: dict[str, SharedState] = {}
     for operator in metadata.operators:
         for subtask, snapshot in sorted(operator.subtasks.items()):
             if snapshot.keyed is not None:
-                marker = _marker(operator.uid, subtask, metadata.checkpoint_id)
+                marker = SharedState.marker(operator.uid, subtask, metadata.checkpoint_id)
                 found[marker.key] = marker
                 found.update((file.path, SharedState(file.path, file)) for file, _ in snapshot.keyed.shared())
     return tuple(found.values())
-
-
-def _marker(uid: str, subtask: int, checkpoint_id: int) -> SharedState:
-    # Stands for the whole handle (G5 of the registry).
-    return SharedState(f"keyed state of {uid}[{subtask}] in {checkpoint_id}", is_marker=True)
 
 
 def with_files_of_another_job(

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
-from engine.checkpoint.coordinator import Acknowledge, SubtaskCheckpointMetrics
+from engine.checkpoint.coordinator import Acknowledge, SharedState, SubtaskCheckpointMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.subtask import ChannelState, ChannelStateWriter
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
 from engine.observe import provenance
-from engine.runtime.storage import TaskSnapshot, shared_state
+from engine.runtime.storage import TaskSnapshot
 from state_backends.base import StateBackendError, StateSerializationError
 from state_backends.snapshots import (
     ChannelStateResources,
@@ -34,7 +34,7 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from engine.elements.batch import Batch
     from engine.runtime.tasks.task import Task
@@ -335,6 +335,19 @@ def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
         is_native = barrier.options.savepoint_format is SavepointFormat.NATIVE
         return SnapshotType.NATIVE_SAVEPOINT if is_native else SnapshotType.CANONICAL_SAVEPOINT
     return SnapshotType.FULL_CHECKPOINT if kind is SnapshotKind.FULL_CHECKPOINT else SnapshotType.CHECKPOINT
+
+
+def shared_state(
+    operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpoint_id: int
+) -> tuple[SharedState, ...]:
+    """What one task tells of its shared state, by uid of its operators: files that its snapshot has uploaded with their
+    handles, all others as placeholders."""
+    told: list[SharedState] = []
+    for uid, snapshot in operators.items():
+        if snapshot.keyed is not None:
+            told.append(SharedState.marker(uid, subtask, checkpoint_id))
+            told += [SharedState(file.path, file if is_new else None) for file, is_new in snapshot.keyed.shared()]
+    return tuple(told)
 
 
 def _has_union_state(snapshot: SubtaskSnapshot) -> bool:

@@ -523,7 +523,8 @@ class Task:
     def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The coordinator says that a checkpoint is durable."""
         self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
-        self.end.confirmed()
+        if self.end.waits_to_finish:
+            self.finish()
 
     def notify_stop_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The savepoint with which the job stops is durable. The coordinator says so until it is heard."""

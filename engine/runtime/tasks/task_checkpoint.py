@@ -305,7 +305,12 @@ class TaskCheckpointing:
         state = self._open_channel_state(barrier) if has_state else None
         with task.around("barrier.forward"):
             for writer in task.writers:
-                writer.broadcast_barrier(barrier, state)
+                if writer.supports_unaligned:
+                    form, overtaken = barrier, state
+                else:
+                    form, overtaken = barrier.with_options(options.with_unaligned_unsupported()), None
+                for channel in writer.channels:
+                    channel.put_barrier(form, overtaken)
         if state is not None:
             if options.timeoutable and options.aligned_timeout_ns is not None:
                 due_ns = max(task.kernel.now_ns, barrier.timestamp_ns + options.aligned_timeout_ns)

@@ -37,15 +37,11 @@ class TaskEnd:
         self._ended_channels = 0
         self._closed_channels = 0
         self._may_finish = False
-        self._finish_when_confirmed = False
+        self.waits_to_finish = False
+        """Whether nothing is left to do but to hear that a checkpoint holds it."""
         self._finish_when_consumed = False
         self.is_closing = False
         """Nothing is left to do but to write what snapshots have begun."""
-
-    @property
-    def waits_to_finish(self) -> bool:
-        """Whether nothing is left to do but to hear that a checkpoint holds it."""
-        return self._finish_when_confirmed
 
     @property
     def open_inputs(self) -> int:
@@ -129,7 +125,7 @@ class TaskEnd:
         ):
             # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part; and half a
             # vertex must not be gone while the other half still waits for one.
-            self._finish_when_confirmed = True
+            self.waits_to_finish = True
             return
         if not self._is_output_consumed():
             self._finish_when_consumed = True
@@ -162,19 +158,14 @@ class TaskEnd:
         """All tasks of the vertex have come to their end, and a checkpoint behind that is complete."""
         self._may_finish = True
         # Nothing more can come to a source that may finish.
-        if self._finish_when_confirmed or self._task.vertex.is_source:
-            self._task.finish()
-
-    def confirmed(self) -> None:
-        """A checkpoint is durable."""
-        if self._finish_when_confirmed:
+        if self.waits_to_finish or self._task.vertex.is_source:
             self._task.finish()
 
     def fingerprint(self) -> object:
         """What has ended, and what is waited for."""
         return (
             self._may_finish,
-            self._finish_when_confirmed,
+            self.waits_to_finish,
             self._finish_when_consumed,
             self.is_closing,
             self._ended_channels,

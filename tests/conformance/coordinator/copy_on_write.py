@@ -19,7 +19,7 @@ from typing import Any
 
 from state_backends.base import LONG, FrozenShard, KeyGroupRange, Shard, ValueStateDescriptor, key_group_for
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.heap.pinned import HeapSnapshotResources
+from state_backends.heap.state_table import HeapSnapshotResources
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _GROUPS = 32768

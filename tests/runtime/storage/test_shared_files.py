@@ -13,8 +13,9 @@ from engine.checkpoint.coordinator import (
 )
 from engine.graph.job import Job
 from engine.runtime.execution import Execution
-from engine.runtime.storage import TaskSnapshot, check_forms, shared_state
+from engine.runtime.storage import TaskSnapshot, check_forms
 from engine.runtime.storage.shared_files import StateFormError, recovered_shared_state, with_files_of_another_job
+from engine.runtime.tasks.async_snapshot import shared_state
 from state_backends.base import KeyGroupRange
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import (
