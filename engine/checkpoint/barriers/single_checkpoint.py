@@ -21,7 +21,6 @@ Theory of operation
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 from engine.checkpoint.barriers.barrier_handler import BarrierHandler, barrier_fingerprint
 from engine.checkpoint.barriers.handler_instructions import (
@@ -140,13 +139,7 @@ class SingleCheckpointHandler(BarrierHandler):
             return tuple(out)
         barrier = self._first_barrier
         assert barrier is not None
-        self._count(
-            channel,
-            barrier,
-            now_ns,
-            lambda complete: self._on_channel_ended(barrier, complete, now_ns, out),
-            out,
-        )
+        self._align(channel, barrier, None, now_ns, out)
         return tuple(out)
 
     def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
@@ -210,27 +203,12 @@ class SingleCheckpointHandler(BarrierHandler):
         self,
         channel: int,
         barrier: CheckpointBarrier,
-        blocks: bool,
+        blocks: bool | None,
         now_ns: int,
         out: list[HandlerInstruction],
     ) -> None:
-        self._count(
-            channel,
-            barrier,
-            now_ns,
-            lambda complete: self._on_channel_aligned(channel, barrier, blocks, complete, now_ns, out),
-            out,
-        )
-
-    def _count(
-        self,
-        channel: int,
-        barrier: CheckpointBarrier,
-        now_ns: int,
-        react: Callable[[bool], None],
-        out: list[HandlerInstruction],
-    ) -> None:
-        """``channel`` delivered its barrier or ended: measure, let the mode react, finish when it was the last."""
+        """``channel`` delivered its barrier, or ended (``blocks``: ``None``): measure, let the mode react, finish when
+        it was the last."""
         newly_aligned = channel not in self._aligned
         self._aligned.add(channel)
         complete = len(self._aligned) == self._target
@@ -240,7 +218,10 @@ class SingleCheckpointHandler(BarrierHandler):
             # Before the mode reacts: the snapshot it triggers carries the duration.
             self._clock.stop(now_ns)
         try:
-            react(complete)
+            if blocks is None:
+                self._on_channel_ended(barrier, complete, now_ns, out)
+            else:
+                self._on_channel_aligned(channel, barrier, blocks, complete, now_ns, out)
         except CheckpointRefused as refused:
             self._abort(self._current, refused.reason, out)
             return

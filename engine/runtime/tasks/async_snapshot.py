@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from engine.elements.batch import Batch
     from engine.runtime.tasks.task import Task
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
+    from engine.runtime.tasks.task_context import TaskOperatorContext
     from state_backends.local import LocalSnapshot
-    from state_backends.snapshots import FsStreamFactory
+    from state_backends.snapshots import CheckpointLocation, FsStreamFactory
 
 
 class ChannelStateLostError(WeirError):
@@ -80,6 +81,8 @@ class AsyncSnapshot:
     received: dict[int, int]
     channel_state: ChannelStateWriter | None
     """``None`` when no record in flight can be part of this checkpoint."""
+    location: CheckpointLocation = field(init=False)
+    """Where its files go."""
     pieces: list[_Piece] = field(default_factory=list)
     read: int = 0
     position: int = 0
@@ -103,17 +106,17 @@ class AsyncSnapshot:
     def start(self) -> None:
         """Capture all state now; write it in the events to come."""
         recovery, environment = self.owner.local, self.task.environment
+        self.location = environment.location(self.barrier.checkpoint_id)
         if recovery is not None and self.barrier.options.kind is not SnapshotKind.SAVEPOINT:
-            location = environment.location(self.barrier.checkpoint_id)
             unique = f"{environment.incarnation}-{environment.attempt}"
-            self.local = recovery.snapshot(self.barrier.checkpoint_id, unique, location.reader())
+            self.local = recovery.snapshot(self.barrier.checkpoint_id, unique, self.location.reader())
         self.started_ns = self.sync_ended_ns = self.task.busy_until_ns
         self.read = self.task.records_out
         try:
             for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
                 with self.task.around("user.snapshot", operator):
                     operator.snapshot_state(self.barrier.checkpoint_id)
-                self._prepare(context.uid, context.name)
+                self._prepare(context)
         except Exception:
             # Of errors alone: what is no error is a death, and a dead process cleans up nothing.
             self.cancel()
@@ -123,9 +126,8 @@ class AsyncSnapshot:
         self.sync_ended_ns = self.task.busy_until_ns
         self._schedule_step(self.sync_ended_ns - self.task.kernel.now_ns)
 
-    def _prepare(self, uid: str, operator: str) -> None:
-        context = next(context for context in self.task.contexts if context.uid == uid)
-        checkpoint_id = self.barrier.checkpoint_id
+    def _prepare(self, context: TaskOperatorContext) -> None:
+        uid, operator, checkpoint_id = context.uid, context.name, self.barrier.checkpoint_id
         for kind, backend in ((KEYED, context.keyed), (OPERATOR, context.operator)):
             if backend is None:
                 continue
@@ -151,7 +153,7 @@ class AsyncSnapshot:
         environment, subtask, checkpoint_id = self.task.environment, self.task.plan.subtask, self.barrier.checkpoint_id
         # With the number of the checkpoint: files in the shared scope of all checkpoints lie side by side.
         unique = f"{uid}-{subtask}-{kind}-{environment.incarnation}-{environment.attempt}-{checkpoint_id}"
-        return environment.location(checkpoint_id).stream_factory(unique)
+        return self.location.stream_factory(unique)
 
     def channel_state_changed(self) -> None:
         """A part of the channel state has ended."""
