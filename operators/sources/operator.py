@@ -97,7 +97,7 @@ class SourceOperator(Operator):
         self._turn = 0
         self._emitter: WatermarkEmitter | None = None
         self._repeat_watermark = False
-        self._completed = CompletedPositions()
+        self._completed: CompletedPositions | None = None
         self.on_read: Callable[[str], None] | None = None
         """Told of which split records are, before they are emitted, if anybody wants to know."""
         self.begin_at: Mapping[str, tuple[Any, bool]] = {}
@@ -140,7 +140,9 @@ class SourceOperator(Operator):
 
     def _begin_source(self) -> None:
         self._source_context = OperatorSourceContext(self)
-        self._completed = CompletedPositions(self._source, self._source_context)
+        make_listener = getattr(self._source, "checkpoint_listener", None)
+        if make_listener is not None:
+            self._completed = CompletedPositions(make_listener(self._source_context))
 
     def _begun(self, ids: Sequence[str]) -> list[SavedSplit]:
         """The splits of this subtask with a position that is not from a checkpoint; and those that nobody has."""
@@ -202,13 +204,19 @@ class SourceOperator(Operator):
         saved = [self._save(split) for split in self._splits]
         self._state.update([tuple(one) for one in saved])
         self._started.update([[one.id for one in saved]])
-        self._completed.note(checkpoint_id, ((one.id, one.position) for one in saved))
+        self._note_positions(checkpoint_id, saved)
+
+    def _note_positions(self, checkpoint_id: int, saved: Sequence[SavedSplit]) -> None:
+        if self._completed is not None:
+            self._completed.note(checkpoint_id, ((one.id, one.position) for one in saved))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self._completed.completed(checkpoint_id)
+        if self._completed is not None:
+            self._completed.completed(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._completed.aborted(checkpoint_id)
+        if self._completed is not None:
+            self._completed.aborted(checkpoint_id)
 
     def _save(self, split: RunningSplit) -> SavedSplit:
         position = split.position if split.reader is None else split.reader.position()
@@ -228,7 +236,9 @@ class SourceOperator(Operator):
         )
 
     def close(self) -> None:
-        self._completed.close()
+        if self._completed is not None:
+            self._completed.close()
+            self._completed = None
         for split in self._splits:
             if split.reader is not None:
                 split.reader.close()
@@ -244,7 +254,7 @@ class SourceOperator(Operator):
             for split in self._splits
         ]
         watermarks = None if self._emitter is None else self._emitter.periodic.fingerprint(now_ns)
-        return tuple(splits), watermarks, self._completed.fingerprint()
+        return tuple(splits), watermarks, self._completed and self._completed.fingerprint()
 
     # --- reading ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from engine.elements.source import Source, SourceCheckpointListener
+from engine.elements.source import SourceCheckpointListener
 from state_backends.files import FileSystem
 
 
@@ -52,23 +52,18 @@ class OperatorSourceContext:
 
 
 class CompletedPositions:
-    """Keeps the positions of checkpoints until they are complete, for the listener of a source; does nothing for a
-    source that has none."""
+    """Keeps the positions of checkpoints until they are complete, for the listener of a source."""
 
-    def __init__(self, source: Source | None = None, context: OperatorSourceContext | None = None) -> None:
-        make = getattr(source, "checkpoint_listener", None)
-        self._listener: SourceCheckpointListener | None = None if make is None else make(context)
+    def __init__(self, listener: SourceCheckpointListener) -> None:
+        self._listener = listener
         self._waiting: dict[int, dict[str, Any]] = {}
 
     def note(self, checkpoint_id: int, positions: Iterable[tuple[str, Any]]) -> None:
         """These are in the snapshot for a checkpoint. ``None`` as a position: nothing has been read of the split."""
-        if self._listener is not None:
-            self._waiting[checkpoint_id] = {split: position for split, position in positions if position is not None}
+        self._waiting[checkpoint_id] = {split: position for split, position in positions if position is not None}
 
     def completed(self, checkpoint_id: int) -> None:
         """Tell the listener."""
-        if self._listener is None:
-            return
         positions = self._waiting.get(checkpoint_id)
         self._waiting = {number: one for number, one in self._waiting.items() if number > checkpoint_id}
         if positions:
@@ -80,10 +75,7 @@ class CompletedPositions:
 
     def close(self) -> None:
         """Let go of what the listener holds."""
-        listener, self._listener = self._listener, None
-        self._waiting.clear()
-        if listener is not None:
-            listener.close()
+        self._listener.close()
 
     def fingerprint(self) -> object:
         """What decides what the listener will hear."""

@@ -642,6 +642,10 @@ class Task:
         """What the processing-time clock of the task shows: virtual time, unless a fault has set it wrong."""
         return self.kernel.now_ns if self.hook is None else self.kernel.now_ns + self.hook.clock_skew_ns()
 
+    def clock_ms(self) -> int:
+        """The same in ms."""
+        return self.clock_ns // 1_000_000
+
     @property
     def is_silent(self) -> bool:
         """Whether nothing can be heard of the task, and nothing reaches it."""

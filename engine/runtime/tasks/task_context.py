@@ -75,7 +75,7 @@ class TaskOperatorContext:
 
     def processing_time_ms(self) -> int:
         """The virtual clock in ms."""
-        return self._task.clock_ns // 1_000_000
+        return self._task.clock_ms()
 
     def processing_time_ns(self) -> int:
         """The virtual clock in ns."""
@@ -123,7 +123,7 @@ class TaskOperatorContext:
                 working_dir,
                 unique,
                 self._executor,
-                self.processing_time_ms,
+                self._task.clock_ms,
                 shared_streams=uploads,
             )
         )

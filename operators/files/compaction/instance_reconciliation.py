@@ -12,7 +12,7 @@ Files of earlier attempts are in the checkpoint, or were dealt with when the att
 
 * Hidden files that were opened behind the checkpoint are deleted. Visible ones, and what they were compacted to, are
   hidden again: their records will be replayed.
-* A file that was open in the checkpoint is given to this attempt alone: :mod:`operators.files.writing.open_part_fence`.
+* A file that was open in the checkpoint is given to this attempt alone (``OpenPartFence``).
 * Without any such state no checkpoint of this sink has completed: what is visible belongs to somebody else.
 
 The files of subtask ``s`` are looked after by subtask ``s`` modulo the parallelism.

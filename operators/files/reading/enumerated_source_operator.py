@@ -126,7 +126,7 @@ class EnumeratedSourceOperator(SourceOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         saved = [self._save(split) for split in self._unfinished]
-        self._completed.note(checkpoint_id, ((one.id, one.position) for one in saved))
+        self._note_positions(checkpoint_id, saved)
         if not saved and self._emitter is not None:
             saved = [self._save(RunningSplit(_NO_SPLIT))]
         self._state.update([tuple(one) for one in saved])

@@ -1,8 +1,8 @@
 """Files that become visible all at once: ``recoverable_writer`` is the port, ``part_files`` meets it with encoded
 records, ``bulk_formats`` and ``parquet_format`` write several at once. ``bucket`` and ``subtask_buckets`` keep open
 and pending parts, ``bucket_assigners`` and ``rolling_policies`` say where a record goes and when a part ends. After a
-restore ``directory_reconciliation`` and ``open_part_fence`` see to what failed attempts have left; ``inner_paths``,
-``partition_names`` and ``unique_names`` are about names.
+restore ``directory_reconciliation`` sees to what failed attempts have left; ``partition_names`` and ``unique_names``
+are about names.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from operators.files.writing.bulk_formats import BulkTextFormat
 from operators.files.writing.directory_reconciliation import (
     COUNTER_STATE,
     PART_COUNTERS,
+    RETRACTED,
     DirectoryReconciliation,
+    OpenPartFence,
     Patterns,
     RestoredCounters,
     counted_names,
     counter_state,
 )
-from operators.files.writing.inner_paths import hidden_inside, leads_out, path_inside
 from operators.files.writing.lost_files import report_lost_files
-from operators.files.writing.open_part_fence import RETRACTED, OpenPartFence
 from operators.files.writing.parquet_format import (
     ParquetFormat,
     SchemaMismatchError,
@@ -61,7 +61,10 @@ from operators.files.writing.recoverable_writer import (
     RecoverableStream,
     RecoverableWriter,
     ResumeHandle,
+    hidden_inside,
+    leads_out,
     name_taken,
+    path_inside,
     storage_problems,
 )
 from operators.files.writing.rolling_policies import (

@@ -62,19 +62,11 @@ def test_splits_that_have_ended_are_told_of_too() -> None:
     assert spec.recorder.closed == 1
 
 
-def test_a_source_without_a_listener_keeps_nothing() -> None:
-    """Checkpoints that are never reported complete do not pile up."""
-    positions = CompletedPositions(SequenceSource(0, 4))
-    for number in range(5):
-        positions.note(number, [("split", number)])
-    assert positions.fingerprint() == []
-
-
 @given(st.lists(st.tuples(st.sampled_from(["snapshot", "complete", "abort"]), st.integers(1, 6)), max_size=20))
 def test_what_is_heard_is_in_order_and_of_that_checkpoint(script: list[tuple[str, int]]) -> None:
     """Whatever news come in whatever order: numbers rise, each with the positions of its own snapshot."""
     spec = HeardSource(0, 1)
-    positions = CompletedPositions(spec)
+    positions = CompletedPositions(spec.checkpoint_listener(None))
     taken: dict[int, int] = {}
     aborted: set[int] = set()
     newest = 0
