@@ -75,7 +75,7 @@ class TaskOperatorContext:
 
     def processing_time_ms(self) -> int:
         """The virtual clock in ms."""
-        return self._task.clock_ms()
+        return self._task.clock_ns // 1_000_000
 
     def processing_time_ns(self) -> int:
         """The virtual clock in ns."""
