@@ -14,7 +14,7 @@ from engine.faults.process import worker_of
 from engine.observe.points import AFTER, BEFORE, MASTER, POINTS, TORN
 from engine.runtime.faulted import JOB_MANAGER, PROCESS
 from tests.cases import crossed
-from tests.explore import sink_deaths
+from tests.explore.search import sink_deaths
 from tests.faults.point_jobs import EXPECTED, MODES, case_of, output, ran, ticking, without_amount
 
 Visits = dict[tuple[str, str, str], int]

@@ -12,7 +12,7 @@ from operators.log.log_sink import LogSink
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
-from tests.explore.sink_deaths import subject_of
+from tests.explore.search.sink_deaths import subject_of
 
 RECORDS, KEYS = 40, 5
 

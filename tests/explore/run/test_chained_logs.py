@@ -11,7 +11,7 @@ from engine.faults.fault import FaultMix, parse_fault
 from operators.log.consumer_groups import consumer_lag
 from operators.log.log_reader import committed_records
 from state_backends.files import LocalFileSystem
-from tests.explore.chained_logs import chained, write_orders
+from tests.explore.run.chained_logs import chained, write_orders
 
 ORDERS = 12
 EXPECTED = [[(partition, sum(range(n + 1))) for n in range(ORDERS)] for partition in range(2)]

@@ -31,7 +31,7 @@ from operators.windows.merging import MergingWindows
 from state_backends.changelog.history import LogHistory
 from state_backends.files import MemoryFileSystem
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMES = sorted(path.stem for path in (ROOT / "examples/scenarios").glob("*.py") if path.stem != "__init__")
 RUNS_EACH = 120
 """Of a search: with this seed enough for everything to happen that should."""

@@ -18,7 +18,7 @@ from engine.explore.search import CampaignOrder, explore
 from examples.flights_data import prepare
 from examples.sinks import SINKS
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 VALID = "valid"
 
 

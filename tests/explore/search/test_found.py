@@ -18,7 +18,7 @@ from operators.files.writing import attempt_of
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "teaching"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "teaching"
 SCENARIOS = EXAMPLES.parent / "scenarios"
 
 

@@ -20,7 +20,7 @@ from tests.mutants.mistakes.alignment import alignment_skipped
 ORDER = CampaignOrder(runs=CHUNK_RUNS * 2, swarm=Swarm(kinds=("crash", "lose", "rescale")))
 """Few runs: what is only sometimes the case may stay out."""
 
-JOB = Path(__file__).with_name("subjects.py")
+JOB = Path(__file__).parents[1] / "subjects.py"
 SKEWED = {"batch_size": 1, "checkpoint_interval": "6us", "cost.slow_links.first": 9_000, "tolerable_failures": 3}
 TWICE = CampaignOrder(
     runs=16, promise="exactly-once", swarm=Swarm(modes=("at-least-once",), kinds=("crash",), fixed=SKEWED)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.explore.footprints import case_of, footprint, standard
+from tests.explore.run.footprints import case_of, footprint, standard
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SEEDS = [f"replays/{number}" for number in range(20)]
 
 
 def elsewhere(hash_seed: str, seeds: list[str]) -> list[str]:
     """The footprints that a process with another hash seed prints."""
-    command = [sys.executable, "-m", "tests.explore.footprints", *seeds]
+    command = [sys.executable, "-m", "tests.explore.run.footprints", *seeds]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

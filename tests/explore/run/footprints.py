@@ -1,4 +1,4 @@
-"""``python -m tests.explore.footprints SEED...``: what the standard scenario leaves behind, one line for each seed.
+"""``python -m tests.explore.run.footprints SEED...``: what the standard scenario leaves behind, one line for each seed.
 
 The case of a seed is drawn like a run of a campaign: configuration, schedule and faults. A line holds one digest over
 choices, events, files and output. Two processes that print other lines for one seed are not deterministic.
@@ -18,7 +18,7 @@ from engine.explore.search import Swarm
 from engine.explore.search.swarm import draw_case
 from engine.explore.shrink import concretised
 
-STANDARD = Path(__file__).resolve().parents[2] / "examples" / "standard_scenario.py"
+STANDARD = Path(__file__).resolve().parents[3] / "examples" / "standard_scenario.py"
 
 
 def standard() -> Subject:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.faults.fault import Fault
 from examples import sinks
-from tests.explore.sink_deaths import (
+from tests.explore.search.sink_deaths import (
     PROCESS,
     RECOVERING,
     case_of,

@@ -1,4 +1,4 @@
-"""The table of ``docs/sinks-under-crashes.md``: ``python -m tests.explore.sink_table`` counts and writes it."""
+"""The table of ``docs/sinks-under-crashes.md``: ``python -m tests.explore.search.sink_table`` counts and writes it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from examples import sinks
-from tests.explore.sink_deaths import POINTS, RECOVERING, deaths, places, subject_of, visits
+from tests.explore.search.sink_deaths import POINTS, RECOVERING, deaths, places, subject_of, visits
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sinks-under-crashes.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "sinks-under-crashes.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of the table -->\n"
 SHOWN = tuple(
     point for point in POINTS if point.startswith(("sink.", "operator.", "restore.")) and point != "sink.abort"

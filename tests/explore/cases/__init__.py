@@ -1,0 +1,1 @@
+"""Tests of cases as plain data."""

@@ -1,0 +1,1 @@
+"""Tests of single cases: the runner, the self-check, fences, replays."""

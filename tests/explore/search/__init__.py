@@ -1,0 +1,1 @@
+"""Tests of searches: what is drawn, campaigns, tokens, and what searches have found."""
