@@ -20,7 +20,7 @@ rules for it. From outside, parts are only read:
 =================== =================================================================================================
 
 Whatever ends may have been in the way of a waiting request or of a checkpoint whose metadata is to be written, so
-every such event ends with a look at both (``_recheck``). A later process begins with ids above those that it finds.
+every such event ends with a look at both (``_rechecked``). A later process begins with ids above those that it finds.
 
 Every ``InitializeLocation``, ``WriteMetadata``, ``DiscardPendingCheckpoint`` and ``DiscardCheckpoint`` must be
 answered: triggers wait for the first, restores for the second, and with more than ``max_concurrent`` deletions
@@ -322,12 +322,13 @@ class CheckpointCoordinator:
         self._follow(self.requests.submit(request, self._situation(now_ns)), now_ns, out)
         return self._rechecked(now_ns, out)
 
-    def _recheck(self, now_ns: int, out: Out) -> None:
+    def _rechecked(self, now_ns: int, out: Out) -> CoordinatorInstructions:
         """Look at the metadata to be written and at the queue again: something ended that may have been in the way."""
         if self.pending.fully_acknowledged:
             self._ending.finalize_next(now_ns, out)
         while self._follow(self.requests.choose(self._situation(now_ns)), now_ns, out):
             pass
+        return _finished(out)
 
     def _situation(self, now_ns: int) -> Situation:
         return Situation(
@@ -357,7 +358,8 @@ class CheckpointCoordinator:
     def on_location_ready(self, checkpoint_id: int, now_ns: int) -> CoordinatorInstructions:
         """The place for the snapshot exists."""
         out: Out = []
-        return self._prepared(self._trigger.on_location_ready(checkpoint_id, out), now_ns, out)
+        is_triggered = self._trigger.on_location_ready(checkpoint_id, out)
+        return self._rechecked(now_ns, out) if is_triggered else _finished(out)
 
     def on_location_failed(
         self,
@@ -375,14 +377,15 @@ class CheckpointCoordinator:
         """An operator coordinator has delivered its state."""
         out: Out = []
         is_triggered = self._trigger.on_operator_coordinator_state(checkpoint_id, name, state, out)
-        return self._prepared(is_triggered, now_ns, out)
+        return self._rechecked(now_ns, out) if is_triggered else _finished(out)
 
     def on_master_hook_state(
         self, checkpoint_id: int, name: str, state: object, now_ns: int
     ) -> CoordinatorInstructions:
         """A master hook has answered."""
         out: Out = []
-        return self._prepared(self._trigger.on_master_hook_state(checkpoint_id, name, state, out), now_ns, out)
+        is_triggered = self._trigger.on_master_hook_state(checkpoint_id, name, state, out)
+        return self._rechecked(now_ns, out) if is_triggered else _finished(out)
 
     def on_preparation_failed(
         self, checkpoint_id: int, name: str, reason: CheckpointFailureReason, now_ns: int, cause: str = ""
@@ -440,9 +443,8 @@ class CheckpointCoordinator:
     def on_acknowledge(self, ack: Acknowledge, now_ns: int) -> CoordinatorInstructions:
         """A task has delivered its part."""
         out: Out = []
-        if self._messages.on_acknowledge(ack, now_ns, out, is_over=self._job_status is not None):
-            self._recheck(now_ns, out)
-        return _finished(out)
+        is_last = self._messages.on_acknowledge(ack, now_ns, out, is_over=self._job_status is not None)
+        return self._rechecked(now_ns, out) if is_last else _finished(out)
 
     def on_decline(self, decline: Decline, now_ns: int) -> CoordinatorInstructions:
         """A task will not deliver its part: the checkpoint is over, whichever task says so."""
@@ -469,12 +471,6 @@ class CheckpointCoordinator:
         self._ending.abort(pending, reason, now_ns, out, task=task, cause=cause)
         return self._rechecked(now_ns, out)
 
-    def _prepared(self, is_triggered: bool, now_ns: int, out: Out) -> CoordinatorInstructions:
-        return self._rechecked(now_ns, out) if is_triggered else _finished(out)
-
-    def _rechecked(self, now_ns: int, out: Out) -> CoordinatorInstructions:
-        self._recheck(now_ns, out)
-        return _finished(out)
 
     # --- inspection -----------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class AckedChannel(Channel):
         promises = [element for _, element in waiting if not isinstance(element, Batch)]
         if self.outgoing:
             self.outgoing.clear()
-        self._direct = self._link_is_free()
+        self._direct = self._transfer is None
         self.lose(lost)
         for event in promises:
             assert not isinstance(event, Batch)

@@ -288,7 +288,8 @@ class CheckpointedInputGate:
                         # A chained source, held back by one checkpoint and at once by the next.
                         del resumed[index]
                     else:
-                        self._block(channels[index])
+                        with self._around("align.block"):
+                            channels[index].block()
                 case ResumeChannels(indices):
                     resumed.update(dict.fromkeys(indices))
                 case TriggerSnapshot():
@@ -309,10 +310,6 @@ class CheckpointedInputGate:
                     raise AssertionError(f"unknown instruction {instruction!r}")
         if resumed:
             self._resume([channels[index] for index in resumed])
-
-    def _block(self, channel: Channel) -> None:
-        with self._around("align.block"):
-            channel.block()
 
     def _resume(self, channels: Iterable[Channel]) -> None:
         with self._around("align.release"):

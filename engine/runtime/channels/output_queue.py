@@ -275,7 +275,7 @@ class OutputQueue(ABC):
         """Let everything leave that may."""
         queue = self.outgoing
         if queue is not None and self.connected:
-            while queue and not self.sender_blocked and self._link_is_free():
+            while queue and not self.sender_blocked and self._transfer is None:
                 head = queue[0][1]
                 records = len(head) if isinstance(head, Batch) else 0
                 if records and self.incoming_records >= self.input_credit:
@@ -285,7 +285,7 @@ class OutputQueue(ABC):
                 self._departed(numbered, records)
                 self.incoming_records += records
                 self._depart(numbered, records)
-        self._direct = not queue and self.connected and not self.sender_blocked and self._link_is_free()
+        self._direct = not queue and self.connected and not self.sender_blocked and self._transfer is None
 
     def resume_sender(self) -> None:
         """The receiver has resumed the channel."""
@@ -405,9 +405,6 @@ class OutputQueue(ABC):
         if self.is_awaited and not self.queued_records:
             self.is_awaited = False
             self.sender.output_consumed()
-
-    def _link_is_free(self) -> bool:
-        return self._transfer is None
 
     def transferred(self, number: int) -> None:
         """An element has left a limited link (kernel event); void when it was cut meanwhile."""
