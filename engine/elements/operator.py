@@ -113,8 +113,8 @@ class OperatorContext(Protocol):
         """Take that back; without it nothing happens."""
 
     def send_to_coordinator(self, event: Any) -> None:
-        """Send a plain value to the operator's coordinator (:mod:`engine.elements.operator_coordinator`). It is part of
-        no checkpoint.
+        """Send a plain value to the operator's coordinator (:mod:`engine.elements.operator_coordination`). It is
+        part of no checkpoint.
 
         Raises :class:`engine.elements.errors.JobGraphError` when the operator has none, and
         :class:`engine.elements.errors.StateError` when ``event`` is no plain value.

@@ -10,9 +10,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from engine.elements.operator_coordinator import coordinator_factory
+from engine.elements.operator_coordination import coordinator_factory
 from engine.graph.chaining import Chain, build_chains
-from engine.graph.channels import connections
+from engine.graph.distribution_patterns import connections
 from engine.graph.job_graph import JobGraph, NodeRole, StreamEdge
 from engine.graph.partitioner import BroadcastPartitioner
 from engine.graph.plan import ChannelPlan, EdgePlan, ExecutionPlan, OperatorPlan, SubtaskPlan, VertexPlan

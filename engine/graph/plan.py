@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.elements.operator import OperatorFactory
-from engine.elements.operator_coordinator import CoordinatorFactory
+from engine.elements.operator_coordination import CoordinatorFactory
 from engine.graph.partitioner import Partitioner
 from state_backends.base import KeyType
 

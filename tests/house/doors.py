@@ -20,7 +20,6 @@ CONVERTED = (
     "engine.cli",
 )  # fmt: skip
 WITHOUT_DOORS = ("operators.files", "operators.log", "operators.table")  # for one room they hold too much
-TOLD_APART = ("state_backends", "operators")
 VERBS = "engine/cli/verbs/"  # named as users type them
 
 # A statement may go on within parentheses. Lines of prose that begin with "from" are no statements and do not parse.
@@ -81,29 +80,23 @@ def _imported(statement: ast.ImportFrom | ast.Import) -> Iterator[tuple[str, str
         yield from ((statement.module, alias.name) for alias in statement.names)
 
 
-def doubled_classes(sources: Mapping[str, str], packages: Iterable[str] = CONVERTED) -> list[str]:
-    """Names that more than one public class has, where one of them lives in one of these packages."""
+def doubled_classes(sources: Mapping[str, str]) -> list[str]:
+    """Names that more than one public class has."""
     places = defaultdict(list)
     for path, source in sources.items():
         for found in re.finditer(r"^class ([A-Za-z]\w*)", source, re.MULTILINE):
             places[found[1]].append(path)
-    mine = tuple(f"{package}/".replace(".", "/") for package in packages)
-    return [
-        f"{name}: {', '.join(paths)}"
-        for name, paths in sorted(places.items())
-        if len(paths) > 1 and any(path.startswith(mine) for path in paths)
-    ]
+    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(places.items()) if len(paths) > 1]
 
 
-def nearly_equal_modules(paths: Iterable[str], packages: Iterable[str] = TOLD_APART) -> list[str]:
-    """Pairs of modules that differ by an s only, where one of them lives in one of these packages."""
+def nearly_equal_modules(paths: Iterable[str]) -> list[str]:
+    """Pairs of modules that differ by an s only."""
     places = defaultdict(list)
     for path in paths:
         if not path.startswith(VERBS):
             places[path.rpartition("/")[2].removesuffix(".py")].append(path)
-    mine = tuple(f"{package}/".replace(".", "/") for package in packages)
     return [
         f"{', '.join(places[name])}: differ by an s from {', '.join(places[name + 's'])}"
         for name in sorted(places)
-        if name + "s" in places and any(path.startswith(mine) for path in (*places[name], *places[name + "s"]))
+        if name + "s" in places
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.cli.inspection.channels import in_flight_totals, inspect_in_flight
+from engine.cli.inspection.in_flight import in_flight_totals, inspect_in_flight
 from engine.cli.inspection.keyed import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.suggestions import nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.cli.inspection.channels import clipped, in_flight_lines, place
+from engine.cli.inspection.in_flight import clipped, in_flight_lines, place
 from engine.report.units import format_bytes, format_count, format_ns, plural
 from engine.runtime.kernel import START_NS
 from state_backends.codec import shown

@@ -88,7 +88,7 @@ class RunOptions:
         return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in typed if value is not None)
 
     def _to_config(self, allow_non_restored_state: bool) -> Any:
-        from engine.cli.settings.restarts import parse_restart
+        from engine.cli.settings.restart_strategies import parse_restart
         from engine.protocols.acking.settings import AckingSettings
         from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 

@@ -28,7 +28,7 @@ from engine.explore.opinion import columns, functions, joins, outputs, patterns,
 from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotModelled, Order, Record, Spec
 from engine.explore.opinion.plan_reading import Place, closure_of, depths_of, given_of, route_of, spec_of
 from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
-from engine.graph.channels import connections
+from engine.graph.distribution_patterns import connections
 from operators.sources import SourceOperator, source_of
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from engine.checkpoint.coordinator import (
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.elements.events import SnapshotKind
-from engine.elements.operator_coordinator import CoordinatorError
+from engine.elements.operator_coordination import CoordinatorError
 from engine.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,

@@ -44,7 +44,7 @@ from engine.runtime.tasks import TaskEnvironment, build_tasks
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import CheckpointStatistics
-    from engine.elements.operator_coordinator import CoordinatorError
+    from engine.elements.operator_coordination import CoordinatorError
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.acking import AckingRun

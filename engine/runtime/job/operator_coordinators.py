@@ -2,7 +2,7 @@
 
 Rules (Flink: ``OperatorCoordinatorHolder``; those about the gateways are told in
 :mod:`engine.checkpoint.coordinator.subtask_gateways`, those that a coordinator relies on in
-:mod:`engine.elements.operator_coordinator`)
+:mod:`engine.elements.operator_coordination`)
 ----------------------------------------------------------------------------------------------------------------
 * An event travels as mail of the kernel. One of a subtask counts only while the attempt that sent it is neither failed
   nor cancelled; one to a subtask that does not run is lost.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engine.checkpoint.coordinator import CoordinatorGateways
 from engine.elements.errors import MalformedStateError
-from engine.elements.operator_coordinator import CoordinatorError, CoordinatorFactory, OperatorCoordinator
+from engine.elements.operator_coordination import CoordinatorError, CoordinatorFactory, OperatorCoordinator
 from engine.runtime.tasks import plain_copy
 from state_backends.base import CorruptStateError, StateBackendError, check_shape
 from state_backends.codec import default_codec
@@ -50,7 +50,7 @@ class CoordinatedJob(Protocol):
 
 class CoordinatorHolder:
     """One operator coordinator with its gateways; implements
-    :class:`engine.elements.operator_coordinator.SubtaskGateways` for it."""
+    :class:`engine.elements.operator_coordination.SubtaskGateways` for it."""
 
     def __init__(
         self, job: CoordinatedJob, vertex: VertexPlan, operator: OperatorPlan, create: CoordinatorFactory
@@ -136,7 +136,7 @@ class CoordinatorHolder:
         self._tell("handle_event", lambda one: one.handle_event(subtask, event))
 
     def send(self, subtask: int, event: Any) -> None:
-        """See :class:`engine.elements.operator_coordinator.SubtaskGateways`."""
+        """See :class:`engine.elements.operator_coordination.SubtaskGateways`."""
         if not 0 <= subtask < self.parallelism:
             raise IndexError(f"there is no subtask {subtask}; operator {self._name!r} has {self.parallelism}")
         self._deliver(subtask, self._gateways.send(subtask, plain_copy(event, self._name)))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from engine.elements.operator_coordinator import OperatorCoordinator
+from engine.elements.operator_coordination import OperatorCoordinator
 from engine.elements.source import Source, SourceContext, SplitReader
 from operators.files.reading.split_coordinator import (
     DISCOVERED,

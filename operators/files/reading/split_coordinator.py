@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.elements.errors import JobChangedError
-from engine.elements.operator_coordinator import OperatorCoordinator
+from engine.elements.operator_coordination import OperatorCoordinator
 from operators.files.reading.split_assigner import SplitAssigner
 from operators.files.reading.split_enumerator import (
     Assign,

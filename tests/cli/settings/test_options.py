@@ -8,7 +8,7 @@ import pytest
 
 from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from engine.cli.settings import RunOptions, parse_params
-from engine.cli.settings.restarts import FORMS, parse_restart
+from engine.cli.settings.restart_strategies import FORMS, parse_restart
 from engine.elements.errors import ConfigurationError
 from engine.runtime.config import CheckpointInterval, RunConfig
 

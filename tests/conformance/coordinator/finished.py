@@ -17,7 +17,7 @@ from engine.checkpoint.coordinator.deployment import (
     compute_checkpoint_plan,
     finished_state,
 )
-from engine.graph.channels import connections
+from engine.graph.distribution_patterns import connections
 from tests.checkpoint.coordinator.coordinator_driver import CoordinatorDriver
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 

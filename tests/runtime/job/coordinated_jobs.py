@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from engine.elements.operator_coordinator import OperatorCoordinator, SubtaskGateways
+from engine.elements.operator_coordination import OperatorCoordinator, SubtaskGateways
 from engine.graph.job import Job
 from engine.graph.job_graph import NodeRole
 from engine.graph.stream import Outlet, Stream

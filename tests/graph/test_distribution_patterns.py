@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.graph.channels import connections
+from engine.graph.distribution_patterns import connections
 
 parallelisms = st.integers(1, 40)
 
