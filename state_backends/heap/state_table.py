@@ -3,7 +3,7 @@ snapshot pins of all of them.
 
 A snapshot pins references to live shards, which are sorted and encoded key group by key group. Pinning costs one dict
 copy per table, so its time grows with the number of key groups and not with that of the entries. The task that writes
-them is in :mod:`state_backends.snapshots.full_task`.
+them is in :mod:`state_backends.snapshots.full_format`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """State in files. ``contract`` says what a snapshot is; ``handles`` and ``keyed_handles`` say where state lies;
-``full_format`` and ``full_task`` write all keyed state canonically; ``checkpoint_streams``, ``metadata``,
+``full_format`` writes all keyed state canonically, ``full_reader`` reads it; ``checkpoint_streams``, ``metadata``,
 ``storage`` and ``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps records in flight,
 ``restore_alternatives`` tries one copy after another, ``file_places`` says which files metadata may name.
 """
@@ -34,17 +34,18 @@ from state_backends.snapshots.file_places import (
     shared_directory_of,
 )
 from state_backends.snapshots.full_format import (
+    Contents,
     DecodedBlock,
     EncodedBlock,
-    FullSnapshotReader,
+    FullSnapshotResources,
+    FullSnapshotStrategy,
+    FullSnapshotTask,
     FullSnapshotWriter,
     SnapshotHeader,
     StateId,
-    check_kind,
     content_digest,
-    describe_stream,
 )
-from state_backends.snapshots.full_task import Contents, FullSnapshotResources, FullSnapshotStrategy, FullSnapshotTask
+from state_backends.snapshots.full_reader import FullSnapshotReader, check_kind
 from state_backends.snapshots.handles import (
     STREAM,
     ByteStreamStateHandle,
@@ -56,6 +57,7 @@ from state_backends.snapshots.handles import (
     StateOffsets,
     StateScope,
     StreamStateHandle,
+    describe_stream,
     stream_handle_from_state,
 )
 from state_backends.snapshots.keyed_handles import (

@@ -32,8 +32,13 @@ from state_backends.snapshots.contract import (
     StateReader,
     StreamFactory,
 )
-from state_backends.snapshots.full_format import describe_stream
-from state_backends.snapshots.handles import ChannelName, ChannelStateHandle, ChannelStatePiece, StateScope
+from state_backends.snapshots.handles import (
+    ChannelName,
+    ChannelStateHandle,
+    ChannelStatePiece,
+    StateScope,
+    describe_stream,
+)
 
 MAGIC = b"WEIRCHAN"
 FORMAT_VERSION = 1

@@ -1,54 +1,58 @@
 """The full snapshot format: all keyed state of a key-group range, canonically ordered, in one file.
 
-Every backend writes it through :class:`FullSnapshotWriter` (driven by the one task in
-:mod:`state_backends.snapshots.full_task`) and reads it through
-:class:`FullSnapshotReader`, so that a snapshot of one restores into any other. Entries are ordered by
+Every backend writes it here and reads it through :mod:`state_backends.snapshots.full_reader`, so that a snapshot of one
+restores into any other. Entries are ordered by
 (key group, state, encoded key, encoded namespace), states by (name, namespaced or not): the same state
 gives the same bytes, whatever its history and whatever order the states were declared in.
 
 File: preamble ``WEIRFULL``, a header frame, one frame per key group with entries (tag = key group),
 an end frame. Byte by byte in ``docs/formats.md``.
+
+A backend that is to be written implements :class:`FullSnapshotResources`: which states and key groups have entries, and
+the entries of one key group as encoded columns. Everything else is the same for all, so that equal state gives equal
+bytes on every backend: the order, the header, how much a step does, and what becomes of a file that is not finished.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from state_backends.base import (
     KeyGroupRange,
     KeyType,
-    KeyTypeError,
-    StateKind,
-    StateSchemaError,
-    check_keys,
     check_shape,
     flag,
     key_type_shape,
     list_of,
-    optional,
     positive,
     row,
     text,
-    values,
     whole,
 )
-from state_backends.codec import WRITTEN_SCHEMA, Frame, FrameReader, StateCodec, frame, preamble
-from state_backends.snapshots.contract import COMPRESSIONS, CheckpointStream
-from state_backends.snapshots.handles import FileStateHandle, StreamStateHandle
-from state_backends.snapshots.keyed_handles import FullKeyedStateHandle
+from state_backends.codec import WRITTEN_SCHEMA, StateCodec, frame, preamble
+from state_backends.snapshots.contract import (
+    CheckpointStream,
+    SnapshotOptions,
+    SnapshotResources,
+    SnapshotResult,
+    SnapshotTask,
+    StreamFactory,
+)
+from state_backends.snapshots.handles import StateScope
+from state_backends.snapshots.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 
 MAGIC = b"WEIRFULL"
 FORMAT_VERSION = 1
 
-_HEADER, _GROUP, _END = 1, 2, 3
+HEADER, GROUP, END = 1, 2, 3
 _ZLIB_LEVEL = 1
 _WRITE_BYTES = 1 << 16
 """Frames of key groups are put together for the stream, up to about this size."""
-_KNOWN_KINDS = frozenset(kind.value for kind in StateKind)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,7 +115,6 @@ STATE_ID = row(text, flag, text)
 _HEADER_SHAPE = row(
     key_type_shape, positive, row(whole, whole), list_of(STATE_ID), text, more=(WRITTEN_SCHEMA,)
 )
-_BLOCKS = list_of(row(whole, values, optional(values), values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ class FullSnapshotWriter:
         self._starts = {state: (index, start + codec.encode(index)) for index, state in enumerate(header.states)}
         self._offsets: list[tuple[int, int]] = []
         self._entries = 0
-        stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, codec.encode(header.to_state())))
+        stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(HEADER, 0, codec.encode(header.to_state())))
 
     def write_groups(self, groups: Iterable[tuple[int, Sequence[EncodedBlock]]]) -> None:
         """Write the entries of key groups; groups ascend, blocks ascend by state, none is empty."""
@@ -175,7 +178,7 @@ class FullSnapshotWriter:
         for key_group, blocks in groups:
             assert not self._offsets or self._offsets[-1][0] < key_group
             self._offsets.append((key_group, written + size))
-            frames.append(frame(_GROUP, key_group, self._payload(blocks)))
+            frames.append(frame(GROUP, key_group, self._payload(blocks)))
             size += len(frames[-1])
             if size >= _WRITE_BYTES:
                 self._stream.write(b"".join(frames))
@@ -199,98 +202,10 @@ class FullSnapshotWriter:
 
     def finish(self) -> FullKeyedStateHandle:
         """Write the end and make the file durable."""
-        self._stream.write(frame(_END, 0, self._codec.encode([len(self._offsets), self._entries])))
+        self._stream.write(frame(END, 0, self._codec.encode([len(self._offsets), self._entries])))
         stream_handle = self._stream.close_and_get_handle()
         assert stream_handle is not None
         return FullKeyedStateHandle(self._range, tuple(self._offsets), stream_handle)
-
-
-class FullSnapshotReader:
-    """Reads one full snapshot.
-
-    :ivar path: how errors name it
-    :ivar header: what it says about itself
-    :ivar codec: reads keys and values; may be replaced after the header was read, by one that migrates values
-    :raises CorruptStateError: from each method, when bytes read are not those written
-    :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
-    """
-
-    def __init__(self, file: BinaryIO, handle: FullKeyedStateHandle, codec: StateCodec) -> None:
-        self._handle = handle
-        self.codec = codec
-        self.path = describe_stream(handle.stream)
-        self._frames = FrameReader(file, self.path, MAGIC, FORMAT_VERSION)
-        header = codec.decode(self._frames.read(bytes([_HEADER])).payload, self.path)
-        self.header = SnapshotHeader.from_state(header, self.path)
-        self._check_header()
-
-    def blocks(self, key_groups: KeyGroupRange) -> Iterator[DecodedBlock]:
-        """The entries of some key groups, in file order.
-
-        When those are all that the file has, it is read through and checked from end to end; otherwise
-        only the groups asked for are read.
-        """
-        whole = self._handle.key_group_range == self.header.key_group_range
-        if whole and key_groups.intersection(self.header.key_group_range) == self.header.key_group_range:
-            return self._decode(self._all_groups())
-        return self._decode(self._some_groups(key_groups))
-
-    def _check_header(self) -> None:
-        for state in self.header.states:
-            check_kind(state, self.path)
-        if self.header.compression not in COMPRESSIONS:
-            raise StateSchemaError(
-                f"{self.path}: compression {self.header.compression!r} is not known to this program."
-            )
-
-    def _all_groups(self) -> Iterator[Frame]:
-        found = []
-        while (one := self._frames.read(bytes([_GROUP, _END]))).kind == _GROUP:
-            found.append(one.tag)
-            yield one
-        self._frames.expect_end()
-        expected = [group for group, _ in self._handle.offsets]
-        if found != expected:
-            raise self._frames.corrupt(f"it holds key groups {found}, but its handle says {expected}")
-
-    def _some_groups(self, key_groups: KeyGroupRange) -> Iterator[Frame]:
-        for group, offset in self._handle.offsets:
-            if group in key_groups:
-                self._frames.seek(offset)
-                one = self._frames.read(bytes([_GROUP]))
-                if one.tag != group:
-                    raise self._frames.corrupt(f"the frame at {offset} is of key group {one.tag}, not {group}")
-                yield one
-
-    def _decode(self, groups: Iterator[Frame]) -> Iterator[DecodedBlock]:
-        for one in groups:
-            payload = one.payload
-            if self.header.compression == "zlib":
-                payload = self._decompress(one)
-            blocks = self.codec.decode(payload, self.path)
-            check_shape(blocks, _BLOCKS, self.path, f"key group {one.tag}")
-            for block in blocks:
-                yield self._checked(one.tag, *block)
-
-    def _checked(
-        self, key_group: int, index: int, keys: list[Any], namespaces: list[Any] | None, stored: list[Any]
-    ) -> DecodedBlock:
-        states = self.header.states
-        if index >= len(states) or states[index].namespaced is (namespaces is None):
-            raise self._frames.corrupt(f"malformed: key group {key_group} has entries of a state that it does not name")
-        if not len(keys) == len(stored) == len(keys if namespaces is None else namespaces):
-            raise self._frames.corrupt(f"malformed: key group {key_group} has more keys than values, or fewer")
-        try:
-            check_keys(keys, self.header.key_type)
-        except KeyTypeError as problem:
-            raise self._frames.corrupt(f"malformed: {problem}") from problem
-        return DecodedBlock(key_group, states[index], keys, namespaces, stored)
-
-    def _decompress(self, one: Frame) -> bytes:
-        try:
-            return zlib.decompress(one.payload)
-        except zlib.error as problem:
-            raise self._frames.corrupt(f"key group {one.tag} cannot be decompressed ({problem})") from problem
 
 
 def content_digest(codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]) -> bytes:
@@ -306,20 +221,141 @@ def content_digest(codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]
     return digest.digest()
 
 
-def check_kind(state: StateId, path: str) -> None:
-    """Refuse a state of a kind that only newer programs know.
+class Contents(NamedTuple):
+    """What a pinned view has entries in.
 
-    :raises StateSchemaError: naming state and kind
+    :ivar states: the states with entries, sorted
+    :ivar key_groups: the key groups with entries, ascending
     """
-    if state.kind not in _KNOWN_KINDS:
-        raise StateSchemaError(
-            f"{path}: state {state.name!r} is of kind {state.kind!r}, which this program does "
-            "not know. Use the newer program that wrote it."
+
+    states: list[StateId]
+    key_groups: list[int]
+
+
+class FullSnapshotResources(SnapshotResources):
+    """A pinned view of all keyed state of a subtask.
+
+    :ivar codec: encodes what the header says
+    :ivar key_type: the type of all keys; ``None`` only when no key was ever seen
+    :ivar max_parallelism: the number of key groups of the operator
+    :ivar key_group_range: those that the subtask owns
+    :ivar schema: how its values are written, for the header
+    """
+
+    def __init__(
+        self,
+        codec: StateCodec,
+        key_type: KeyType | None,
+        max_parallelism: int,
+        key_group_range: KeyGroupRange,
+        schema: Any = None,
+    ) -> None:
+        super().__init__()
+        self.codec = codec
+        self.key_type = key_type
+        self.max_parallelism = max_parallelism
+        self.key_group_range = key_group_range
+        self.schema = schema
+
+    @abstractmethod
+    def contents(self) -> Contents:
+        """Where there are entries. It is asked once, before any block."""
+
+    @abstractmethod
+    def blocks(self, key_group: int) -> list[EncodedBlock]:
+        """The entries of a key group, a block for each state that has some, by state.
+
+        It is asked once for each key group of :meth:`contents`, in that order.
+
+        :raises StateSerializationError: naming the value that cannot be written
+        """
+
+
+class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
+    """Writes a pinned view in the full format.
+
+    A step writes whole key groups, at least one, until it has written ``entries_per_step``. Without entries there is no
+    file and the result is empty.
+    """
+
+    def __init__(
+        self, resources: FullSnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
+    ) -> None:
+        super().__init__(resources)
+        self._pinned = resources
+        self._stream_factory = stream_factory
+        self._options = options
+        self._stream: CheckpointStream | None = None
+        self._writer: FullSnapshotWriter | None = None
+        self._groups: list[int] = []
+        self._next_group = 0
+
+    def _advance(self) -> SnapshotResult[KeyedStateHandle] | None:
+        if self._writer is None:
+            states, self._groups = self._pinned.contents()
+            if not states:
+                return SnapshotResult(None)
+            self._writer = self._open(states)
+        self._writer.write_groups(self._some_groups())
+        if self._next_group < len(self._groups):
+            return None
+        return SnapshotResult(self._writer.finish())
+
+    def _some_groups(self) -> Iterator[tuple[int, list[EncodedBlock]]]:
+        """The key groups of one step."""
+        passed = 0
+        while self._next_group < len(self._groups) and passed < self._options.entries_per_step:
+            group = self._groups[self._next_group]
+            blocks = self._pinned.blocks(group)
+            passed += sum([block.num_entries for block in blocks])
+            self._next_group += 1
+            yield group, blocks
+
+    def _open(self, states: list[StateId]) -> FullSnapshotWriter:
+        pinned = self._pinned
+        assert pinned.key_type is not None, "there are entries, so some key had a type"
+        header = SnapshotHeader(
+            pinned.key_type,
+            pinned.max_parallelism,
+            pinned.key_group_range,
+            tuple(states),
+            self._options.compression,
+            pinned.schema,
         )
+        self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
+        return FullSnapshotWriter(self._stream, pinned.codec, header)
+
+    def _discard(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """How far the task has come."""
+        return (self.status.value, tuple(self._groups), self._next_group)
 
 
-def describe_stream(stream: StreamStateHandle) -> str:
-    """How errors name a stream."""
-    if isinstance(stream, FileStateHandle):
-        return stream.path
-    return f"state of {stream.size_bytes} bytes inlined in the checkpoint's metadata"
+class FullSnapshotStrategy:
+    """Snapshots that are always full: pins a view and writes it."""
+
+    def __init__(self, pin: Callable[[], FullSnapshotResources]) -> None:
+        """A strategy for one backend.
+
+        :param pin: pins its present state
+        """
+        self._pin = pin
+
+    def sync_prepare_resources(self, checkpoint_id: int) -> FullSnapshotResources:
+        """Pin the present state."""
+        return self._pin()
+
+    def async_snapshot(
+        self,
+        resources: SnapshotResources,
+        checkpoint_id: int,
+        timestamp: int,
+        stream_factory: StreamFactory,
+        options: SnapshotOptions,
+    ) -> FullSnapshotTask:
+        """A task that writes what was pinned. It owns the resources from here on."""
+        assert isinstance(resources, FullSnapshotResources)
+        return FullSnapshotTask(resources, stream_factory, options)

@@ -238,3 +238,10 @@ CHANNEL_STATE = tagged({"channels": row(list_of(row(text, whole, whole, positive
 def unknown_kind(kind: Any) -> StateSchemaError:
     """The error for a handle in a form that this program does not know."""
     return StateSchemaError(f"state handle kind {kind!r} is unknown: was it written by a newer version?")
+
+
+def describe_stream(stream: StreamStateHandle) -> str:
+    """How errors name a stream."""
+    if isinstance(stream, FileStateHandle):
+        return stream.path
+    return f"state of {stream.size_bytes} bytes inlined in the checkpoint's metadata"
