@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engine.observe.points import AFTER, BEFORE
-from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, WrappedFileSystem, WritableFile
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME, StateScope
 
 if TYPE_CHECKING:
@@ -50,67 +51,32 @@ class Prober(Protocol):
         """What the writer is struck down with."""
 
 
-class ProbingFileSystem(FileSystem):
+class ProbingFileSystem(WrappedFileSystem):
     """Passes every call on, and tells of those that are steps of a checkpoint."""
 
     def __init__(self, inner: FileSystem, prober: Prober) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._prober = prober
 
     def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        file = super().open_write(path, exclusive=exclusive)
         kind = _kind(path)
-        name = STATE_NAME if kind is _State else None
-        file = self._step(name, lambda: self.inner.open_write(path, exclusive=exclusive))
         return file if kind is None else _ProbedFile(self, file, kind)
-
-    def open_append(self, path: str) -> WritableFile:
-        return self._pass(lambda: self.inner.open_append(path))
-
-    def open_read(self, path: str) -> BinaryIO:
-        return self._pass(lambda: self.inner.open_read(path))
-
-    def open_random(self, path: str) -> RandomAccessFile:
-        return self._pass(lambda: self.inner.open_random(path))
-
-    def truncate(self, path: str, size_bytes: int) -> None:
-        self._pass(lambda: self.inner.truncate(path, size_bytes))
-
-    def rename(self, source: str, target: str) -> None:
-        is_manifest = posixpath.basename(target) == METADATA_FILE_NAME
-        self._step(MANIFEST_RENAME if is_manifest else None, lambda: self.inner.rename(source, target))
-
-    def fsync_dir(self, path: str) -> None:
-        self._step(STATE_DIR_FSYNC if _holds_state(path) else None, lambda: self.inner.fsync_dir(path))
-
-    def link(self, source: str, target: str) -> None:
-        self._pass(lambda: self.inner.link(source, target))
-
-    def list_dir(self, path: str) -> list[str]:
-        return self._pass(lambda: self.inner.list_dir(path))
-
-    def delete(self, path: str) -> None:
-        self._pass(lambda: self.inner.delete(path))
-
-    def delete_tree(self, path: str) -> None:
-        self._pass(lambda: self.inner.delete_tree(path))
-
-    def exists(self, path: str) -> bool:
-        return self._pass(lambda: self.inner.exists(path))
-
-    def is_dir(self, path: str) -> bool:
-        return self._pass(lambda: self.inner.is_dir(path))
-
-    def real_path(self, path: str) -> str:
-        return self.inner.real_path(path)
-
-    def size(self, path: str) -> int:
-        return self._pass(lambda: self.inner.size(path))
-
-    def make_dirs(self, path: str) -> None:
-        self._pass(lambda: self.inner.make_dirs(path))
 
     def lock_directory(self, path: str) -> DirectoryLock:
         return self.inner.lock_directory(path)
+
+    def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        call = partial(super()._call, operation, *arguments, **options)
+        return self._step(self._point(operation, *arguments), call)
+
+    def _point(self, operation: str, path: str, *more: Any) -> str | None:
+        """What step of a checkpoint a call is, if it is one."""
+        if operation == "open_write":
+            return STATE_NAME if _kind(path) is _State else None
+        if operation == "rename":
+            return MANIFEST_RENAME if posixpath.basename(more[0]) == METADATA_FILE_NAME else None
+        return STATE_DIR_FSYNC if operation == "fsync_dir" and _holds_state(path) else None
 
     def _pass(self, action: Callable[[], T]) -> T:
         struck = self._prober.unwinding
@@ -150,31 +116,30 @@ class OutputFileSystem(ProbingFileSystem):
         self._apart = tuple(f"{directory.rstrip('/')}/" for directory in apart)
 
     def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
-        point = self._at(SINK_OPEN, path)
-        file = self._step(point, lambda: self.inner.open_write(path, exclusive=exclusive))
-        return file if point is None else _ProbedFile(self, file, _Output)
+        file = super(ProbingFileSystem, self).open_write(path, exclusive=exclusive)
+        return file if self._is_apart(path) else _ProbedFile(self, file, _Output)
 
     def open_append(self, path: str) -> WritableFile:
-        file = self._pass(lambda: self.inner.open_append(path))
-        return file if self._at(SINK_WRITE, path) is None else _ProbedFile(self, file, _Output)
+        file = super().open_append(path)
+        return file if self._is_apart(path) else _ProbedFile(self, file, _Output)
 
-    def truncate(self, path: str, size_bytes: int) -> None:
-        self._step(self._at(SINK_TRUNCATE, path), lambda: self.inner.truncate(path, size_bytes))
+    def _point(self, operation: str, path: str, *more: Any) -> str | None:
+        place = more[0] if operation == "rename" else f"{path}/" if operation in _OF_DIRECTORIES else path
+        return None if self._is_apart(place) else _SINK_STEPS.get(operation)
 
-    def rename(self, source: str, target: str) -> None:
-        self._step(self._at(SINK_RENAME, target), lambda: self.inner.rename(source, target))
+    def _is_apart(self, path: str) -> bool:
+        return path.startswith(self._apart)
 
-    def fsync_dir(self, path: str) -> None:
-        self._step(self._at(SINK_DIR_FSYNC, f"{path}/"), lambda: self.inner.fsync_dir(path))
 
-    def delete(self, path: str) -> None:
-        self._step(self._at(SINK_DELETE, path), lambda: self.inner.delete(path))
-
-    def delete_tree(self, path: str) -> None:
-        self._step(self._at(SINK_DELETE, f"{path}/"), lambda: self.inner.delete_tree(path))
-
-    def _at(self, point: str, path: str) -> str | None:
-        return None if path.startswith(self._apart) else point
+_SINK_STEPS = {
+    "open_write": SINK_OPEN,
+    "truncate": SINK_TRUNCATE,
+    "rename": SINK_RENAME,
+    "fsync_dir": SINK_DIR_FSYNC,
+    "delete": SINK_DELETE,
+    "delete_tree": SINK_DELETE,
+}
+_OF_DIRECTORIES = ("fsync_dir", "delete_tree")
 
 
 class _State:

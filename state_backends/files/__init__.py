@@ -1,6 +1,7 @@
 """The file-system port, the only way to files, and what stands behind it: ``local`` is the real one, ``memory``
 forgets at a crash what was not made durable, ``over_fsspec`` reaches object stores, ``faulty`` fails where it is told
-to. ``port`` is the contract. Other rooms write against :class:`FileSystem` and are given one.
+to; ``wrapped`` is the base of those that stand in front of another one. ``port`` is the contract. Other rooms write
+against :class:`FileSystem` and are given one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from state_backends.files.port import (
     WritableFile,
     write_atomically,
 )
+from state_backends.files.wrapped import WrappedFileSystem
 
 __all__ = [
     "TEMPORARY_SUFFIX",
@@ -28,6 +30,7 @@ __all__ = [
     "LocalFileSystem",
     "MemoryFileSystem",
     "RandomAccessFile",
+    "WrappedFileSystem",
     "WritableFile",
     "file_system_for",
     "write_atomically",

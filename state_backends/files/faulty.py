@@ -15,9 +15,11 @@ import io
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from state_backends.files.port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.files.port import FileSystem, RandomAccessFile, WritableFile
+from state_backends.files.wrapped import WrappedFileSystem
 
 T = TypeVar("T")
 
@@ -83,6 +85,8 @@ _READING = frozenset(["open_read", "open_random"])
 OPERATIONS = _CHANGING | _READING | {"read_at", "close", "list_dir", "size", "exists", "is_dir"}
 """Every name that a rule's ``operation`` may have."""
 
+_MAKES = ("open_write", "open_append", "rename", "link", "make_dirs")
+
 _APPLIES_TO: dict[FileFault, frozenset[str]] = {
     FileFault.TORN_WRITE: frozenset(["write"]),
     FileFault.DISK_FULL: _WRITING,
@@ -94,7 +98,7 @@ _APPLIES_TO: dict[FileFault, frozenset[str]] = {
 }
 
 
-class FaultInjectingFileSystem(FileSystem):
+class FaultInjectingFileSystem(WrappedFileSystem):
     """Passes every call on, except those that a rule strikes.
 
     :ivar calls: every call so far, struck ones included
@@ -103,7 +107,7 @@ class FaultInjectingFileSystem(FileSystem):
 
     def __init__(self, inner: FileSystem, rules: Iterable[FaultRule] = (), *, decide: Decide | None = None) -> None:
         """``decide``: asked about each call that no rule strikes."""
-        self.inner = inner
+        super().__init__(inner)
         self.calls: list[Call] = []
         self.struck: list[tuple[FaultRule, Call]] = []
         self._rules = tuple(rules)
@@ -116,14 +120,10 @@ class FaultInjectingFileSystem(FileSystem):
             assert rule.operation == "*" or rule.operation in OPERATIONS, f"no operation {rule.operation!r}"
 
     def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
-        file = self._call("open_write", lambda: self.inner.open_write(path, exclusive=exclusive), path)
-        self._note_made(path)
-        return _FaultyWritableFile(self, file, path)
+        return _FaultyWritableFile(self, super().open_write(path, exclusive=exclusive), path)
 
     def open_append(self, path: str) -> WritableFile:
-        file = self._call("open_append", lambda: self.inner.open_append(path), path)
-        self._note_made(path)
-        return _FaultyWritableFile(self, file, path)
+        return _FaultyWritableFile(self, super().open_append(path), path)
 
     def open_read(self, path: str) -> BinaryIO:
         rule = self._strike("open_read", path)
@@ -135,21 +135,6 @@ class FaultInjectingFileSystem(FileSystem):
         file = self._apply(rule, lambda: self.inner.open_random(path), path)
         return _FaultyRandomAccessFile(self, file, path, rule)
 
-    def truncate(self, path: str, size_bytes: int) -> None:
-        self._call("truncate", lambda: self.inner.truncate(path, size_bytes), path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._call("rename", lambda: self.inner.rename(source, target), source, target)
-        self._made.pop(source, None)
-        self._note_made(target)
-
-    def fsync_dir(self, path: str) -> None:
-        self._call("fsync_dir", lambda: self.inner.fsync_dir(path), path)
-
-    def link(self, source: str, target: str) -> None:
-        self._call("link", lambda: self.inner.link(source, target), source, target)
-        self._note_made(target)
-
     def list_dir(self, path: str) -> list[str]:
         rule = self._strike("list_dir", path)
         names = self._apply(rule, lambda: self.inner.list_dir(path), path)
@@ -160,36 +145,21 @@ class FaultInjectingFileSystem(FileSystem):
         hidden = {name[len(prefix) :] for name in newest[: rule.hide_names]}
         return [name for name in names if name not in hidden]
 
-    def delete(self, path: str) -> None:
-        self._call("delete", lambda: self.inner.delete(path), path)
-
-    def delete_tree(self, path: str) -> None:
-        self._call("delete_tree", lambda: self.inner.delete_tree(path), path)
-
-    def exists(self, path: str) -> bool:
-        return self._call("exists", lambda: self.inner.exists(path), path)
-
-    def is_dir(self, path: str) -> bool:
-        return self._call("is_dir", lambda: self.inner.is_dir(path), path)
-
-    def real_path(self, path: str) -> str:
-        return self.inner.real_path(path)
-
-    def size(self, path: str) -> int:
-        return self._call("size", lambda: self.inner.size(path), path)
-
-    def make_dirs(self, path: str) -> None:
-        self._call("make_dirs", lambda: self.inner.make_dirs(path), path)
-        self._note_made(path)
+    def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        paths = [one for one in arguments if type(one) is str]
+        call = partial(super()._call, operation, *arguments, **options)
+        answer = self._struck("lock" if operation == "lock_directory" else operation, call, *paths)
+        if operation in _MAKES:
+            if operation == "rename":
+                self._made.pop(paths[0], None)
+            self._note_made(paths[-1])
+        return answer
 
     def _note_made(self, path: str) -> None:
         self._made.pop(path, None)
         self._made[path] = None
 
-    def lock_directory(self, path: str) -> DirectoryLock:
-        return self._call("lock", lambda: self.inner.lock_directory(path), path)
-
-    def _call(self, operation: str, apply: Callable[[], T], *paths: str) -> T:
+    def _struck(self, operation: str, apply: Callable[[], T], *paths: str) -> T:
         return self._apply(self._strike(operation, *paths), apply, paths[0])
 
     def _strike(self, operation: str, *paths: str) -> FaultRule | None:
@@ -250,10 +220,10 @@ class _FaultyWritableFile(WritableFile):
         self._file.flush()
 
     def fsync(self) -> None:
-        self._fs._call("fsync", self._file.fsync, self._path)
+        self._fs._struck("fsync", self._file.fsync, self._path)
 
     def close(self) -> None:
-        self._fs._call("close", self._file.close, self._path)
+        self._fs._struck("close", self._file.close, self._path)
 
 
 class _FaultyRandomAccessFile(RandomAccessFile):
@@ -274,7 +244,7 @@ class _FaultyRandomAccessFile(RandomAccessFile):
         return self._end
 
     def read_at(self, offset: int, size: int) -> bytes:
-        data = self._fs._call("read_at", lambda: self._file.read_at(offset, size), self._path)
+        data = self._fs._struck("read_at", lambda: self._file.read_at(offset, size), self._path)
         data = data[: max(0, self._end - offset)]
         if self._flip_bit is None or not self._file.size:
             return data
@@ -286,7 +256,7 @@ class _FaultyRandomAccessFile(RandomAccessFile):
         return bytes(flipped)
 
     def close(self) -> None:
-        self._fs._call("close", self._file.close, self._path)
+        self._fs._struck("close", self._file.close, self._path)
 
 
 _CARRIED_OUT = (FileFault.BIT_FLIP, FileFault.TRUNCATED, FileFault.STALE_LISTING)
