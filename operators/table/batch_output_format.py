@@ -18,6 +18,7 @@ from typing import Any
 
 from operators.files.writing import Format
 from operators.table.commit_policies import CommitPolicy
+from operators.table.partitioning import PartitionColumns
 from operators.table.staging import (
     StagingCommitter,
     accepted_task_directories,
@@ -27,7 +28,7 @@ from operators.table.staging import (
     staged_partitions,
     task_directory_name,
 )
-from operators.table.staging_writers import PartitionColumns, StagingWriter
+from operators.table.staging_writers import StagingWriter
 from state_backends.files import FileSystem
 
 

@@ -1,6 +1,6 @@
 """Which partition a record belongs to, and what of it is written to the files.
 
-* A record is a dict; the values of its partition columns name the partition
+* A record is a dict, or has columns that are named beforehand; the values of its partition columns name the partition
   (:mod:`operators.files.writing.partition_names`).
 * The partition columns are left out of the files, for they are in the paths, as Hive and Flink have it; unless they are
   asked for.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -63,8 +64,149 @@ def check_values(columns: Sequence[str], values: Sequence[object]) -> None:
             )
 
 
+class NoPartitionError(RecordError):
+    """A record names no partition of the table, or none that it may go to."""
+
+
+class PartitionColumns:
+    """Which of the columns of a record are in its path, and which in its row.
+
+    ``columns``    of records that are tuples or lists, without those of the static partition; records that are dicts
+                   need none;
+    ``partition``  the columns in the path, in their order;
+    ``static``     what is known of them beforehand;
+    ``default_name``  what null and the empty text are called in the path;
+    ``check``      is called with each new path; an error, a ``ValueError``, refuses the record.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None = None,
+        partition: Sequence[str] = (),
+        static: Mapping[str, object] | None = None,
+        default_name: str = DEFAULT_PARTITION_NAME,
+        check: Callable[[str], object] | None = None,
+    ) -> None:
+        self.partition = check_columns(partition) if partition else ()
+        self.static = dict(static or {})
+        self._default_name = checked_default(default_name)
+        self._check = check
+        self._columns = None if columns is None else [name for name in columns if name not in self.static]
+        _check_static(self.partition, self.static, self._columns)
+        self._dynamic = [name for name in self.partition if name not in self.static]
+        self._may_be_quick = bool(self._dynamic) and not self.static
+        self._paths: dict[tuple[object, ...], str] = {}
+        if self._columns is not None:
+            self._places = [self._columns.index(name) for name in self._dynamic]
+            self._kept = [place for place, name in enumerate(self._columns) if name not in self._dynamic]
+
+    def path_of(self, values: Sequence[object]) -> str:
+        """The partition whose dynamic columns have these values. Raises :class:`PartitionPathError`."""
+        check_values(self._dynamic, values)
+        given = iter(values)
+        everything = [self.static[name] if name in self.static else next(given) for name in self.partition]
+        path = partition_directory(self.partition, everything, self._default_name)
+        if self._check is not None:
+            self._check(path)
+        return path
+
+    def split(self, records: Sequence[Any]) -> tuple[list[str], list[Any]]:
+        """The partition of each record, and its row without the columns that are in the path. Raises
+        :class:`NoPartitionError`."""
+        if not self.partition and self._columns is None:
+            return [""] * len(records), list(records)
+        if self._may_be_quick and {*map(type, records)} == {dict}:
+            rows = [record.copy() for record in records]
+            if (known_paths := self._paths_of_dicts(rows, dict.pop)) is not None:
+                return known_paths, rows
+        self._forget_if_many()
+        partitions: list[str] = []
+        rows = []
+        paths = self._paths
+        try:
+            for record in records:
+                values, row = self._take_apart(record)
+                known = _known_as(values)
+                path = paths.get(known)
+                if path is None:
+                    path = paths[known] = self.path_of(values)
+                partitions.append(path)
+                rows.append(row)
+        except Exception as error:
+            raise NoPartitionError(len(rows), records[len(rows)], error) from error
+        return partitions, rows
+
+    def _forget_if_many(self) -> None:
+        if len(self._paths) > _MAX_KNOWN:
+            self._paths.clear()
+
+    def paths_of(self, records: Sequence[Any]) -> list[str]:
+        """The partition of each record alone."""
+        quick = self._may_be_quick and {*map(type, records)} == {dict}
+        paths = self._paths_of_dicts(records, dict.__getitem__) if quick else None
+        return self.split(records)[0] if paths is None else paths
+
+    def _paths_of_dicts(self, records: Sequence[Any], take: Any) -> list[str] | None:
+        """The same, but faster, if all have all columns; ``None`` if not. ``take``: looks at a column, or takes it out
+        of the record."""
+        dynamic, paths = self._dynamic, self._paths
+        self._forget_if_many()
+        try:
+            columns = [list(map(take, records, repeat(name))) for name in dynamic]
+            texts, types = [map(str, column) for column in columns], [map(type, column) for column in columns]
+            keys: list[tuple[object, ...]] = list(zip(*texts, *types, strict=True))
+            for key, values in dict(zip(keys, zip(*columns, strict=True), strict=True)).items():
+                if key not in paths:
+                    paths[key] = self.path_of(values)
+        except Exception:
+            # One record after the other finds out which it is.
+            return None
+        return [paths[key] for key in keys]
+
+    def _take_apart(self, record: Any) -> tuple[tuple[object, ...], Any]:
+        if isinstance(record, dict):
+            missing = [name for name in self._dynamic if name not in record]
+            if missing:
+                raise PartitionPathError(
+                    f"the record has no partition column {', '.join(map(repr, missing))}; it has "
+                    f"{', '.join(map(repr, record))}"
+                )
+            for name, value in self.static.items():
+                if name in record and record[name] != value:
+                    raise ValueError(f"column {name!r} is {record[name]!r}, but all records go to {name}={value}")
+            values = tuple([record[name] for name in self._dynamic])
+            return values, {name: value for name, value in record.items() if name not in self.partition}
+        if not isinstance(record, (tuple, list)):
+            raise TypeError(f"a record with columns is a dict, a tuple or a list, not {type(record).__name__}")
+        if self._columns is None:
+            raise TypeError(f"the record is a {type(record).__name__}: give columns=, the names of its values")
+        if len(record) != len(self._columns):
+            raise ValueError(f"the record has {len(record)} values, for the columns {', '.join(self._columns)}")
+        return tuple([record[place] for place in self._places]), tuple([record[place] for place in self._kept])
+
+
+def _known_as(values: tuple[object, ...]) -> tuple[object, ...]:
+    """Values that go to one directory, or are refused alike. Equal values need not: the decimals 1.0 and 1.00 have
+    other texts, and so have equal instants of two time zones."""
+    return (*map(str, values), *map(type, values))
+
+
+def _check_static(partition: tuple[str, ...], static: Mapping[str, object], columns: list[str] | None) -> None:
+    unknown = [name for name in static if name not in partition]
+    if unknown:
+        raise ConfigurationError(f"{unknown[0]!r} has a static value but is no partition column")
+    try:
+        check_values(list(static), list(static.values()))
+    except PartitionPathError as error:
+        raise ConfigurationError(f"static_partition cannot be: {error}") from None
+    if columns is not None:
+        missing = [name for name in partition if name not in static and name not in columns]
+        if missing:
+            raise ConfigurationError(f"partition column {missing[0]!r} is none of the columns {', '.join(columns)}")
+
+
 class PartitionAssigner(BucketAssigner):
-    """The partition of a record as its bucket.
+    """The partition of a record, which is a dict, as its bucket.
 
     ``checks``  are called with each new partition before anything is written to it; an error refuses the record.
     """
@@ -76,69 +218,24 @@ class PartitionAssigner(BucketAssigner):
         checks: Sequence[Callable[[str], object]] = (),
     ) -> None:
         self.columns = check_columns(columns)
-        self._default_name = checked_default(default_name)
-        self._checks = tuple(checks)
-        self._paths: dict[tuple[str, ...], str] = {}
+        check = (lambda path: [check(path) for check in checks]) if checks else None
+        self._paths = PartitionColumns(None, self.columns, None, default_name, check)
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
-        """The path of the partition. Raises ``ValueError`` or ``TypeError`` for a record that has none."""
-        texts = self._texts(record)
-        path = self._paths.get(texts)
-        return self._new_path(texts, record) if path is None else path
+        """The path of the partition. Raises :class:`RecordError` for a record that has none."""
+        return self._paths.paths_of([record])[0]
 
     def buckets_of(self, batch: Batch, processing_time_ms: int, watermark_ms: int) -> str | list[str]:
         """Of each record, or of all if it is the same. Raises :class:`RecordError`."""
-        values, paths = batch.values, self._paths
-        keys: list[tuple[str, ...]] = []
         try:
-            keys.extend(map(self._texts, values))
-        except Exception as error:
-            raise RecordError(len(keys), values[len(keys)], error) from error
-        first_of: dict[tuple[str, ...], int] = {}
-        for position, key in enumerate(keys):
-            first_of.setdefault(key, position)
-        for key, position in first_of.items():
-            if key not in paths:
-                try:
-                    self._new_path(key, values[position])
-                except Exception as error:
-                    raise RecordError(position, values[position], error) from error
-        if len(first_of) == 1:
-            found = paths[keys[0]]
-            self._forget_if_many()
-            return found
-        assigned = list(map(paths.__getitem__, keys))
-        self._forget_if_many()
-        return assigned
-
-    def _texts(self, record: Any) -> tuple[str, ...]:
-        try:
-            return tuple(["" if record[column] is None else str(record[column]) for column in self.columns])
-        except (KeyError, TypeError, IndexError):
-            raise _no_column(record, self.columns) from None
-
-    def _new_path(self, texts: tuple[str, ...], record: Any) -> str:
-        check_values(self.columns, [record[column] for column in self.columns])
-        path = partition_directory(self.columns, texts, self._default_name)
-        for check in self._checks:
-            check(path)
-        self._paths[texts] = path
-        return path
-
-    def _forget_if_many(self) -> None:
-        if len(self._paths) > _MAX_KNOWN:
-            self._paths.clear()
-
-
-def _no_column(record: Any, columns: Sequence[str]) -> PartitionPathError:
-    if not isinstance(record, dict):
-        return PartitionPathError(
-            f"the record is a {type(record).__name__}; a table partitioned by columns takes dicts, so map it to one"
-        )
-    missing = [column for column in columns if column not in record]
-    return PartitionPathError(
-        f"the record has no partition column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, record))}"
-    )
+            paths = self._paths.paths_of(batch.values)
+        except RecordError as error:
+            if isinstance(error.record, dict):
+                raise
+            kind = type(error.record).__name__
+            wanted = f"the record is a {kind}; a table partitioned by columns takes dicts, so map it to one"
+            raise RecordError(error.position, error.record, PartitionPathError(wanted)) from error
+        return paths[0] if paths.count(paths[0]) == len(paths) else paths
 
 
 def without(columns: Sequence[str], batch: Batch) -> Batch:

@@ -40,7 +40,7 @@ from operators.files.writing import (
     storage_problems,
 )
 from operators.table.commit_policies import METASTORE, CommitPolicy, check_policies, open_policies
-from operators.table.partitioning import check_columns
+from operators.table.partitioning import NoPartitionError, PartitionColumns, check_columns
 from operators.table.staging import (
     CommitPlan,
     StagedFile,
@@ -52,7 +52,7 @@ from operators.table.staging import (
     root_name,
     task_directory_name,
 )
-from operators.table.staging_writers import NoPartitionError, PartitionColumns, StagingWriter
+from operators.table.staging_writers import StagingWriter
 from state_backends.base import (
     CHECKSUM,
     flag,

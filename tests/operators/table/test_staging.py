@@ -18,6 +18,7 @@ from operators.files.writing import BulkTextFormat, RecordError
 from operators.table.batch_output_format import BatchOutputFormat
 from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
 from operators.table.metastore import MemoryMetastore
+from operators.table.partitioning import PartitionColumns
 from operators.table.staged_sink import StagedFileSink, StagingFinalizer, StagingWriters
 from operators.table.staging import (
     CommitPlan,
@@ -30,7 +31,7 @@ from operators.table.staging import (
     staged_partitions,
     task_directory_name,
 )
-from operators.table.staging_writers import PartitionColumns, StagingWriter
+from operators.table.staging_writers import StagingWriter
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
