@@ -96,13 +96,13 @@ class ResumeHandle(NamedTuple):
 class RecoverableStream:
     """A file being written under its hidden name."""
 
-    __slots__ = ("_file", "_path", "_settle", "size_bytes", "target", "temporary")
+    __slots__ = ("_file", "_path", "_sync", "size_bytes", "target", "temporary")
 
     def __init__(
         self, file: WritableFile, path: str, temporary: str, target: str, size_bytes: int = 0, *, sync: bool = True
     ) -> None:
         self._file: WritableFile | None = file
-        self._settle = file.fsync if sync else file.flush
+        self._sync = sync
         self._path = path
         self.temporary = temporary
         self.target = target
@@ -115,14 +115,14 @@ class RecoverableStream:
 
     def persist(self) -> ResumeHandle:
         """Make everything written so far durable, and say how to go on from here."""
-        self._opened()
-        self._settle()
+        file = self._opened()
+        (file.fsync if self._sync else file.flush)()
         return ResumeHandle(self.temporary, self.target, self.size_bytes)
 
     def close_for_commit(self) -> PendingFile:
         """Make the content durable and close; nothing can be written any more."""
-        self._opened()
-        self._settle()
+        file = self._opened()
+        (file.fsync if self._sync else file.flush)()
         self.close()
         return PendingFile(self.temporary, self.target, self.size_bytes)
 
