@@ -1,6 +1,6 @@
 """Small files made into large ones: ``compact_coordinator`` and ``compactor`` are the machines, ``file_merging``
 makes one file of several, ``file_committer`` commits what writers and compaction hand on, ``instance_reconciliation``
-sees to what failed attempts have left. ``bin_packing`` is how tables choose.
+tells which files failed attempts have left. ``bin_packing`` is how tables choose.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What restored writers and compactors do about files that failed attempts have left, where final names are unique
-(:mod:`operators.files.writing.directory_reconciliation` is the same for names with one counter for each subtask).
+"""Which files were opened behind a checkpoint, where final names are unique. What a restored sink does about them, its
+compactors too, is in :mod:`operators.files.writing.directory_reconciliation`.
 
 A name says who has given it: incarnation, attempt, subtask and number (:mod:`operators.files.writing.unique_names`). A
 checkpoint holds, for each subtask, in which attempt it was taken, how many names had been given by then, and how far
@@ -9,13 +9,6 @@ each name that was in use had counted. So a file was opened *behind* the checkpo
 * in that attempt, and after the checkpoint; or before, and the file has a number that was not reached by then.
 
 Files of earlier attempts are in the checkpoint, or were dealt with when the attempt began that took it.
-
-* Hidden files that were opened behind the checkpoint are deleted. Visible ones, and what they were compacted to, are
-  hidden again: their records will be replayed.
-* A file that was open in the checkpoint is given to this attempt alone (``OpenPartFence``).
-* Without any such state no checkpoint of this sink has completed: what is visible belongs to somebody else.
-
-The files of subtask ``s`` are looked after by subtask ``s`` modulo the parallelism.
 """
 
 from __future__ import annotations
