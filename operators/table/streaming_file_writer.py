@@ -103,11 +103,11 @@ class StreamingFileWriterOperator(FileSinkOperator):
         self._books.now_ms = now_ms = self.context.processing_time_ms()
         try:
             partitions = self._assigner.buckets_of(batch, now_ms, self._watermark_ms)
-            what = self._what_encodes
+            what = self._encoder.what
             rows = self._encoder.encode(batch if spec.keeps_columns else without(spec.columns, batch))
         except RecordError as error:
             raise self.user_error(what, batch.values[error.position], error.cause) from error.cause
-        records = batch.values if self._shows_records else None
+        records = batch.values if self._buckets.shows_records else None
         with storage_problems(self.context.name, self._spec.path):
             if isinstance(partitions, str):
                 self._buckets.write(partitions, rows, records, now_ms)

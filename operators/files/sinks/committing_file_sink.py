@@ -42,7 +42,6 @@ from operators.files.writing import (
     Buckets,
     BucketState,
     DirectoryReconciliation,
-    EventRule,
     PartEncoder,
     PartNames,
     RecordError,
@@ -125,9 +124,6 @@ class FileSinkWriter(SinkWriter):
         self._spec = spec
         self._context = context
         self._encoder = PartEncoder(spec.format)
-        rule = EventRule(spec.rolling_policy)
-        self._shows_records = not rule.never and rule.size_limit_bytes is None
-        self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
         self._watermark_ms = MIN_TIMESTAMP_MS
         # Without checkpoints names are those of an earlier attempt, whose files are replaced.
         attempt = (context.incarnation, context.attempt) if context.checkpointing_enabled else (0, 0)
@@ -185,14 +181,14 @@ class FileSinkWriter(SinkWriter):
         if not len(batch):
             return
         now_ms = self._context.processing_time_ms()
-        what = self._what_encodes
+        what = self._encoder.what
         try:
             rows = self._encoder.encode(batch)
             what = "bucket function"
             buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
         except RecordError as error:
             raise WriteError(what, error.record, error.cause) from error
-        records = batch.values if self._shows_records else None
+        records = batch.values if self._writer.shows_records else None
         with self._storage_problems():
             if isinstance(buckets, str):
                 self._writer.write(buckets, rows, records, now_ms)

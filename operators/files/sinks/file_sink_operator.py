@@ -25,7 +25,6 @@ from operators.files.writing import (
     BucketsListener,
     BucketState,
     DirectoryReconciliation,
-    EventRule,
     PartEncoder,
     PartNames,
     RecordError,
@@ -48,10 +47,7 @@ class FileSinkOperator(SinkOperator):
     def __init__(self, spec: FileSink) -> None:
         self._spec = spec
         self._encoder = PartEncoder(spec.format)
-        rule = EventRule(spec.rolling_policy)
-        self._shows_records = not rule.never and rule.size_limit_bytes is None
         self._checks_time = rolls_on_processing_time(spec.rolling_policy)
-        self._what_encodes = "bulk format" if self._encoder.is_bulk else "row format"
         self._watermark_ms = MIN_TIMESTAMP_MS
         self._finished = False
 
@@ -112,13 +108,13 @@ class FileSinkOperator(SinkOperator):
             return
         now_ms = self.context.processing_time_ms()
         try:
-            what = self._what_encodes
+            what = self._encoder.what
             rows = self._encoder.encode(batch)
             what = "bucket function"
             buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
         except RecordError as error:
             raise self.user_error(what, error.record, error.cause) from error.cause
-        records = batch.values if self._shows_records else None
+        records = batch.values if self._buckets.shows_records else None
         with storage_problems(self.context.name, self._spec.path):
             if isinstance(buckets, str):
                 self._buckets.write(buckets, rows, records, now_ms)

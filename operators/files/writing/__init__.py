@@ -70,7 +70,6 @@ from operators.files.writing.recoverable_writer import (
 from operators.files.writing.rolling_policies import (
     CheckpointRollingPolicy,
     DefaultRollingPolicy,
-    EventRule,
     OnCheckpointRollingPolicy,
     PartFileInfo,
     RollingPolicy,
@@ -98,7 +97,6 @@ __all__ = [
     "DateTimeBucketAssigner",
     "DefaultRollingPolicy",
     "DirectoryReconciliation",
-    "EventRule",
     "Format",
     "FunctionBucketAssigner",
     "LineRows",

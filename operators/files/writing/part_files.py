@@ -147,11 +147,12 @@ def split_lines(path: str, content: bytes, line_end: str) -> list[str]:
 class PartEncoder:
     """Encodes batches for one format, row or bulk."""
 
-    __slots__ = ("_line_end", "format", "is_bulk")
+    __slots__ = ("_line_end", "format", "is_bulk", "what")
 
     def __init__(self, format: Format) -> None:
         self.format: Any = format
         self.is_bulk = is_bulk(format)
+        self.what = "bulk format" if self.is_bulk else "row format"
         self._line_end = "" if self.is_bulk else line_end_of(format)
 
     def encode(self, batch: Batch) -> Rows:

@@ -52,6 +52,9 @@ class Buckets:
     ) -> None:
         check_rolling_policy(policy, bulk=encoder.is_bulk)
         self._settings = PartSettings(writer, encoder, policy, listener)
+        rule = self._settings.event_rule
+        self.shows_records = not rule.never and rule.size_limit_bytes is None
+        """Whether the policy is asked about each record."""
         self._names = names
         self._listener = listener
         self._unique = unique
