@@ -60,9 +60,7 @@ def _modules_of(*packages: str) -> list[str]:
 
 
 def _import_without(blocked: tuple[str, ...], modules: list[str]) -> str:
-    imports = (
-        f"import importlib\nfor name in {modules!r}:\n    importlib.import_module(name)\nprint('imported')"
-    )
+    imports = f"import importlib\nfor name in {modules!r}:\n    importlib.import_module(name)\nprint('imported')"
     return _run(f"BLOCKED = {blocked!r}\n{BLOCKER}\n{imports}")
 
 

@@ -43,9 +43,7 @@ VIOLATIONS = {
     "Rooms of engine.explore: an arrow may only point down": (
         "engine/explore/run/bad.py", "def f():\n    import engine.explore.ledger\n",
     ),
-    "Rooms of engine.cli: an arrow may only point down": (
-        "engine/cli/shell/bad.py", "import engine.cli.runs\n",
-    ),
+    "Rooms of engine.cli: an arrow may only point down": ("engine/cli/shell/bad.py", "import engine.cli.runs\n"),
     "state_backends knows nothing of the engine": ("state_backends/bad.py", "import engine.elements\n"),
     "The runtime imports no instrument": ("engine/runtime/bad.py", "import engine.observe.trace\n"),
     "The second opinion is not the engine": ("engine/explore/opinion/bad.py", "import engine.checkpoint\n"),
@@ -71,16 +69,9 @@ def _copy_of_the_house(directory: Path) -> None:
 
 def _lint_imports(directory: Path) -> str:
     """What import-linter says about the packages in a directory."""
-    command = [
-        sys.executable,
-        "-c",
-        "from importlinter.cli import lint_imports_command as c; c()",
-        "--no-cache",
-    ]
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
     environment = {**os.environ, "PYTHONPATH": str(directory), "NO_COLOR": "1", "COLUMNS": "200"}
-    finished = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
-    )
+    finished = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     return finished.stdout + finished.stderr
 
 
@@ -110,10 +101,7 @@ def test_each_contract_is_broken_by_its_violation(contract: str, tmp_path: Path)
 def test_every_room_has_a_layer() -> None:
     """A package of the engine that no layer names could import anything; so each is named."""
     modules = {path.relative_to(ROOT).parts for path in python_files("engine")}
-    rooms = {f"engine.{parts[1].removesuffix('.py')}" for parts in modules} - {
-        "engine.__init__",
-        "engine.__main__",
-    }
+    rooms = {f"engine.{parts[1].removesuffix('.py')}" for parts in modules} - {"engine.__init__", "engine.__main__"}
 
     assert sorted(rooms - set(ROOMS)) == []
 

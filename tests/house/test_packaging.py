@@ -105,9 +105,7 @@ def test_command_is_weir() -> None:
 def test_typed_packages_say_so() -> None:
     """Each package ships `py.typed`, without which a user's type checker ignores our annotations."""
     assert [name for name in PACKAGES if not (ROOT / name / "py.typed").is_file()] == []
-    assert {name: setup_cfg()["options.package_data"][name] for name in PACKAGES} == dict.fromkeys(
-        PACKAGES, "py.typed"
-    )
+    assert {name: setup_cfg()["options.package_data"][name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "py.typed")
 
 
 def test_pyproject_says_only_how_to_build() -> None:
@@ -138,9 +136,7 @@ def test_every_command_is_explained() -> None:
 # --- the search for Java ---
 
 
-def _make_java(
-    directory: Path, *, java: str | None, apt_installs: str | None = None, home: str | None = None
-) -> str:
+def _make_java(directory: Path, *, java: str | None, apt_installs: str | None = None, home: str | None = None) -> str:
     """Run `make java` on a machine made of shell scripts; returns "code output"."""
     tools = directory / "bin"
     tools.mkdir()

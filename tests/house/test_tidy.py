@@ -11,15 +11,7 @@ import pytest
 
 from tests.house.determinism import Finding, check_source
 from tests.house.documents import text_rules
-from tests.house.project import (
-    DETERMINISTIC_ROOMS,
-    PACKAGES,
-    ROOT,
-    files_under,
-    is_skipped,
-    python_files,
-    relative,
-)
+from tests.house.project import DETERMINISTIC_ROOMS, PACKAGES, ROOT, files_under, is_skipped, python_files, relative
 from tests.house.set_kinds import ProjectNames
 
 # Files that *are* the border to the real world, with the rules they are excused from.

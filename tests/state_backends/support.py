@@ -74,9 +74,7 @@ def heap(
 
 def location(checkpoint_id: int = 1, inline_threshold_bytes: int = 20 * 1024) -> CheckpointLocation:
     """A checkpoint location in a fresh memory file system."""
-    storage = CheckpointStorage(
-        MemoryFileSystem(), "/storage", "job", inline_threshold_bytes=inline_threshold_bytes
-    )
+    storage = CheckpointStorage(MemoryFileSystem(), "/storage", "job", inline_threshold_bytes=inline_threshold_bytes)
     return storage.initialize_location(checkpoint_id)
 
 

@@ -147,9 +147,7 @@ def _command_problem(words: list[str], commands: Commands) -> str:
     program, arguments = words[0].rpartition("/")[2], words[1:]
     plain = [word for word in arguments if not word.startswith("-") and not _ASSIGNMENT.match(word)]
     if program == "make":
-        unknown = [
-            word for word in plain if re.fullmatch(r"[a-z-]+", word) and word not in commands.make_targets
-        ]
+        unknown = [word for word in plain if re.fullmatch(r"[a-z-]+", word) and word not in commands.make_targets]
         return f"make has no target {unknown[0]}" if unknown else ""
     names_verb = program == "weir" and plain and re.fullmatch(r"[a-z-]+", plain[0])
     if names_verb and plain[0] not in commands.weir_verbs():

@@ -123,9 +123,7 @@ def _shown_bytes(text: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("backend", "count"),
-    [(HeapStateBackend(), 1), (LsmStateBackend(incremental=True), 4)],
-    ids=["full", "lsm"],
+    ("backend", "count"), [(HeapStateBackend(), 1), (LsmStateBackend(incremental=True), 4)], ids=["full", "lsm"]
 )
 def test_bytes_on_the_page_are_those_of_the_files(backend: StateBackend, count: int) -> None:
     """Each file of the smallest example stands on the page of formats, byte by byte."""

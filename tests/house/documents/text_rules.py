@@ -80,9 +80,7 @@ def _stubs(source: str, tree: ast.Module, path: str) -> Iterator[Finding]:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and _raised_name(node) == "NotImplementedError":
-            yield Finding(
-                path, node.lineno, "unfinished", "raise NotImplementedError: do it, or make it abstract"
-            )
+            yield Finding(path, node.lineno, "unfinished", "raise NotImplementedError: do it, or make it abstract")
 
 
 def _tests_without_claim(tree: ast.Module, path: str) -> Iterator[Finding]:

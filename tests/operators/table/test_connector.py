@@ -18,13 +18,7 @@ from operators.files.sinks import FileSink, read_committed
 from operators.sources import CollectionSource, Pause
 from operators.table import factories
 from operators.table.commit_policies import SuccessFilePolicy
-from operators.table.connector import (
-    describe_options,
-    register_connector,
-    register_format,
-    table_sink,
-    table_source,
-)
+from operators.table.connector import describe_options, register_connector, register_format, table_sink, table_source
 from operators.table.connector_options import ConfigOption, OptionError, Options
 from operators.table.partition_time import DefaultPartitionTimeExtractor
 from operators.table.partitioned_file_sink import PartitionedFileSink

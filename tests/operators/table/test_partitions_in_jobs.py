@@ -93,9 +93,7 @@ class Case:
             checkpoint_interval=CheckpointInterval(time_ns=settings.pop("interval_ns", 30 * US)),
             **settings,
         )
-        return Execution(
-            self.job(parallelism).plan(), config, file_system=self.fs, output_dir="/out", **surroundings
-        )
+        return Execution(self.job(parallelism).plan(), config, file_system=self.fs, output_dir="/out", **surroundings)
 
     def rows(self) -> Counter[int]:
         lines = read_committed(self.fs, "/out/table").values()
@@ -298,9 +296,7 @@ def test_the_last_announcement_is_not_lost_with_the_committer(dies_at_us: int) -
     checkpoint without them would hold it."""
     case = Case(60)
     links = {"table[0]": 30 * US, "table[1]": 30 * US}
-    execution = case.execution(
-        batch_size=8, interval_ns=10 * US, cost=CostModel(source_record_ns=US, slow_links=links)
-    )
+    execution = case.execution(batch_size=8, interval_ns=10 * US, cost=CostModel(source_record_ns=US, slow_links=links))
     execution.kill("table-partition-committer", dies_at_us * US)
     execution.run().raise_on_failure()
 

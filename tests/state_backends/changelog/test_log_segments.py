@@ -168,9 +168,7 @@ def test_another_max_parallelism_is_refused() -> None:
     with world.reader().open(segment.stream) as file:
         data = file.read()
     described = SegmentReader(io.BytesIO(data), segment, CODEC).header
-    other = encode_segment(
-        replace(described, max_parallelism=8), [CODEC.encode([PUT, 0, [1], None, [1]])], CODEC
-    )
+    other = encode_segment(replace(described, max_parallelism=8), [CODEC.encode([PUT, 0, [1], None, [1]])], CODEC)
     with pytest.raises(StateSchemaError, match="the log has max parallelism 8, the operator 5"):
         world.restored([handle], world.backend(), Substitute(world, segment.stream, other))
 

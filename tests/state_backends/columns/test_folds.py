@@ -27,9 +27,7 @@ FOLDS = (SumFold, MinFold, MaxFold, CountFold)
 LONGS = st.integers(-(2**53), 2**53)
 # Equal values of different bits, values that swallow others, and what compares with nothing.
 INF = float("inf")
-DOUBLES = st.one_of(
-    st.sampled_from([0.0, -0.0, 1.0, 1e16, -1e16, 1e308, INF, -INF, float("nan"), 5e-324]), st.floats()
-)
+DOUBLES = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 1e16, -1e16, 1e308, INF, -INF, float("nan"), 5e-324]), st.floats())
 
 
 def bits(values: list[Any]) -> list[Any]:

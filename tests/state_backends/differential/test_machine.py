@@ -75,9 +75,7 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     def fresh(self, groups: KeyGroupRange) -> KeyedStateBackend:
         """A new backend of the kind whose turn it is."""
-        return self.world.backend(
-            self.cycle[self.position], MAX_PARALLELISM, groups, executor=self.executor
-        )
+        return self.world.backend(self.cycle[self.position], MAX_PARALLELISM, groups, executor=self.executor)
 
     def use(self, backend: KeyedStateBackend) -> None:
         """Go on with another backend."""
@@ -242,9 +240,7 @@ class DifferentialMachine(RuleBasedStateMachine):
     def register_timers(self, keys: list[int], namespace: Any, time: int, domain: str) -> None:
         """Register timers."""
         service = self.states.timers
-        register = (
-            service.register_event_time_timers if domain == "event" else service.register_processing_time_timers
-        )
+        register = service.register_event_time_timers if domain == "event" else service.register_processing_time_timers
         register(keys, [namespace] * len(keys), [time] * len(keys))
         self.model.timers |= {(domain, time, key, namespace) for key in keys}
 

@@ -37,10 +37,7 @@ LONGS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.sampled_from([0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, -1, -32, -33, -128, -129, -32768, -32769]),
 )
-KEYS: dict[KeyType, st.SearchStrategy[Any]] = {
-    LONG: LONGS,
-    STRING: st.text("abé\U0001f600\x00", max_size=3),
-}
+KEYS: dict[KeyType, st.SearchStrategy[Any]] = {LONG: LONGS, STRING: st.text("abé\U0001f600\x00", max_size=3)}
 
 
 def add(

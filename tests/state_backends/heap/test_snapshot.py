@@ -203,11 +203,7 @@ def test_equal_state_gives_equal_bytes_whatever_its_history(
 
     def build(keys: list[int], names: list[str]) -> HeapKeyedStateBackend:
         backend = heap()
-        states = {
-            "value": backend.value_state,
-            "sum": backend.reducing_state,
-            "list": backend.list_state,
-        }
+        states = {"value": backend.value_state, "sum": backend.reducing_state, "list": backend.list_state}
         descriptors = {"value": VALUE, "sum": SUM, "list": LIST}
         for name in names:
             states[name](descriptors[name])  # type: ignore[operator]

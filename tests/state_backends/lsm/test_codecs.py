@@ -58,9 +58,7 @@ def test_the_masks_belong_to_the_format() -> None:
 @given(some_keys, st.data(), st.sampled_from(["none", "zlib"]))
 def test_a_block_comes_back(keys: list[bytes], data: st.DataObject, compression: str) -> None:
     """Keys, values and tombstones are the same after encoding and decoding."""
-    values = data.draw(
-        st.lists(st.one_of(st.none(), st.binary(max_size=9)), min_size=len(keys), max_size=len(keys))
-    )
+    values = data.draw(st.lists(st.one_of(st.none(), st.binary(max_size=9)), min_size=len(keys), max_size=len(keys)))
 
     assert tuple(decode_block(encode_block(keys, values, compression), compression)) == (keys, values)
 

@@ -130,9 +130,7 @@ def test_damage_before_the_end_of_a_log_is_found() -> None:
 def test_a_write_that_failed_never_comes_back(kind: FileFault, before: int) -> None:
     """It did not happen: not now, and not after a crash either, once something else was written."""
     memory = MemoryFileSystem()
-    fs = FaultInjectingFileSystem(
-        memory, [FaultRule(kind, "write", "*.wal", at_call=2 + before, keep_bytes=9)]
-    )
+    fs = FaultInjectingFileSystem(memory, [FaultRule(kind, "write", "*.wal", at_call=2 + before, keep_bytes=9)])
     store = open_store(fs, wal=True, sync=True)
     expected = {key(0): b"before"} if before else {}
     store.write_many(expected)

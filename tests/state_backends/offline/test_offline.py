@@ -65,9 +65,7 @@ def test_differences_are_those_of_two_dicts(first: dict[str, int], second: dict[
         found[entry.key] = one.before and one.before.value, one.after and one.after.value
 
     assert found == {
-        key: (first.get(key), second.get(key))
-        for key in {**first, **second}
-        if first.get(key) != second.get(key)
+        key: (first.get(key), second.get(key)) for key in {**first, **second} if first.get(key) != second.get(key)
     }
 
 

@@ -37,12 +37,7 @@ def test_the_worked_example_of_four_checkpoints() -> None:
         uploaded.append({name.removesuffix(".sst") for name in names(handle, uploaded=True)})
         job.verify()
     assert uploaded == [{"1", "2"}, {"3", "4"}, {"123", "5"}, {"456"}]
-    assert exist == [
-        {"1", "2"},
-        {"1", "2", "3", "4"},
-        {"1", "2", "3", "4", "5", "123"},
-        {"4", "5", "123", "456"},
-    ]
+    assert exist == [{"1", "2"}, {"1", "2", "3", "4"}, {"1", "2", "3", "4", "5", "123"}, {"4", "5", "123", "456"}]
 
 
 def hazard() -> tuple[object, ...]:

@@ -36,13 +36,7 @@ def backend(name: str, registry: TypeRegistry, first: int = 0, last: int = GROUP
     else:
         setting = LsmStateBackend(memtable_bytes=2048, block_bytes=128)
     environment = BackendEnvironment(
-        LONG,
-        GROUPS,
-        KeyGroupRange(first, last),
-        MemoryFileSystem(),
-        "/work",
-        "unique",
-        codec=StateCodec(registry),
+        LONG, GROUPS, KeyGroupRange(first, last), MemoryFileSystem(), "/work", "unique", codec=StateCodec(registry)
     )
     return setting.create_keyed_backend(environment)
 

@@ -27,9 +27,7 @@ from tests.state_backends.support import LIST, SUM, heap, location, take_snapsho
 
 def damaged_copies(data: bytes) -> list[bytes]:
     """Every copy with one byte changed (in one bit, in all bits), every shorter one, and some longer ones."""
-    flipped = [
-        data[:i] + bytes([data[i] ^ mask]) + data[i + 1 :] for i in range(len(data)) for mask in (1, 128, 255)
-    ]
+    flipped = [data[:i] + bytes([data[i] ^ mask]) + data[i + 1 :] for i in range(len(data)) for mask in (1, 128, 255)]
     return flipped + [data[:i] for i in range(len(data))] + [data + b"\0", data + data]
 
 
@@ -93,9 +91,7 @@ def test_damage_to_operator_state_is_found() -> None:
     backend, where = OperatorStateBackend(), location()
     backend.list_state("l").add_all(["x", 2])
     backend.union_list_state("u").add([3])
-    task = backend.async_snapshot(
-        backend.sync_prepare_resources(1), 1, 0, where.stream_factory("o"), SnapshotOptions()
-    )
+    task = backend.async_snapshot(backend.sync_prepare_resources(1), 1, 0, where.stream_factory("o"), SnapshotOptions())
     handle = run_to_completion(task).job_manager_state
     assert isinstance(handle, OperatorStateHandle)
     assert isinstance(handle.stream, ByteStreamStateHandle)
@@ -122,9 +118,7 @@ def test_a_handle_of_another_file_is_found() -> None:
     handle, reader = take_snapshot(small_backend())
     assert handle is not None
     (first_group, _), *others = handle.offsets
-    wrong_group = FullKeyedStateHandle(
-        handle.key_group_range, ((first_group, others[0][1]), *others), handle.stream
-    )
+    wrong_group = FullKeyedStateHandle(handle.key_group_range, ((first_group, others[0][1]), *others), handle.stream)
     missing_group = FullKeyedStateHandle(handle.key_group_range, tuple(others), handle.stream)
     outside = FullKeyedStateHandle(handle.key_group_range, ((first_group, 10**6),), handle.stream)
     for wrong, last, message in (

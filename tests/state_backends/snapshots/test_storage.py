@@ -58,9 +58,7 @@ Vector = dict[str, Any]
 
 def storage(fs: FileSystem | None = None, inline_threshold_bytes: int = 0) -> CheckpointStorage:
     """Storage in memory; by default every piece of state is a file."""
-    return CheckpointStorage(
-        fs or MemoryFileSystem(), "/base", "job", inline_threshold_bytes=inline_threshold_bytes
-    )
+    return CheckpointStorage(fs or MemoryFileSystem(), "/base", "job", inline_threshold_bytes=inline_threshold_bytes)
 
 
 def write_stream(where: CheckpointLocation, data: bytes, scope: StateScope = StateScope.EXCLUSIVE) -> Any:
@@ -239,10 +237,7 @@ def test_metadata_keeps_everything() -> None:
     states = {"s": StateOffsets(OperatorStateMode.UNION, (14, 20)), "a": StateOffsets(OperatorStateMode.BROADCAST, ())}
     operator = OperatorStateHandle(states, ByteStreamStateHandle(b"xyz"))
     subtasks = {3: SubtaskSnapshot(keyed, operator), 1: SubtaskSnapshot(finished=True)}
-    operators = (
-        OperatorSnapshot("u1", "one", 4, 128, subtasks, b"coordinator"),
-        OperatorSnapshot("u2", "two", 1, 1),
-    )
+    operators = (OperatorSnapshot("u1", "one", 4, 128, subtasks, b"coordinator"), OperatorSnapshot("u2", "two", 1, 1))
     metadata = CheckpointMetadata(9, 123456789, 2, {"b": (1, 2), "a": "text"}, operators)
     of = storage()
     of.initialize_location(9)

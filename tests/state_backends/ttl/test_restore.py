@@ -40,9 +40,7 @@ def taken(keyed: KeyedStateBackend, kind: SnapshotType) -> tuple[KeyedStateHandl
     where = location()
     options = SnapshotOptions(kind)
     strategy = keyed.snapshot_strategy(options)
-    task = strategy.async_snapshot(
-        strategy.sync_prepare_resources(1), 1, 0, where.stream_factory("state"), options
-    )
+    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), 1, 0, where.stream_factory("state"), options)
     handle = run_to_completion(task).job_manager_state
     assert handle is not None
     return handle, where.reader()

@@ -516,9 +516,7 @@ def test_a_part_that_is_gone(fs: MemoryFileSystem) -> None:
         task.complete(1)
     again = start(task.context.fs, n, attempt=2)  # type: ignore[arg-type]
     assert again.counter("numCommittedFilesMissing") == 1
-    assert again.context.losses == [
-        f"sink 'op' was to commit {ROWS}/part-0-0: it is neither pending nor committed"
-    ]
+    assert again.context.losses == [f"sink 'op' was to commit {ROWS}/part-0-0: it is neither pending nor committed"]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])

@@ -123,8 +123,7 @@ def test_malformed_lines_go_to_the_side_output(size: int) -> None:
 
     assert drain(reader, size) == GOOD_ROWS
     assert [(tag, batch.values) for tag, batch in place.side] == [
-        ("malformed", [{"path": PATH, "line": line, "content": content, "why": why}])
-        for line, content, why in PROBLEMS
+        ("malformed", [{"path": PATH, "line": line, "content": content, "why": why}]) for line, content, why in PROBLEMS
     ]
     assert place.counters == {"numRecordsMalformed": 4}
 
@@ -184,12 +183,7 @@ def test_a_malformed_line_fails_when_the_reader_gets_to_it() -> None:
 )
 @pytest.mark.parametrize("on_malformed", ["fail", "skip"])
 def test_files_that_cannot_be_read_at_all(
-    content: bytes,
-    spec: LineFormat,
-    line: int,
-    why: str,
-    on_malformed: OnMalformed,
-    monkeypatch: pytest.MonkeyPatch,
+    content: bytes, spec: LineFormat, line: int, why: str, on_malformed: OnMalformed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing or wrong header, or something without lines, is an error that no option skips."""
     monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", 200)

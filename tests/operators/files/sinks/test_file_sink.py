@@ -23,9 +23,7 @@ def sink(fs: MemoryFileSystem | FaultInjectingFileSystem, spec: FileSink | None 
 
 
 def files(fs: MemoryFileSystem) -> dict[str, str]:
-    return {
-        path.removeprefix("/out/rows/"): fs.read_bytes(path).decode() for path in fs.walk_files("/out/rows")
-    }
+    return {path.removeprefix("/out/rows/"): fs.read_bytes(path).decode() for path in fs.walk_files("/out/rows")}
 
 
 def committed(fs: MemoryFileSystem) -> dict[str, list[str]]:
@@ -293,9 +291,7 @@ def test_missing_files() -> None:
         harness.complete(1)
     harness = sink(fs, restored=checkpoint, attempt=2)
     assert harness.counter("numCommittedFilesMissing") == 1
-    assert harness.context.losses == [
-        "sink 'op' was to commit /out/rows/part-0-0: it is neither pending nor committed"
-    ]
+    assert harness.context.losses == ["sink 'op' was to commit /out/rows/part-0-0: it is neither pending nor committed"]
 
 
 def test_files_committed_before_a_failure_are_no_loss() -> None:
