@@ -70,6 +70,13 @@ def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
     assert sorted(_loaded_after(f"import {package}") & set(HEAVY)) == []
 
 
+def test_a_plain_run_starts_without_the_search() -> None:
+    """`weir run` loads nothing of what explores schedules: that would be a fifth of its start."""
+    loaded = _loaded_after("import engine.cli.verbs.run, engine.runtime.execution")
+
+    assert [name for name in loaded if name.startswith("engine.explore")] == []
+
+
 def test_loaded_modules_are_seen() -> None:
     """The look into `sys.modules` sees what an import loads, so its silence means something."""
     assert "asyncio" in _loaded_after("import asyncio")

@@ -18,14 +18,12 @@ import click
 import engine
 from engine.cli.runs.directory import report_json, write_report
 from engine.cli.runs.interference import surroundings, survived
-from engine.cli.runs.ledger_audit import LedgerAudit
 from engine.cli.runs.next_step import next_step
 from engine.cli.runs.savepoints import SavepointWishes
 from engine.cli.settings import SAVEPOINTS_NAME, RunOptions, is_url, note_stopped, place
 from engine.cli.shell import Terminated, failure_text, is_expected
 from engine.cli.text import error_console, progress_line, say, stdout_kept_clean
 from engine.elements.errors import ConfigurationError, StorageError
-from engine.explore.run import fenced
 from engine.faults.plan import FaultPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
@@ -42,6 +40,7 @@ from state_backends.snapshots import CheckpointStorage
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from engine.cli.runs.ledger_audit import LedgerAudit
     from engine.cli.settings import LoadedJob
     from engine.graph.plan import ExecutionPlan
     from engine.runtime.config import RunConfig
@@ -129,7 +128,7 @@ def drive(order: RunOrder) -> int:
     oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, announces)
     trace_path = _trace_path(order)
     around = surroundings(order, config, plan)
-    audit = LedgerAudit(plan, config, order.output_dir) if order.ledger else None
+    audit = _audit(plan, config, order)
     with _trace_writer(trace_path) as writers:
         execution = Execution(
             around.plan,
@@ -187,12 +186,31 @@ def drive(order: RunOrder) -> int:
     return verdict.exit_code
 
 
+# A plain run needs nothing of engine.explore, and loading that would take a fifth of its start.
+
+
+def _audit(plan: ExecutionPlan, config: RunConfig, order: RunOrder) -> LedgerAudit | None:
+    if not order.ledger:
+        return None
+    from engine.cli.runs.ledger_audit import LedgerAudit
+
+    return LedgerAudit(plan, config, order.output_dir)
+
+
+def _fences(order: RunOrder) -> contextlib.AbstractContextManager[None]:
+    if not order.paranoid:
+        return contextlib.nullcontext()
+    from engine.explore.run import fenced
+
+    return fenced()
+
+
 def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watcher) -> ExecutionResult:
     try:
         with (
             progress_line(console, lambda: watcher.started_ns) as progress,
             stdout_kept_clean(order.as_json),
-            fenced() if order.paranoid else contextlib.nullcontext(),
+            _fences(order),
             survived(order),
         ):
             return execution.run(progress)
