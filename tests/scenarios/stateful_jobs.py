@@ -165,7 +165,7 @@ class Ran:
         """To the end; raises the job's error. What must hold between two events is checked every now and then."""
 
         def step(_progress: Any) -> None:
-            while self.execution.kernel.run(7) == 7 and not self.execution.kernel.stopped:
+            while self.execution.kernel.run(31) == 31 and not self.execution.kernel.stopped:
                 self.execution.manager.validate()
 
         self.execution._run_kernel = step  # type: ignore[method-assign, assignment]

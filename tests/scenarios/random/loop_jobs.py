@@ -172,7 +172,7 @@ class LoopRun:
         """Run to the end, whatever that is, with the invariants checked now and then."""
 
         def step(_progress: Any) -> None:
-            while execution.kernel.run(13) == 13 and not execution.kernel.stopped:
+            while execution.kernel.run(31) == 31 and not execution.kernel.stopped:
                 execution.manager.validate()
                 assert execution.kernel.executed < MOST_EVENTS, "the job comes to no end"
 
