@@ -24,7 +24,7 @@ from typing import Any
 
 from engine import read_committed
 from engine.elements.errors import ConfigurationError
-from engine.explore.output_comparison import compare_outputs
+from engine.explore import compare_outputs
 from engine.faults.plan import parse_kill
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.events import CheckpointCut, TraceEvent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.explore.cases import Case, parse_savepoint
-from engine.explore.output_comparison import CountDifference, OutputComparison, compare_by_key, compare_outputs
+from engine.explore.opinion import CountDifference, OutputComparison, compare_by_key, compare_outputs
 from engine.explore.run import SelfCheckReport, Subject, Surroundings, run_case, self_check
 from engine.faults.fault import parse_fault
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import engine
-from engine.explore.output_comparison import compare_outputs
+from engine.explore import compare_outputs
 from examples import flights, flights_proof
 from examples.flights import main
 from examples.flights_data import FlightFiles, FlightsDataError, first_flights

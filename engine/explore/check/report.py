@@ -18,7 +18,7 @@ from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONC
 from engine.explore.check.machine import Machine
 from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, Ending, Found, Move, Search
 from engine.explore.invariants import PromisedOutput, invariants_for
-from engine.explore.output_comparison import compare_outputs
+from engine.explore.opinion import compare_outputs
 from engine.explore.run import RUNS, Reference, run_case
 from engine.runtime.job import FAILED
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import WeirError
 from engine.explore.cases import Case, Savepoint
-from engine.explore.output_comparison import OutputComparison, compare_outputs
+from engine.explore.opinion import OutputComparison, compare_outputs
 from engine.explore.run import Bounds, FinishedCase, TraceTape, run_case
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
 from engine.explore.story import Story, StoryStep, tell

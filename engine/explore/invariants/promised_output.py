@@ -16,7 +16,7 @@ from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, multisets, shown
 from engine.explore.invariants.effects import effects_judge
 from engine.explore.invariants.losses import of_files
-from engine.explore.output_comparison import compare_outputs
+from engine.explore.opinion import compare_outputs
 from engine.explore.run import without_rows
 from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
 

@@ -5,10 +5,27 @@ operator. It runs the functions of the user and none of the engine's windows, ti
 channels or checkpoints. So a mistake of those shows as a difference.
 
 A job is evaluated in several orders. Only when these disagree does its output depend on the order of its records.
+:func:`compare_outputs` says what one output has and another one has not.
 """
 
 from __future__ import annotations
 
 from engine.explore.opinion.opinion import ORDERS, Opinion, read_records, second_opinion, text_of
+from engine.explore.opinion.output_comparison import (
+    CountDifference,
+    OutputComparison,
+    compare_by_key,
+    compare_outputs,
+)
 
-__all__ = ["ORDERS", "Opinion", "read_records", "second_opinion", "text_of"]
+__all__ = [
+    "CountDifference",
+    "ORDERS",
+    "Opinion",
+    "OutputComparison",
+    "compare_by_key",
+    "compare_outputs",
+    "read_records",
+    "second_opinion",
+    "text_of",
+]

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, RANDOM, Case, Ranges, Setting
-from engine.explore.opinion import ORDERS, Opinion, read_records, second_opinion, text_of
-from engine.explore.output_comparison import compare_outputs
+from engine.explore.opinion import ORDERS, Opinion, compare_outputs, read_records, second_opinion, text_of
 from engine.explore.run.runner import CUT_OFF, Bounds, FinishedCase, run_case
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Any
 
 from engine import Job
 from engine.explore.cases import FIFO, Case
-from engine.explore.opinion import Opinion, second_opinion
-from engine.explore.output_comparison import compare_outputs
+from engine.explore.opinion import Opinion, compare_outputs, second_opinion
 from engine.explore.run import Subject, World
 from engine.explore.run.references import undisturbed
 

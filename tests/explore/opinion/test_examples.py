@@ -18,8 +18,7 @@ import pytest
 from engine.cli.cases import load_subject
 from engine.elements.operator import Operator
 from engine.explore.cases import FIFO, Case
-from engine.explore.opinion import second_opinion
-from engine.explore.output_comparison import compare_outputs
+from engine.explore.opinion import compare_outputs, second_opinion
 from engine.explore.run import Subject, World
 from engine.explore.run.references import undisturbed
 from examples.sinks import SINKS

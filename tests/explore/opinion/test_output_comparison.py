@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.explore import CountDifference, compare_by_key, compare_outputs
-from engine.explore.output_comparison import DifferenceCounts
+from engine.explore.opinion.output_comparison import DifferenceCounts
 
 outputs = st.dictionaries(st.sampled_from("pq"), st.lists(st.sampled_from("abc"), max_size=6), max_size=2)
 
