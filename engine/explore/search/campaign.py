@@ -20,10 +20,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
-from engine.explore.files import RootedFileSystem
 from engine.explore.invariants import Footprint, invariants_for, sometimes
 from engine.explore.run import RUNS, Bounds, FinishedCase, TraceTape, Violation, World, calm_cases, run_case
 from engine.explore.search.coverage import Coverage
+from engine.explore.search.rooted_files import RootedFileSystem
 from engine.explore.search.swarm import Swarm, draw_case
 from engine.explore.search.workers import Pool
 from state_backends.files import LocalFileSystem
